@@ -1,0 +1,29 @@
+"""What every test may ask for. The requirement marker lives in tests/requirements."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import settings
+
+from kaged.base import Ids, ManualClock
+
+# No deadlines: they are wall-clock asserts. The full run is repeatable; a run by hand explores.
+settings.register_profile("explore", deadline=None)
+settings.register_profile("full", deadline=None, derandomize=True)
+settings.load_profile("full" if os.environ.get("KAGED_FULL_RUN") else "explore")
+
+pytest_plugins = ["requirements.plugin"]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """Give a clock that moves only when the test says so."""
+    return ManualClock()
+
+
+@pytest.fixture
+def ids(clock: ManualClock) -> Ids:
+    """Give sortable ids driven by the test's clock."""
+    return Ids(clock)
