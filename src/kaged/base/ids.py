@@ -1,0 +1,70 @@
+"""Sortable ids: monotonic ULIDs, bare or with a tag such as `ses_`."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kaged.base.clock import Clock
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_RANDOM_BITS = 80
+_RANDOM_MAX = (1 << _RANDOM_BITS) - 1
+_TIME_MAX = (1 << 48) - 1
+_LENGTH = 26
+
+
+class Ids:
+    """Makes ULIDs that always increase, even within one millisecond or when the clock jumps back.
+
+    Safe to call from several threads. An id tells its creation time to a millisecond; never use
+    one as a secret.
+    """
+
+    def __init__(self, clock: Clock, random_bits: Callable[[int], int] = secrets.randbits) -> None:
+        self._clock = clock
+        self._random_bits = random_bits
+        self._last = -1
+        self._lock = threading.Lock()
+
+    def ulid(self) -> str:
+        """Make a new 26-character id, greater than every id made before by this object."""
+        with self._lock:
+            now_ms = min(max(self._clock.now_ms(), 0), _TIME_MAX)
+            fresh = (now_ms << _RANDOM_BITS) | self._random_bits(_RANDOM_BITS)
+            # Same millisecond, or the wall clock went back: count on from the last id, so order
+            # of creation stays order of ids whatever the clock does.
+            if fresh >> _RANDOM_BITS <= self._last >> _RANDOM_BITS:
+                fresh = self._last + 1
+            self._last = fresh
+        return _encode(fresh)
+
+    def tagged(self, tag: str) -> str:
+        """Make an id such as `ses_01J…`; ids with one tag sort by creation."""
+        return f"{tag}_{self.ulid()}"
+
+
+def ulid_time_ms(ulid: str) -> int:
+    """Read the creation time out of a bare ULID. Raises ValueError for anything else."""
+    if len(ulid) != _LENGTH:
+        raise ValueError(f"a ULID has {_LENGTH} characters, this has {len(ulid)}")
+    value = 0
+    for char in ulid:
+        value = (value << 5) | _ALPHABET.index(char)
+    return value >> _RANDOM_BITS
+
+
+# Two characters at a time: an id is made for every audit row, so this is a hot path.
+_PAIRS = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
+_SHIFTS = tuple(range(120, -1, -10))
+
+
+def _encode(value: int) -> str:
+    return "".join([_PAIRS[value >> shift & 1023] for shift in _SHIFTS])
+
+
+__all__ = ["Ids", "ulid_time_ms"]

@@ -1,0 +1,10 @@
+"""The type of decoded JSON."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
+JsonObject: TypeAlias = dict[str, JsonValue]
+
+__all__ = ["JsonObject", "JsonValue"]

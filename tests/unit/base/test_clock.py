@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from kaged.base import ManualClock, SystemClock, iso_utc
+
+
+def test_the_manual_clock_moves_only_when_told() -> None:
+    clock = ManualClock(now_ms=1000, monotonic_s=5.0)
+    assert (clock.now_ms(), clock.monotonic_s()) == (1000, 5.0)
+    clock.advance(1.5)
+    assert (clock.now_ms(), clock.monotonic_s()) == (2500, 6.5)
+
+
+def test_monotonic_time_cannot_be_moved_back() -> None:
+    with pytest.raises(ValueError, match="never goes back"):
+        ManualClock().advance(-1)
+
+
+def test_wall_time_may_jump_without_touching_monotonic_time() -> None:
+    clock = ManualClock(now_ms=1000, monotonic_s=5.0)
+    clock.set_wall(1)
+    assert (clock.now_ms(), clock.monotonic_s()) == (1, 5.0)
+
+
+def test_the_system_clock_agrees_with_itself() -> None:
+    clock = SystemClock()
+    assert clock.now_ms() > 1_700_000_000_000
+    assert clock.monotonic_s() <= clock.monotonic_s()
+
+
+@pytest.mark.parametrize(
+    ("ts_ms", "text"),
+    [
+        (0, "1970-01-01T00:00:00.000Z"),
+        (1_767_225_600_007, "2026-01-01T00:00:00.007Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
+    ],
+)
+def test_times_are_written_in_utc_with_milliseconds(ts_ms: int, text: str) -> None:
+    assert iso_utc(ts_ms) == text
