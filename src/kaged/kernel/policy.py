@@ -1,0 +1,90 @@
+"""`CagePolicy`: what one cage grants. A value; the cage package turns it into a process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from kaged.kernel.net import NetTarget
+
+
+class FsMode(StrEnum):
+    """How a path is mounted."""
+
+    RO = "ro"
+    RW = "rw"
+
+
+class SeccompProfile(StrEnum):
+    """Which system-call filter a cage runs under; `relaxed` admits debuggers."""
+
+    DEFAULT = "default"
+    RELAXED = "relaxed"
+
+
+class CageState(StrEnum):
+    """Whether the cage's own scratch space outlives one process."""
+
+    EPHEMERAL = "ephemeral"
+    PERSISTENT = "persistent"
+
+
+@dataclass(frozen=True, slots=True)
+class FsGrant:
+    """One path of the host that exists inside, read-only or read-write."""
+
+    path: str
+    mode: FsMode
+
+
+@dataclass(frozen=True, slots=True)
+class ExecGrant:
+    """One program that may be started by name, and the directory shown for it to work in."""
+
+    binary: str
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True)
+class CageLimits:
+    """Resource limits; 0 means no limit of that kind (never for memory_mb, pids, cpu_shares)."""
+
+    memory_mb: int = 512
+    cpu_shares: int = 256
+    pids: int = 100
+    walltime_sec: int = 0
+    open_files: int = 1024
+    file_size_mb: int = 1024
+    tmpfs_mb: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CagePolicy:
+    """Everything one cage grants; what is not here does not exist inside.
+
+    `None` in place of a policy means "uncaged" and is written out wherever it is used.
+    """
+
+    fs: tuple[FsGrant, ...] = ()
+    net: tuple[NetTarget, ...] = ()
+    exec: tuple[ExecGrant, ...] = ()
+    state: CageState = CageState.EPHEMERAL
+    seccomp: SeccompProfile = SeccompProfile.DEFAULT
+    capabilities: frozenset[str] = frozenset()
+    env: tuple[tuple[str, str], ...] = ()
+    limits: CageLimits = field(default_factory=CageLimits)
+
+
+MaybeCaged: TypeAlias = CagePolicy | None
+
+__all__ = [
+    "CageLimits",
+    "CagePolicy",
+    "CageState",
+    "ExecGrant",
+    "FsGrant",
+    "FsMode",
+    "MaybeCaged",
+    "SeccompProfile",
+]
