@@ -1,0 +1,92 @@
+"""JSON as the host reads and writes it: msgspec on the hot path, the rules of `strictjson`.
+
+Guests never import this module: msgspec is not there for them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kaged.wire.messages import Noise, NoiseReason, classify, to_wire
+from kaged.wire.strictjson import MAX_DEPTH, NotJson, is_deeper, unsendable
+
+if TYPE_CHECKING:
+    from kaged.base.jsonvalue import JsonValue
+    from kaged.wire.messages import Incoming, Outgoing
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+def decode_json(data: bytes, *, max_depth: int = MAX_DEPTH) -> JsonValue:
+    """Decode one JSON value in UTF-8; of a key given twice the last value counts.
+
+    Raises:
+        NotJson: the bytes are anything else; the same bytes that `strictjson` refuses.
+    """
+    try:
+        value: JsonValue = _decode(data)
+    except UnicodeDecodeError:
+        raise NotJson(NoiseReason.ENCODING) from None
+    except msgspec.ValidationError:
+        raise NotJson(NoiseReason.NUMBER) from None
+    except msgspec.DecodeError:
+        raise NotJson(NoiseReason.SYNTAX) from None
+    except RecursionError:
+        raise NotJson(NoiseReason.DEPTH) from None
+    if len(data) > 2 * max_depth and is_deeper(value, data, max_depth):
+        raise NotJson(NoiseReason.DEPTH)
+    return value
+
+
+def encode_json(value: JsonValue) -> bytes:
+    """Encode a value as compact JSON in one line.
+
+    Raises:
+        Unsendable: the value holds something that JSON has no form for, such as NaN.
+    """
+    try:
+        data = _encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise unsendable(error) from None
+    # msgspec writes NaN and infinities as null, which would change a value in silence.
+    if b"null" in data and _holds_non_finite(value):
+        raise unsendable(ValueError())
+    return data
+
+
+def decode_message(line: bytes) -> Incoming:
+    """Tell what a line is. Never raises, whatever the bytes are."""
+    try:
+        value = decode_json(line)
+    except NotJson as error:
+        return Noise(line, error.reason)
+    return classify(value)
+
+
+def encode_message(message: Outgoing) -> bytes:
+    """Encode a message as compact JSON in one line, without the framing.
+
+    Raises:
+        Unsendable: its params, result or data hold something that JSON has no form for.
+    """
+    return encode_json(to_wire(message))
+
+
+def _holds_non_finite(value: JsonValue) -> bool:
+    rest = [value]
+    while rest:
+        item = rest.pop()
+        if isinstance(item, dict):
+            rest += item.values()
+        elif isinstance(item, list):
+            rest += item
+        elif isinstance(item, float) and not math.isfinite(item):
+            return True
+    return False
+
+
+__all__ = ["decode_json", "decode_message", "encode_json", "encode_message"]
