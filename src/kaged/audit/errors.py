@@ -1,0 +1,37 @@
+"""What can go wrong with the audit log, as errors with a code."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kaged.base import KagedError
+
+
+class AuditEventInvalid(KagedError):
+    """An event is not declared, or not made with its declared fields: a bug in the caller."""
+
+    code: ClassVar[str] = "audit_event_invalid"
+
+
+class AuditUnavailable(KagedError):
+    """The event could not be made durable, so the action that it gates must not happen."""
+
+    code: ClassVar[str] = "audit_unavailable"
+
+
+class AuditKeyInvalid(KagedError):
+    """The key file is missing for an existing chain, readable by others, or no key."""
+
+    code: ClassVar[str] = "audit_key_invalid"
+
+
+class ChainMoved(KagedError):
+    """The rows do not continue the stored chain: its head is another one than the writer thinks.
+
+    Raised by a sink's `append`; nothing of the batch was written.
+    """
+
+    code: ClassVar[str] = "audit_chain_moved"
+
+
+__all__ = ["AuditEventInvalid", "AuditKeyInvalid", "AuditUnavailable", "ChainMoved"]

@@ -1,0 +1,97 @@
+"""`AuditEvent`: one thing that happened, checked against its declared type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kaged.audit.errors import AuditEventInvalid
+from kaged.audit.events import EVENT_TYPES, EventType
+from kaged.audit.events.types import ACCEPTED, Field, FieldKind
+from kaged.base import JsonObject, JsonValue
+
+
+class AuditEvent:
+    """One thing that happened, on its way into the log.
+
+    `name` must be declared in `audit.events`, and `data` must have that event's fields: all of the
+    required ones, none that is not declared. `project_id`, `request_id` and `caller` may be given
+    beside the data or in it; where the event declares them as fields they are in both afterwards.
+
+    Raises:
+        AuditEventInvalid: the name or the fields are not as declared. That is a bug in the caller.
+    """
+
+    __slots__ = ("data", "name", "project_id", "request_id", "type")
+
+    def __init__(
+        self,
+        name: str,
+        data: Mapping[str, JsonValue],
+        *,
+        project_id: str | None = None,
+        request_id: str | None = None,
+        caller: str | None = None,
+    ) -> None:
+        kind = EVENT_TYPES.get(name)
+        if kind is None:
+            raise AuditEventInvalid(f"there is no audit event named {name!r}", name=name)
+        fields: JsonObject = dict(data)
+        self.type: EventType = kind
+        self.name = name
+        self.project_id = _agreed(kind, fields, "project_id", project_id)
+        self.request_id = _agreed(kind, fields, "request_id", request_id)
+        if caller is not None:
+            fields.setdefault("caller", caller)
+        if not kind.required <= fields.keys():
+            missing = sorted(kind.required - fields.keys())
+            raise AuditEventInvalid(f"{name} lacks {', '.join(missing)}", name=name)
+        accepted = kind.accepted
+        for field, value in fields.items():
+            if type(value) not in accepted.get(field, ()):
+                _check(kind, field, value)
+        self.data = fields
+
+    def __repr__(self) -> str:
+        """Name the event without its data, which may hold what no log should show."""
+        return f"AuditEvent({self.name!r})"
+
+
+def _agreed(kind: EventType, fields: JsonObject, name: str, given: str | None) -> str | None:
+    """Give the one value that the data and the argument beside it agree on, and put it in both."""
+    inside = fields.get(name)
+    if inside is None:
+        if name in kind.required:
+            fields[name] = given
+        return given
+    if not isinstance(inside, str) or (given is not None and given != inside):
+        raise AuditEventInvalid(
+            f"{kind.name}: {name} in the data and beside it differ", name=kind.name, field=name
+        )
+    return inside
+
+
+def _check(kind: EventType, name: str, value: object) -> None:
+    """Look closely at a value whose exact type is not one of the expected ones."""
+    field = kind.by_name.get(name)
+    if field is None:
+        raise AuditEventInvalid(
+            f"{kind.name} declares no field {name!r}", name=kind.name, field=name
+        )
+    if not _fits(field, value):
+        raise AuditEventInvalid(
+            f"{kind.name}: {name} must be {field.kind.value}, not {type(value).__name__}",
+            name=kind.name,
+            field=name,
+        )
+
+
+def _fits(field: Field, value: object) -> bool:
+    if value is None:
+        return field.nullable or field.kind is FieldKind.ANY
+    # bool is an int to Python but not to a reader of the log.
+    if isinstance(value, bool) and field.kind not in {FieldKind.FLAG, FieldKind.ANY}:
+        return False
+    return isinstance(value, ACCEPTED[field.kind])
+
+
+__all__ = ["AuditEvent"]

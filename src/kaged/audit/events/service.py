@@ -1,0 +1,74 @@
+"""Events of the service capabilities: who did what with which account, never with which secret."""
+
+from __future__ import annotations
+
+from kaged.audit.events.types import Chapter, event
+
+_SCOPE = "user_id:str? chat_id:str? chat_type:str? skill:str? token_id:str?"
+_SCOPE_MORE = "provider:str? thread_id:str? session_key:str? gate:str? identity_fields:list"
+_INVOKE_MORE = (
+    f"{_SCOPE_MORE} capability.namespace:str idempotency_key_hash:str? input_hmac:str? "
+    "output_bytes:int? bridge.exit_code:int? bridge.error_code:str?"
+)
+_AUTH = (
+    f"request_id:str outcome:str {_SCOPE} capability.id:str? flow_id:str? account_ref:str? "
+    "duration_ms:num error.code:str?"
+)
+
+
+SERVICE_CAPABILITIES = Chapter(
+    "Service capabilities",
+    (
+        event(
+            "capability_invoke_intent",
+            "A sensitive or mutating operation is about to run; written before the provider is "
+            "called.",
+            f"request_id:str {_SCOPE} capability.id:str operation:str mutating:bool "
+            "account_ref:str? "
+            "input_keys:list",
+            _INVOKE_MORE,
+            gates=True,
+        ),
+        event(
+            "capability_invoke",
+            "An operation ended; exactly one per call. Outcome `ok`, `denied`, `error` or "
+            "`replayed`.",
+            f"request_id:str outcome:str {_SCOPE} capability.id:str? operation:str? mutating:bool? "
+            "account_ref:str? input_keys:list duration_ms:num error.code:str?",
+            _INVOKE_MORE,
+        ),
+        event("capability_auth_begin", "An account link was begun.", _AUTH, _SCOPE_MORE),
+        event("capability_auth_complete", "An account link was completed.", _AUTH, _SCOPE_MORE),
+        event(
+            "capability_auth_poll", "A waiting account link was asked about.", _AUTH, _SCOPE_MORE
+        ),
+        event("capability_auth_revoke", "An account link was taken back.", _AUTH, _SCOPE_MORE),
+        event(
+            "capability_output_rejected",
+            "A provider's answer held something like a credential; only its place is written.",
+            "request_id:str capability.id:str operation:str path:str",
+            f"{_SCOPE} {_SCOPE_MORE} rule:str masked:bool",
+        ),
+        event(
+            "capability_provider_registered",
+            "A provider offers its capabilities.",
+            "provider:str capabilities:list",
+            "kind:str caged:bool",
+        ),
+        event(
+            "capability_provider_unavailable",
+            "A provider cannot be used.",
+            "provider:str reason:str",
+            "capabilities:list detail:cut",
+        ),
+        event(
+            "capability_token_rejected",
+            "A context token was refused: `missing`, `format`, `decode`, `header`, `signature`, "
+            "`claims`.",
+            "reason:str method:str",
+            "error.code:str",
+        ),
+    ),
+)
+
+__all__ = ["SERVICE_CAPABILITIES"]

@@ -1,0 +1,155 @@
+"""Events of the tool desk, the built-in tools and the sessions that use them."""
+
+from __future__ import annotations
+
+from kaged.audit.events.types import Chapter, event
+
+AGENT_TOOLING = Chapter(
+    "Agent tooling",
+    (
+        event(
+            "tool.called",
+            "A tool was asked for, also when the call is refused later.",
+            "tool_name:str caller:str session_id:str? run_id:str? request_id:str params:any",
+            "alias:str? source:str changed_by:str? mutates:bool",
+        ),
+        event(
+            "tool.completed",
+            "A tool call ended, with a result or with an error that is no refusal.",
+            "tool_name:str request_id:str duration_ms:num success:bool",
+            "alias:str? error_code:str?",
+        ),
+        event(
+            "tool.denied",
+            "A tool call was refused by the cage, the caller's scope, a pipeline plugin or a "
+            "quota.",
+            "tool_name:str caller:str denied_capability:str cage_summary:any",
+            "alias:str? rule:str detail:str error_code:str changed_by:str? denied_by:str?",
+        ),
+        event(
+            "code.lsp.server_spawned",
+            "A language server started.",
+            "language:str command:any project_id:str?",
+            "pid:int",
+        ),
+        event(
+            "code.lsp.server_crashed",
+            "A language server ended unexpectedly.",
+            "language:str exit_code:int? restart_count:int",
+            "signal:any last_stderr:tail",
+        ),
+        event(
+            "code.lsp.server_stopped",
+            "A language server was stopped: `idle_timeout`, `project_unload`, `daemon_shutdown`, "
+            "`reload`.",
+            "language:str reason:str",
+        ),
+        event(
+            "debug.session_started",
+            "A debug session began; `script` is null for an attach.",
+            "debug_session_id:str runtime:str script:str? caller:str",
+        ),
+        event(
+            "debug.session_ended",
+            "A debug session ended: `disconnect`, `crash` or `run_ended`.",
+            "debug_session_id:str reason:str",
+            "exit_code:int?",
+        ),
+        event(
+            "debug.breakpoint_hit",
+            "The debugged program stopped at a breakpoint.",
+            "debug_session_id:str breakpoint_id:any path:str line:int",
+        ),
+        event(
+            "file.written",
+            "A file was created or overwritten.",
+            "path:str bytes:int caller:str",
+            "tool_name:str",
+        ),
+        event(
+            "file.edited",
+            "Text in a file was replaced.",
+            "path:str replacements:int caller:str",
+            "tool_name:str",
+        ),
+        event(
+            "kaged.issue.created",
+            "An issue was filed.",
+            "issue_id:str project_id:str number:int title:str caller:str",
+        ),
+        event(
+            "kaged.issue.updated",
+            "The operator changed fields of an issue.",
+            "issue_id:str updated_fields:list caller:str",
+        ),
+        event(
+            "kaged.issue.commented",
+            "A comment was added to an issue.",
+            "issue_id:str update_id:str visibility:str caller:str",
+        ),
+        event(
+            "kaged.issue.transitioned",
+            "An issue went from one status to another.",
+            "issue_id:str from_status:str to_status:str caller:str",
+        ),
+        event(
+            "kaged.todo.set",
+            "The todo list of an issue was replaced.",
+            "issue_id:str count:int kind:str caller:str",
+        ),
+        event(
+            "kaged.todo.added",
+            "Todos were added to an issue.",
+            "issue_id:str count:int kind:str caller:str",
+        ),
+        event(
+            "kaged.todo.started",
+            "Work on a todo began.",
+            "issue_id:str todo_id:str content:str caller:str",
+        ),
+        event(
+            "kaged.todo.completed",
+            "A todo was done.",
+            "issue_id:str todo_id:str content:str kind:str caller:str",
+        ),
+        event(
+            "kaged.todo.dropped",
+            "A todo was given up.",
+            "issue_id:str todo_id:str content:str caller:str",
+        ),
+        event(
+            "kaged.todo.noted",
+            "A note was added to a todo.",
+            "issue_id:str todo_id:str caller:str",
+        ),
+        event(
+            "kaged.workflow.triggered",
+            "A workflow run was started.",
+            "run_id:str workflow_name:str inputs:any caller:str",
+        ),
+        event(
+            "kaged.workflow.status_checked",
+            "A workflow run was asked for its status.",
+            "run_id:str workflow_name:str status:str caller:str",
+        ),
+        event(
+            "kaged.interaction.requested",
+            "A run pauses and asks a person: `ask`, `form` or `checkpoint`.",
+            "request_id:str kind:str session_id:str",
+        ),
+        event(
+            "kaged.interaction.answered",
+            "A person answered, and the session goes on.",
+            "request_id:str kind:str session_id:str",
+            "outcome:str",
+        ),
+        event(
+            "shell.executed",
+            "A shell command ran.",
+            "command:cut cwd:str exit_code:int? timed_out:bool duration_ms:num caller:str",
+            "signal:any truncated:bool",
+        ),
+    ),
+)
+
+__all__ = ["AGENT_TOOLING"]

@@ -1,0 +1,331 @@
+"""`AuditPump`: the bounded queue and the one thread that empties it into the chain."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kaged.audit.row import AuditRow
+from kaged.audit.writer import ChainWriter, Pending
+from kaged.base import Clock, JsonObject, KagedError
+
+if TYPE_CHECKING:
+    import asyncio
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditLimits:
+    """How much the log holds in memory and how long it waits.
+
+    A queue that is full makes `record` wait; `post`, which cannot wait, has as much room again.
+    """
+
+    queue_events: int = 8192
+    queue_chars: int = 32 * 1024 * 1024
+    batch_events: int = 2048
+    batch_chars: int = 4 * 1024 * 1024
+    record_timeout_s: float = 30.0
+    post_timeout_s: float = 5.0
+    stall_s: float = 10.0
+    retry_first_s: float = 0.25
+    retry_max_s: float = 5.0
+
+
+@dataclass(slots=True)
+class Incident:
+    """A time in which the sink could not be written."""
+
+    started: Pending
+    since_ms: int
+    since_s: float
+    error: str
+    error_code: str
+    retry_s: float
+    refused: int = 0
+    lost: Counter[str] = field(default_factory=Counter[str])
+
+
+class PumpListener:
+    """What the pump tells its owner; called in the pump's thread."""
+
+    def __init__(
+        self,
+        settled: Callable[[list[asyncio.Future[None]], Sequence[AuditRow], bool], None],
+        failed: Callable[[list[asyncio.Future[None]], Incident], None],
+        event: Callable[[str, JsonObject], Pending],
+    ) -> None:
+        self.settled = settled
+        self.failed = failed
+        self.event = event
+
+
+class AuditPump:
+    """Takes pending events from any thread and writes them in batches from its own.
+
+    Each batch is one commit, so that the more events arrive, the fewer commits each needs. Order
+    of arrival is order in the chain. While the sink fails, those that nobody waits for stay
+    queued and are tried again; those that someone waits for are given back as failed at once.
+    """
+
+    def __init__(
+        self, writer: ChainWriter, clock: Clock, limits: AuditLimits, listener: PumpListener
+    ) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._limits = limits
+        self._listener = listener
+        self._cond = threading.Condition()
+        self._queue: deque[Pending] = deque()
+        self._chars = 0
+        self._room_wanted = False
+        self._probe = False
+        self._stopping = False
+        self._gave_up = False
+        self._idle = False  # the thread waits for work; telling a busy one costs time for nothing
+        self._thread = threading.Thread(target=self._run, name="kaged-audit", daemon=True)
+        self._busy_since_s: float | None = None
+        self.incident: Incident | None = None
+        self.written = 0
+        self.unwritten = 0
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what is queued, one last try if the sink fails, and end. Blocks until then."""
+        with self._cond:
+            self._stopping = True
+            self._cond.notify_all()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether no more events are taken."""
+        return self._stopping
+
+    @property
+    def queued(self) -> int:
+        """How many events wait."""
+        return len(self._queue)
+
+    @property
+    def stalled(self) -> bool:
+        """Whether one write has been taking longer than any disk should."""
+        since = self._busy_since_s
+        return since is not None and self._clock.monotonic_s() - since > self._limits.stall_s
+
+    def offer(self, entry: Pending, *, reserve: bool = False) -> bool:
+        """Queue an event; False when there is no room, and the listener hears when there is."""
+        with self._cond:
+            if self._room(reserve):
+                self._queue.append(entry)
+                self._chars += entry.size
+                if self._idle:
+                    self._cond.notify_all()
+                return True
+            self._room_wanted = True
+            return False
+
+    def offer_waiting(self, entry: Pending) -> bool:
+        """Queue an event, blocking this thread for a while if there is no room."""
+        with self._cond:
+            self._cond.wait_for(
+                lambda: self._room(True) or self.incident is not None or self._stopping,
+                timeout=self._limits.post_timeout_s,
+            )
+            if not self._room(True):
+                return False
+            self._queue.append(entry)
+            self._chars += entry.size
+            self._cond.notify_all()
+            return True
+
+    def count_lost(self, name: str) -> None:
+        """Remember that an event found no room; the log says so once it can be written again."""
+        with self._cond:
+            if self.incident is not None:
+                self.incident.lost[name] += 1
+            self.unwritten += 1
+
+    def count_refused(self) -> None:
+        """Remember that something was not done because its event could not be written."""
+        with self._cond:
+            if self.incident is not None:
+                self.incident.refused += 1
+
+    def probe(self) -> None:
+        """Try a failed sink again now instead of at the next interval."""
+        with self._cond:
+            self._probe = True
+            self._cond.notify_all()
+
+    def _room(self, reserve: bool) -> bool:
+        limits = self._limits
+        factor = 2 if reserve else 1
+        return (
+            len(self._queue) < limits.queue_events * factor
+            and self._chars < limits.queue_chars * factor
+            and not self._stopping
+        )
+
+    def _run(self) -> None:
+        try:
+            while (batch := self._take()) is not None:
+                if batch or self.incident is not None:
+                    self._write(batch)
+                due_s = self._writer.head_due_s
+                if due_s is not None and due_s <= 0:
+                    self._writer.write_head()
+            self._writer.write_head()
+        except BaseException as error:  # noqa: BLE001 - boundary: the root of this thread
+            # Whatever this is: nobody may go on waiting, and nothing that must be recorded may
+            # happen.
+            self._failed([], error)
+            _log.critical("the audit log's thread ended", error=repr(error), exc_info=error)
+
+    def _take(self) -> list[Pending] | None:
+        """Wait for work; give the next batch, an empty one for a retry or the head file."""
+        with self._cond:
+            if self.incident is not None:
+                self._cond.wait_for(
+                    lambda: self._stopping or self._probe, timeout=self.incident.retry_s
+                )
+                self._probe = False
+                if self._gave_up:
+                    return None
+                return self._next_batch()
+            while not self._queue:
+                if self._stopping:
+                    return None
+                due_s = self._writer.head_due_s
+                if due_s is not None and due_s <= 0:
+                    return []
+                self._idle = True
+                self._cond.wait(due_s)
+                self._idle = False
+            return self._next_batch()
+
+    def _next_batch(self) -> list[Pending]:
+        batch: list[Pending] = []
+        chars = 0
+        queue, limits = self._queue, self._limits
+        while queue and len(batch) < limits.batch_events and chars < limits.batch_chars:
+            entry = queue.popleft()
+            batch.append(entry)
+            chars += entry.size
+        self._chars -= chars
+        return batch
+
+    def _write(self, batch: list[Pending]) -> None:
+        incident = self.incident
+        entries = batch
+        if incident is not None:
+            entries = [incident.started, *batch, self._recovered(incident)]
+        self._busy_since_s = self._clock.monotonic_s()
+        try:
+            rows = self._written(entries)
+        except Exception as error:  # noqa: BLE001 - boundary: a sink may fail in any way it likes
+            self._failed(batch, error)
+        else:
+            self._succeeded(batch, rows)
+        finally:
+            self._busy_since_s = None
+
+    def _written(self, entries: list[Pending]) -> tuple[AuditRow, ...]:
+        try:
+            return self._writer.write(entries)
+        except Exception as error:  # noqa: BLE001 - boundary: see above; one failure may be a fluke
+            _log.warning("writing the audit log failed, trying once more", error=_text(error))
+        return self._writer.write(entries)
+
+    def _succeeded(self, batch: list[Pending], rows: tuple[AuditRow, ...]) -> None:
+        waiters = [entry.waiter for entry in batch if entry.waiter is not None]
+        with self._cond:
+            recovered = self.incident
+            self.incident = None
+            self.written += len(rows)
+            room = self._room_wanted
+            self._room_wanted = False
+            self._cond.notify_all()
+        if recovered is not None:
+            _log.warning(
+                "the audit log can be written again",
+                lost=recovered.lost.total(),
+                refused=recovered.refused,
+            )
+        self._listener.settled(waiters, rows, room)
+
+    def _failed(self, batch: list[Pending], error: BaseException) -> None:
+        started = self._listener.event(
+            "audit.degraded", {"error": _text(error), "error_code": _code(error)}
+        )
+        with self._cond:
+            # Those that someone waits for fail now, wherever they stand; the others keep order.
+            everything = [*batch, *self._queue]
+            self._queue = deque(entry for entry in everything if entry.waiter is None)
+            self._chars = sum(entry.size for entry in self._queue)
+            waiters = [entry.waiter for entry in everything if entry.waiter is not None]
+            incident, is_new = self._incident_after(error, started)
+            incident.refused += len(waiters)
+            self._room_wanted = False
+            if self._stopping:
+                self._gave_up = True
+                self.unwritten += len(self._queue)
+                self._queue.clear()
+            self._cond.notify_all()
+        if is_new:
+            _log.error("the audit log cannot be written", error=incident.error)
+        if self._stopping and self.unwritten:
+            _log.critical("audit events could not be written", count=self.unwritten)
+        self._listener.failed(waiters, incident)
+
+    def _incident_after(self, error: BaseException, started: Pending) -> tuple[Incident, bool]:
+        known = self.incident
+        if known is not None:
+            known.error, known.error_code = _text(error), _code(error)
+            known.retry_s = min(known.retry_s * 2, self._limits.retry_max_s)
+            return known, False
+        self.incident = Incident(
+            started=started,
+            since_ms=self._clock.now_ms(),
+            since_s=self._clock.monotonic_s(),
+            error=_text(error),
+            error_code=_code(error),
+            retry_s=self._limits.retry_first_s,
+        )
+        return self.incident, True
+
+    def _recovered(self, incident: Incident) -> Pending:
+        with self._cond:
+            lost = dict(incident.lost)
+            refused = incident.refused
+        duration_s = self._clock.monotonic_s() - incident.since_s
+        return self._listener.event(
+            "audit.recovered",
+            {
+                "duration_ms": round(duration_s * 1000),
+                "lost": sum(lost.values()),
+                "refused": refused,
+                "lost_by_name": {**lost},
+            },
+        )
+
+
+def _text(error: BaseException) -> str:
+    return error.message if isinstance(error, KagedError) else f"{type(error).__name__}: {error}"
+
+
+def _code(error: BaseException) -> str:
+    return error.code if isinstance(error, KagedError) else "internal"
+
+
+__all__ = ["AuditLimits", "AuditPump", "Incident", "PumpListener"]
