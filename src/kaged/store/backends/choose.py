@@ -1,0 +1,46 @@
+"""`backend_for`: which kind of database a URL means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from kaged.store.backends.base import Backend
+from kaged.store.backends.sqlite import SqliteBackend
+from kaged.store.errors import StoreUrlInvalid
+
+_FIX = "write [storage] url as sqlite:////absolute/path/kaged.db, or leave it out"
+
+
+def backend_for(url: str, backup_dir: Path) -> Backend:
+    """Give the backend for a storage URL.
+
+    Raises:
+        StoreUrlInvalid: no database can be opened by this URL.
+    """
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise StoreUrlInvalid("the storage URL cannot be read", fix=_FIX) from error
+    if parsed.get_backend_name() != "sqlite":
+        raise StoreUrlInvalid(
+            f"databases of kind {parsed.get_backend_name()!r} are not supported", fix=_FIX
+        )
+    if parsed.drivername not in {"sqlite", "sqlite+pysqlite"} or parsed.query:
+        raise StoreUrlInvalid("the storage URL has a driver or options we do not know", fix=_FIX)
+    if not parsed.database or parsed.database == ":memory:":
+        raise StoreUrlInvalid("the storage URL names no file", fix=_FIX)
+    path = Path(parsed.database)
+    if not path.is_absolute():
+        raise StoreUrlInvalid(f"the storage URL has a relative path: {path}", fix=_FIX)
+    return SqliteBackend(path, backup_dir)
+
+
+def sqlite_url(path: Path) -> str:
+    """Write the storage URL of a SQLite file, whatever characters its path has."""
+    return URL.create("sqlite", database=str(path)).render_as_string()
+
+
+__all__ = ["backend_for", "sqlite_url"]

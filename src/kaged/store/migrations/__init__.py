@@ -1,0 +1,18 @@
+"""How a database gets from one schema to the next: `Migration`, `MIGRATIONS`, `migrate`.
+
+Plain functions with a number, listed here by hand. They only go forward: a database that is newer
+than the program is refused, never taken back.
+"""
+
+from __future__ import annotations
+
+from kaged.store.migrations.m0001_foundation import upgrade as foundation
+from kaged.store.migrations.m0002_plugin_tables import upgrade as plugin_tables
+from kaged.store.migrations.migrate import Migrated, Migration, migrate
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration(1, "foundation", foundation),
+    Migration(2, "plugin_tables", plugin_tables),
+)
+
+__all__ = ["MIGRATIONS", "Migrated", "Migration", "migrate"]

@@ -1,0 +1,121 @@
+"""`migrate`: brings a database to the newest schema, all the way or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection, func, insert, inspect, select
+
+from kaged.base import Clock
+from kaged.store.backends import Backend
+from kaged.store.errors import (
+    StoreError,
+    StoreForeign,
+    StoreMigrationFailed,
+    StoreNewer,
+)
+from kaged.store.schema import schema_versions
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step. `upgrade` touches nothing but the connection it is given."""
+
+    version: int
+    name: str
+    upgrade: Callable[[Connection, Backend], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Migrated:
+    """What a start did to the schema. `from_version` 0 means that the database is new."""
+
+    from_version: int
+    to_version: int
+    backup: Path | None
+
+
+def current_version(conn: Connection) -> int:
+    """Read the schema's version; 0 for an empty database.
+
+    Raises:
+        StoreForeign: there are tables, but not ours.
+    """
+    tables = inspect(conn).get_table_names()
+    if schema_versions.name not in tables:
+        if tables:
+            names = ", ".join(sorted(tables)[:5])
+            raise StoreForeign(
+                f"the database holds other tables ({names}) and none of ours",
+                fix="set [storage] url to a file of its own",
+            )
+        return 0
+    return int(conn.execute(select(func.max(schema_versions.c.version))).scalar() or 0)
+
+
+def require_not_newer(found: int, migrations: Sequence[Migration]) -> None:
+    """Raise StoreNewer for a database that this program is too old for."""
+    newest = migrations[-1].version
+    if found > newest:
+        raise StoreNewer(
+            f"the database has schema {found}, this kaged knows schemas up to {newest}",
+            fix="upgrade kaged, or restore the backup that was made before the database was "
+            "migrated",
+            found=found,
+            known=newest,
+        )
+
+
+def migrate(
+    conn: Connection, backend: Backend, clock: Clock, migrations: Sequence[Migration]
+) -> Migrated | None:
+    """Apply what is missing, in one transaction, after a backup; None if nothing was.
+
+    Raises:
+        StoreNewer: the database is ahead of this program.
+        StoreMigrationFailed: a step failed. The database is as it was before.
+    """
+    with conn.begin():
+        found = current_version(conn)
+    require_not_newer(found, migrations)
+    missing = [one for one in migrations if one.version > found]
+    if not missing:
+        return None
+    backup = backend.backup_before_migration(conn, found, clock.now_ms()) if found else None
+    try:
+        with conn.begin():
+            # Read again behind the write lock: another process may have been faster.
+            found = current_version(conn)
+            for step in (one for one in migrations if one.version > found):
+                _apply(conn, backend, clock, step)
+    except Exception as error:
+        raise _failed(error, backend, backup) from error
+    return Migrated(found, migrations[-1].version, backup)
+
+
+def _apply(conn: Connection, backend: Backend, clock: Clock, step: Migration) -> None:
+    if step.version == 1:
+        schema_versions.create(conn, checkfirst=False)
+    step.upgrade(conn, backend)
+    conn.execute(
+        insert(schema_versions).values(
+            version=step.version, name=step.name, applied_at_ms=clock.now_ms()
+        )
+    )
+
+
+def _failed(error: Exception, backend: Backend, backup: Path | None) -> StoreError:
+    known = backend.translate(error)
+    if known is not None and type(known) is not StoreError:
+        return known
+    kept = f"; a copy from before is {backup}" if backup else ""
+    return StoreMigrationFailed(
+        f"the database could not be migrated and is unchanged: {known or error}{kept}",
+        fix="go back to the version of kaged that you had, and report this",
+        backup=str(backup) if backup else None,
+    )
+
+
+__all__ = ["Migrated", "Migration", "current_version", "migrate", "require_not_newer"]

@@ -1,0 +1,183 @@
+"""`Store`: the database and the repositories on it, opened, checked and migrated in one call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from kaged.base import Clock, Ids
+from kaged.store.audit_rows import AuditRows
+from kaged.store.backends import Backend, backend_for
+from kaged.store.database import READ_TIMEOUT_S, Database
+from kaged.store.errors import StoreError, StoreUnavailable
+from kaged.store.migrations import MIGRATIONS, Migrated, Migration, migrate
+from kaged.store.migrations.migrate import current_version, require_not_newer
+from kaged.store.plugin_tables import PluginTables
+from kaged.store.project_rows import ProjectRows
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """How the store is doing, for status pages."""
+
+    place: str
+    schema_version: int
+    last_error: str | None
+
+
+class Store:
+    """Everything that outlives the daemon's process.
+
+    `audit` and `projects` are the repositories. `write` and `read` are for repositories of other
+    packages, which are built the same way.
+    """
+
+    def __init__(
+        self, database: Database, clock: Clock, ids: Ids, version: int, migrated: Migrated | None
+    ) -> None:
+        self._database = database
+        self._version = version
+        self.migrated = migrated
+        self.audit = AuditRows(database)
+        self.projects = ProjectRows(database, clock, ids)
+        self.plugin_tables = PluginTables(database, clock)
+
+    @classmethod
+    async def open(
+        cls,
+        url: str,
+        *,
+        clock: Clock,
+        ids: Ids,
+        backup_dir: Path,
+        read_only: bool = False,
+        migrations: Sequence[Migration] = MIGRATIONS,
+    ) -> Store:
+        """Open the database, making or migrating it if need be.
+
+        The file is checked first, through a connection that cannot write. Before a migration it
+        is copied to `backup_dir`. With `read_only` nothing is made or migrated; that is how other
+        programs look into the database of a running daemon.
+
+        Raises:
+            StoreCorrupt: it is damaged; nothing was touched.
+            StoreNewer: a newer kaged made it.
+            StoreForeign: it is some other program's.
+            StoreMigrationFailed: a migration failed; it is as it was.
+            StoreUnavailable: it cannot be read or written.
+            StoreUrlInvalid: the URL names no database.
+        """
+        backend = backend_for(url, backup_dir)
+        prepare = _look if read_only else _prepare
+        version, migrated = await asyncio.to_thread(prepare, backend, clock, migrations)
+        return cls(Database(backend, read_only=read_only), clock, ids, version, migrated)
+
+    @property
+    def status(self) -> StoreStatus:
+        """How the store is doing now."""
+        error = self._database.last_error
+        return StoreStatus(
+            self._database.backend.place, self._version, error.message if error else None
+        )
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        """Run a unit of work in the one writer's transaction; returns when it is on disk."""
+        return await self._database.write(work)
+
+    async def read(self, work: Callable[[Connection], T], timeout_s: float = READ_TIMEOUT_S) -> T:
+        """Run a query on a connection that cannot write, on one state of the database."""
+        return await self._database.read(work, timeout_s)
+
+    async def backup(self, target: Path) -> None:
+        """Copy the database, as of now, into a new file; the daemon may go on writing."""
+        await self._database.backup(target)
+
+    async def check(self) -> None:
+        """Check every page; raises StoreCorrupt if one is damaged. Takes a while when large."""
+        await self._database.check()
+
+    async def close(self) -> None:
+        """Finish what is queued and close. Safe to call twice."""
+        await self.plugin_tables.close()
+        await self._database.close()
+
+
+def _prepare(
+    backend: Backend, clock: Clock, migrations: Sequence[Migration]
+) -> tuple[int, Migrated | None]:
+    if not backend.exists:
+        backend.create(lambda draft: _build(draft, clock, migrations))
+        _migrated(backend, clock, migrations)  # finds nothing to do and sets the file's mode
+        version = migrations[-1].version
+        return version, Migrated(0, version, None)
+    _require_known(backend, migrations)
+    return migrations[-1].version, _migrated(backend, clock, migrations)
+
+
+def _migrated(backend: Backend, clock: Clock, migrations: Sequence[Migration]) -> Migrated | None:
+    with _translating(backend):
+        conn = backend.connect_writer()
+        try:
+            return migrate(conn, backend, clock, migrations)
+        finally:
+            conn.close()
+
+
+def _build(draft: Backend, clock: Clock, migrations: Sequence[Migration]) -> None:
+    _migrated(draft, clock, migrations)
+
+
+def _look(
+    backend: Backend, clock: Clock, migrations: Sequence[Migration]
+) -> tuple[int, Migrated | None]:
+    del clock  # a look changes nothing, so there is no time to note
+    if not backend.exists:
+        raise StoreUnavailable(
+            f"there is no database at {backend.place}", fix="start the daemon once to make it"
+        )
+    found = _require_known(backend, migrations)
+    if found < migrations[-1].version:
+        raise StoreUnavailable(
+            f"the database has schema {found} and needs {migrations[-1].version}",
+            fix="start the daemon once; it migrates the database",
+        )
+    return found, None
+
+
+def _require_known(backend: Backend, migrations: Sequence[Migration]) -> int:
+    """Look at the database through a connection that cannot write; give its version."""
+    backend.check()
+    with _translating(backend):
+        conn = backend.connect_reader()
+        try:
+            with conn.begin():
+                found = current_version(conn)
+        finally:
+            conn.close()
+    require_not_newer(found, migrations)
+    return found
+
+
+@contextmanager
+def _translating(backend: Backend) -> Generator[None]:
+    """Let database errors out of a block as errors of ours."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except Exception as error:
+        known = backend.translate(error)
+        if known is None:
+            raise
+        raise known from error
+
+
+__all__ = ["Store", "StoreStatus"]
