@@ -1,0 +1,289 @@
+"""`AgentTree`: every agent of a project with its settings decided, each with where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from kaged.base import JsonValue
+from kaged.config.cageblock import CageBlock, CageWord
+from kaged.config.daemonconfig import DaemonConfig
+from kaged.config.localconfig import LocalConfig, ModelEntry
+from kaged.config.plugindecl import PluginDeclaration
+from kaged.config.pluginwords import (
+    PRIMARY,
+    PRIMARY_ONLY_HOOKS,
+    AgentPath,
+    Hook,
+    Isolation,
+    PluginSource,
+    plugin_name_of,
+)
+from kaged.config.problems import DEFAULT, KeyPath, Origin, Problem, format_key_path
+from kaged.config.project import AgentSpec, CompactionStrategy, Project, TodoReview
+from kaged.config.prompts import Prompt
+from kaged.config.reading import Loaded
+from kaged.config.semver import VersionRange
+from kaged.config.toolrules import ToolRule
+from kaged.kernel.policy import CageLimits, CagePolicy
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced(Generic[T]):
+    """A value and where it came from."""
+
+    value: T
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """The model of an agent: its alias, and the operator's entry for it if there is one.
+
+    An alias nobody knows is no problem of the project; it is reported when a session starts.
+    `problems` says why an entry that exists cannot be used.
+    """
+
+    alias: str
+    entry: ModelEntry | None
+    entry_origin: Origin | None
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPlugin:
+    """A plugin on an agent after inheritance.
+
+    `hooks` None means all that the plugin has; primary-only hooks that a subagent merely inherits
+    are left out. `own_config` and `base_config` are kept apart because their values are merged
+    anew at each call (PH-AMB-58); `config` is the merge as of now.
+    """
+
+    key: str
+    package: Sourced[str]
+    isolation: Sourced[Isolation]
+    hooks: Sourced[tuple[Hook, ...] | None]
+    source: Sourced[PluginSource | None]
+    version: Sourced[VersionRange | None]
+    own_config: Mapping[str, JsonValue]
+    base_config: Mapping[str, JsonValue]
+    config_origins: Mapping[str, Origin]
+    inherits: bool
+
+    @property
+    def name(self) -> str:
+        """The plugin's name by its package."""
+        return plugin_name_of(self.package.value)
+
+    @property
+    def config(self) -> Mapping[str, JsonValue]:
+        """The base's fields with the agent's own over them; lists are replaced, not joined."""
+        return MappingProxyType({**self.base_config, **self.own_config})
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedCompaction:
+    """How an agent compacts: the strategy, when, and the plugin key that does it, if one does."""
+
+    strategy: CompactionStrategy
+    threshold: float | None
+    delegate: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedAgent:
+    """One agent with everything decided that needs no tool registry."""
+
+    path: AgentPath
+    key: str
+    spec: AgentSpec
+    model: Sourced[ModelChoice]
+    system_prompt: Sourced[Prompt]
+    cage: Sourced[CagePolicy | None]
+    tools: tuple[Sourced[ToolRule], ...]
+    plugins: tuple[ResolvedPlugin, ...]
+    compaction: Sourced[ResolvedCompaction]
+    max_steps: Sourced[int]
+    todo_review: Sourced[TodoReview]
+    children: tuple[AgentPath, ...]
+
+    @property
+    def is_root(self) -> bool:
+        """Whether this is the primary agent."""
+        return self.path == PRIMARY
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTree:
+    """The agents of a project by path, the primary first, parents before children."""
+
+    project: Project
+    agents: Mapping[AgentPath, ResolvedAgent]
+    warnings: tuple[Problem, ...]
+
+    def __iter__(self) -> Iterator[ResolvedAgent]:
+        """Give the agents, parents before children."""
+        return iter(self.agents.values())
+
+    def __getitem__(self, path: str) -> ResolvedAgent:
+        """Give the agent at a path. Raises KeyError when there is none."""
+        return self.agents[AgentPath(path)]
+
+    @property
+    def primary(self) -> ResolvedAgent:
+        """The root agent."""
+        return self.agents[PRIMARY]
+
+
+def resolve_agents(
+    project: Loaded[Project], daemon: Loaded[DaemonConfig], local: Loaded[LocalConfig]
+) -> AgentTree:
+    """Decide every setting of every agent. Pure: looks at nothing but its arguments."""
+    resolver = _Resolver(project, daemon, local)
+    agents = {agent.path: agent for agent in resolver.walk()}
+    return AgentTree(project.value, MappingProxyType(agents), project.warnings)
+
+
+class _Resolver:
+    def __init__(
+        self, project: Loaded[Project], daemon: Loaded[DaemonConfig], local: Loaded[LocalConfig]
+    ) -> None:
+        self._project = project.value
+        self._origins = project.provenance
+        self._local = local
+        self._limits = daemon.value.sandbox.agent_limits.over(CageLimits())
+
+    def walk(self) -> Iterator[ResolvedAgent]:
+        waiting: list[tuple[KeyPath, str, AgentSpec]] = [
+            (("primary",), "primary", self._project.primary)
+        ]
+        while waiting:
+            path, key, spec = waiting.pop(0)
+            yield self._agent(path, key, spec)
+            waiting[0:0] = [
+                ((*path, "subagents", name), name, child) for name, child in spec.subagents.items()
+            ]
+
+    def _agent(self, path: KeyPath, key: str, spec: AgentSpec) -> ResolvedAgent:
+        agent = AgentPath(".".join(map(str, path)))
+        return ResolvedAgent(
+            path=agent,
+            key=key,
+            spec=spec,
+            model=Sourced(self._model(spec.model), self._origin((*path, "model"))),
+            system_prompt=Sourced(spec.system_prompt, self._origin((*path, "system_prompt"))),
+            cage=self._cage(path, spec),
+            tools=tuple(
+                Sourced(rule, self._origin((*path, "tools", rule.pattern))) for rule in spec.tools
+            ),
+            plugins=tuple(
+                self._plugin(path, name, declaration) for name, declaration in spec.plugins.items()
+            ),
+            compaction=self._compaction(path, spec),
+            max_steps=Sourced(spec.max_steps, self._origin((*path, "max_steps"))),
+            todo_review=Sourced(spec.todo_review, self._origin((*path, "todo_review"))),
+            children=tuple(AgentPath(f"{agent}.subagents.{name}") for name in spec.subagents),
+        )
+
+    def _origin(self, path: KeyPath) -> Origin:
+        return self._origins.get(format_key_path(path), DEFAULT)
+
+    def _model(self, alias: str) -> ModelChoice:
+        models = self._local.value.models
+        key_path = format_key_path(("models", alias))
+        return ModelChoice(
+            alias=alias,
+            entry=models.good.get(alias),
+            entry_origin=self._local.provenance.get(key_path),
+            problems=models.broken.get(alias, ()),
+        )
+
+    def _cage(self, path: KeyPath, spec: AgentSpec) -> Sourced[CagePolicy | None]:
+        origin = self._origin((*path, "cage"))
+        match spec.cage:
+            case CageWord():
+                return Sourced(None, origin)
+            case CageBlock():
+                return Sourced(spec.cage.policy(self._project.root, self._limits), origin)
+            case None if path == ("primary",):
+                return Sourced(None, Origin(None, None, "default: the primary is uncaged"))
+            case None:
+                empty = CageBlock().policy(self._project.root, self._limits)
+                return Sourced(empty, Origin(None, None, "default: a subagent reaches nothing"))
+
+    def _compaction(self, path: KeyPath, spec: AgentSpec) -> Sourced[ResolvedCompaction]:
+        block = spec.compaction
+        delegate = None if block.delegate is None else self._plugin_key(spec, block.delegate.plugin)
+        strategy = block.strategy
+        if strategy is None:
+            strategy = CompactionStrategy.DELEGATE if delegate else CompactionStrategy.DROP
+        resolved = ResolvedCompaction(strategy, block.threshold, delegate)
+        return Sourced(resolved, self._origin((*path, "compaction")))
+
+    def _plugin_key(self, spec: AgentSpec, named: str) -> str:
+        """Find the key that a delegate means: by key first, then plugin name, then package."""
+        if named in spec.plugins:
+            return named
+        packages = {key: self._package_of(key, item) for key, item in spec.plugins.items()}
+        by_name = (key for key, package in packages.items() if plugin_name_of(package) == named)
+        by_package = (key for key, package in packages.items() if package == named)
+        return next(by_name, None) or next(by_package, None) or named
+
+    def _package_of(self, key: str, declaration: PluginDeclaration) -> str:
+        base = self._project.primary.plugins.get(key)
+        return declaration.package or (base.package if base else None) or ""
+
+    def _plugin(self, path: KeyPath, key: str, own: PluginDeclaration) -> ResolvedPlugin:
+        here: KeyPath = (*path, "plugins", key)
+        base: PluginDeclaration | None = None
+        if path != ("primary",):
+            shared = self._project.primary.plugins.get(key)
+            if shared is not None and shared.isolation is Isolation.PROJECT:
+                base = shared
+        there: KeyPath = ("primary", "plugins", key)
+
+        def pick(field: str, fallback: T) -> Sourced[T]:
+            for declaration, place in ((own, here), (base, there)):
+                value = None if declaration is None else getattr(declaration, field)
+                if value is not None:
+                    return Sourced(value, self._origin((*place, field)))
+            return Sourced(fallback, DEFAULT)
+
+        hooks: Sourced[tuple[Hook, ...] | None] = pick("hooks", None)
+        if own.hooks is None and hooks.value is not None and path != ("primary",):
+            kept = tuple(hook for hook in hooks.value if hook not in PRIMARY_ONLY_HOOKS)
+            hooks = Sourced(kept, hooks.origin)
+        base_config = {} if base is None or base.config is None else base.config
+        own_config = own.config or {}
+        return ResolvedPlugin(
+            key=key,
+            package=pick("package", ""),
+            isolation=pick("isolation", Isolation.AGENT),
+            hooks=hooks,
+            source=pick("source", None),
+            version=pick("version", None),
+            own_config=MappingProxyType(dict(own_config)),
+            base_config=MappingProxyType(dict(base_config)),
+            config_origins=MappingProxyType(
+                {
+                    **{name: self._origin((*there, "config", name)) for name in base_config},
+                    **{name: self._origin((*here, "config", name)) for name in own_config},
+                }
+            ),
+            inherits=base is not None,
+        )
+
+
+__all__ = [
+    "AgentTree",
+    "ModelChoice",
+    "ResolvedAgent",
+    "ResolvedCompaction",
+    "ResolvedPlugin",
+    "Sourced",
+    "resolve_agents",
+]

@@ -1,0 +1,185 @@
+"""Sections of `config.toml` about the daemon itself: address, access, database, cages, log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import ClassVar, Final
+
+from kaged.base import KagedError
+from kaged.config.cageblock import FullLimits
+from kaged.config.containers import Hidden, ListOf, MapOf, Mapped
+from kaged.config.hostvalues import BIND, NETWORK, Bind, HostPath, IpNetwork, parse_bind
+from kaged.config.pluginwords import MAX_PLUGIN_NAME_CHARS, PLUGIN_NAME_PATTERN
+from kaged.config.records import RecordShape, empty_map, key, optional, record
+from kaged.config.secret import Secret
+from kaged.config.shapes import Choice, Flag, Text
+from kaged.config.variables import WithVariables
+
+DEFAULT_BIND: Final = "127.0.0.1:7460"
+
+NAME: Final = Text(max_chars=64, pattern=r"[a-z][a-z0-9_+-]*", means="a lower-case name")
+PLUGIN_NAME: Final = Text(
+    max_chars=MAX_PLUGIN_NAME_CHARS, pattern=PLUGIN_NAME_PATTERN, means="a plugin name"
+)
+
+
+class AuthMode(StrEnum):
+    """Whether callers over TCP must show who they are."""
+
+    SECURE = "secure"
+    INSECURE = "insecure"
+
+
+class LogLevel(StrEnum):
+    """How much is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How log lines look; `auto` is text on a terminal and JSON otherwise."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+
+
+class StorageUrlInvalid(KagedError):
+    """The text names no supported database."""
+
+    code: ClassVar[str] = "storage_url_invalid"
+
+
+def parse_storage_url(text: str) -> str:
+    """Read a database URL. Raises StorageUrlInvalid."""
+    scheme, found, rest = text.partition("://")
+    if not found or not rest or scheme.partition("+")[0] not in {"sqlite", "postgresql"}:
+        raise StorageUrlInvalid(
+            "is no supported database URL", fix="write sqlite:///path or postgresql://…"
+        )
+    return text
+
+
+@record
+class DaemonSection:
+    """The daemon itself."""
+
+    bind: Bind | None = key(
+        BIND,
+        "The TCP address of the HTTP API. The Unix socket is always there.",
+        default=parse_bind(DEFAULT_BIND),
+    )
+    home: Path | None = optional(
+        HostPath(),
+        "Where data is kept (database, plugins, logs), if not in the usual place.",
+        default=None,
+    )
+
+
+@record
+class AuthSection:
+    """Who may use the HTTP API."""
+
+    mode: AuthMode = key(
+        Choice(AuthMode),
+        "`insecure` asks nobody who they are and therefore binds to loopback only.",
+        default=AuthMode.SECURE,
+    )
+    operator: str = key(
+        Text(max_chars=128),
+        "The operator's id, as plugins and the audit log see it.",
+        default="operator",
+    )
+    trusted_proxies: tuple[IpNetwork, ...] = key(
+        ListOf(NETWORK),
+        "Proxies whose `X-Kaged-User-Id` header is believed.",
+        default=(),
+    )
+    allowed_hosts: tuple[str, ...] = key(
+        ListOf(Text(max_chars=253)),
+        "Further values of the Host header that are answered, for example behind a proxy.",
+        default=(),
+    )
+    allowed_origins: tuple[str, ...] = key(
+        ListOf(Text(max_chars=300, pattern=r"https?://[^/\s]+", means="an origin")),
+        "Further web origins that may use the API from a browser.",
+        default=(),
+    )
+
+
+@record
+class StorageSection:
+    """Where the daemon keeps its data."""
+
+    url: Secret[str] | None = optional(
+        WithVariables(
+            Hidden(Mapped(Text(max_chars=2000), parse_storage_url, "database URL", show=False))
+        ),
+        "The database. Left out: SQLite in the data directory.",
+        default=None,
+    )
+
+
+@record
+class SandboxSection:
+    """Cages."""
+
+    bwrap: Path | None = optional(
+        HostPath(), "The bubblewrap program. Left out: found on the PATH.", default=None
+    )
+    no_sandbox: bool = key(
+        Flag(),
+        "Run agents' commands without a cage. Plugins are always caged.",
+        default=False,
+    )
+    runtimes: Mapping[str, Path] = key(
+        MapOf(HostPath(), NAME),
+        "Programs outside the system directories that plugins may be run with, by name.",
+        default_factory=empty_map,
+    )
+    limits: FullLimits = key(
+        RecordShape(FullLimits), "Limits of every plugin's cage.", default_factory=FullLimits
+    )
+    agent_limits: FullLimits = key(
+        RecordShape(FullLimits),
+        "Limits of agents' cages, where the project says nothing else.",
+        default_factory=FullLimits,
+    )
+    plugins: Mapping[str, FullLimits] = key(
+        MapOf(RecordShape(FullLimits), PLUGIN_NAME),
+        "Limits of single plugins, by name; what is left out comes from `sandbox.limits`.",
+        default_factory=empty_map,
+    )
+
+
+@record
+class LoggingSection:
+    """The daemon's log."""
+
+    level: LogLevel = key(Choice(LogLevel), "How much is logged.", default=LogLevel.INFO)
+    format: LogFormat = key(Choice(LogFormat), "How lines look.", default=LogFormat.AUTO)
+    file: Path | None = optional(
+        HostPath(), "A file to log to. Left out: standard error.", default=None
+    )
+
+
+__all__ = [
+    "DEFAULT_BIND",
+    "NAME",
+    "PLUGIN_NAME",
+    "AuthMode",
+    "AuthSection",
+    "DaemonSection",
+    "LogFormat",
+    "LogLevel",
+    "LoggingSection",
+    "SandboxSection",
+    "StorageSection",
+    "StorageUrlInvalid",
+    "parse_storage_url",
+]

@@ -1,0 +1,162 @@
+"""Values of operator files: paths of the machine, addresses to bind, commands, networks."""
+
+from __future__ import annotations
+
+import ipaddress
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final, TypeAlias
+
+from kaged.base import JsonObject, KagedError
+from kaged.config.containers import ListOf, Mapped
+from kaged.config.frozen import frozen
+from kaged.config.nodes import Node
+from kaged.config.reading import INVALID, Invalid, Place
+from kaged.config.shapes import Shape, Text, wrong_kind
+from kaged.kernel.paths import normalise
+
+IpNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_WORD: Final = Text(max_chars=4096, one_line=False)
+_WORDS: Final = ListOf(_WORD, max_items=200)
+_PATH: Final = Text(max_chars=4000)
+
+
+class HostValueInvalid(KagedError):
+    """The text of an operator's file does not mean what its key needs."""
+
+    code: ClassVar[str] = "host_value_invalid"
+
+
+@frozen
+class HostPath(Shape[Path]):
+    """A path of this machine: absolute, below `~/`, or relative to the file it is written in."""
+
+    def read(self, node: Node, place: Place) -> Path | Invalid:
+        """Read it as an absolute path."""
+        text = _PATH.read(node, place)
+        if isinstance(text, Invalid):
+            return INVALID
+        base: Path | None = place.reading.base
+        if text == "~" or text.startswith("~/"):
+            base, text = place.reading.home, text[2:]
+        elif text.startswith("~"):
+            base = None  # The home of another user is not looked up.
+        if base is None and not text.startswith("/"):
+            return place.error(node, "cannot be made an absolute path", "write a full path")
+        return Path(base or "/", text)
+
+    def schema(self, defs: JsonObject) -> JsonObject:
+        """Draw a string schema."""
+        return _PATH.schema(defs)
+
+    def words(self) -> str:
+        """Name it."""
+        return "path"
+
+
+@frozen
+class Command(Shape[tuple[str, ...]]):
+    """A command: a list of words, or one text that is split like a shell would; no shell runs."""
+
+    def read(self, node: Node, place: Place) -> tuple[str, ...] | Invalid:
+        """Read the words; blank ones are dropped."""
+        if isinstance(node.value, str):
+            text = _WORD.read(node, place)
+            if isinstance(text, Invalid):
+                return INVALID
+            try:
+                words = tuple(shlex.split(text))
+            except ValueError as error:
+                return place.error(node, f"cannot be split into words: {error}", "write a list")
+        elif isinstance(node.value, tuple):
+            read = _WORDS.read(node, place)
+            if isinstance(read, Invalid):
+                return INVALID
+            words = read
+        else:
+            return wrong_kind(node, place, "a list of words")
+        words = tuple(word for word in words if word.strip())
+        return words or place.error(node, "is an empty command", "name the program to run")
+
+    def schema(self, defs: JsonObject) -> JsonObject:
+        """Draw both forms."""
+        listed: JsonObject = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+        return {"oneOf": [{"type": "string", "minLength": 1}, listed]}
+
+    def words(self) -> str:
+        """Name it."""
+        return "list of words"
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """An address to listen on."""
+
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can connect."""
+        return ipaddress.ip_address(self.host).is_loopback
+
+    def __str__(self) -> str:
+        """Write it as `host:port`."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_bind(text: str) -> Bind | None:
+    """Read `address:port`, `[address]:port`, `localhost:port` or `off` (None).
+
+    Raises:
+        HostValueInvalid: anything else; names are not looked up.
+    """
+    if text == "off":
+        return None
+    host, colon, port = text.rpartition(":")
+    fix = 'write for example "127.0.0.1:7460", "[::1]:7460" or "off"'
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise HostValueInvalid("is no address with a port from 0 to 65535", fix=fix)
+    if host == "localhost":
+        host = "127.0.0.1"
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    try:
+        address = ipaddress.ip_address(bare)
+    except ValueError:
+        raise HostValueInvalid("is no address to bind to", fix=fix) from None
+    if (address.version == 6) != (bare != host):
+        raise HostValueInvalid("an IPv6 address, and no other, stands in brackets", fix=fix)
+    return Bind(str(address), int(port))
+
+
+def parse_network(text: str) -> IpNetwork:
+    """Read an address or a network such as `10.0.0.0/8`. Raises HostValueInvalid."""
+    try:
+        return ipaddress.ip_network(text)
+    except ValueError as error:
+        raise HostValueInvalid(f"is no address or network ({error})") from None
+
+
+def parse_absolute(text: str) -> str:
+    """Read an absolute path, normalised. Raises PathInvalid."""
+    return normalise(text)
+
+
+BIND: Final = Mapped(Text(max_chars=200), parse_bind, '`address:port` or `"off"`')
+NETWORK: Final = Mapped(Text(max_chars=100), parse_network, "address or network")
+ABSOLUTE: Final = Mapped(Text(max_chars=4000), parse_absolute, "absolute path")
+
+__all__ = [
+    "ABSOLUTE",
+    "BIND",
+    "NETWORK",
+    "Bind",
+    "Command",
+    "HostPath",
+    "HostValueInvalid",
+    "IpNetwork",
+    "parse_bind",
+    "parse_network",
+]

@@ -1,0 +1,94 @@
+"""`Prompt`: an agent's system prompt, written in the project file or in a file of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kaged.base import JsonObject
+from kaged.config.files import MAX_FILE_BYTES, read_text
+from kaged.config.frozen import frozen
+from kaged.config.nodes import Node
+from kaged.config.problems import ConfigInvalid
+from kaged.config.projectpaths import (
+    CONFIG_PREFIX,
+    KAGED_DIR,
+    ProjectPathInvalid,
+    is_location,
+    parse_location,
+)
+from kaged.config.reading import INVALID, Invalid, Place
+from kaged.config.shapes import Shape, Text
+
+MAX_PROMPT_BYTES: Final = MAX_FILE_BYTES
+_TEXT: Final = Text(max_chars=MAX_PROMPT_BYTES, one_line=False)
+_FILE_ENDINGS: Final = (".md", ".txt", ".prompt", ".mdx")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The text of a prompt; `location` is the file it came from, None when written in place."""
+
+    text: str
+    location: str | None = None
+
+
+@frozen
+class PromptShape(Shape[Prompt]):
+    """Text, or the location of a text file: `project:/x` (from the root), `config:/x` (.kaged)."""
+
+    def read(self, node: Node, place: Place) -> Prompt | Invalid:
+        """Read the text, and the file if a location is given."""
+        text = _TEXT.read(node, place)
+        if isinstance(text, Invalid):
+            return INVALID
+        if not text.strip():
+            return place.error(node, "may not be blank")
+        if is_location(text):
+            return _read_file(text, node, place)
+        if "\n" not in text.strip() and " " not in text and text.endswith(_FILE_ENDINGS):
+            place.warn(
+                node,
+                f"{place.show(text)} is taken as the prompt itself, not as a file",
+                f"to use the file write project:/{text.removeprefix('./').lstrip('/')}",
+                "prompt_looks_like_path",
+            )
+        return Prompt(text)
+
+    def schema(self, defs: JsonObject) -> JsonObject:
+        """Draw a string schema."""
+        return {"type": "string", "minLength": 1}
+
+    def words(self) -> str:
+        """Name it."""
+        return "text, or `project:/file` or `config:/file`"
+
+
+def _read_file(location: str, node: Node, place: Place) -> Prompt | Invalid:
+    try:
+        relative = parse_location(location)
+    except ProjectPathInvalid as error:
+        return place.error(node, f"{location}: {error.message}", error.fix or "", "bad_location")
+    root = place.reading.root
+    if root is None:
+        return Prompt("", location)
+    base = root / KAGED_DIR if location.startswith(CONFIG_PREFIX) else root
+    try:
+        found = read_text(
+            Path(root, relative),
+            limit_bytes=MAX_PROMPT_BYTES,
+            inside=base,
+            fix_missing="create the file, or write the prompt in place",
+        )
+    except ConfigInvalid as error:
+        for problem in error.problems:
+            where = f"line {problem.line} of " if problem.line is not None else ""
+            place.error(node, f"{where}{location} {problem.message}", problem.fix, problem.code)
+        return INVALID
+    if not found.text.strip():
+        return place.error(node, f"{location} is blank", "write the prompt into it")
+    return Prompt(found.text, location)
+
+
+__all__ = ["MAX_PROMPT_BYTES", "Prompt", "PromptShape"]

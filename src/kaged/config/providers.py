@@ -1,0 +1,295 @@
+"""Skills and capability providers: three places of `config.toml` merged into one plan.
+
+Strongest first: `[skills.<name>.capability_provider]`, `[capabilities.providers.<name>]`, the
+built-in wiring of a bundled skill; merged key by key (SC-AMB-29). A provider that cannot be used is
+reported and skipped, the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from kaged.base import JsonObject, JsonValue
+from kaged.config.cageblock import ENV_NAME, ENV_VALUE, NET_TARGET, FullLimits
+from kaged.config.containers import Hidden, ListOf, MapOf
+from kaged.config.hostvalues import ABSOLUTE, Command
+from kaged.config.nodes import Node
+from kaged.config.problems import Origin, Problem, Severity
+from kaged.config.reading import Invalid, Place
+from kaged.config.records import RecordShape, empty_map, key, optional, record
+from kaged.config.secret import Secret
+from kaged.config.sections import Sections, SectionsOf
+from kaged.config.shapes import Choice, Flag, Number, Shape, Text
+from kaged.config.variables import WithVariables
+from kaged.kernel.net import NetTarget
+from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
+
+DEFAULT_PROVIDER_TIMEOUT_S: Final = 30.0
+NAMESPACE_PATTERN: Final = r"[a-z0-9][a-z0-9_-]*"
+
+_NAMESPACE: Final = Text(max_chars=64, pattern=NAMESPACE_PATTERN, means="a namespace")
+_TIMEOUT: Final = Number(1, 300)
+
+SECRET_ENV: Final = WithVariables(MapOf(Hidden(ENV_VALUE), ENV_NAME))
+"""Environment variables of a program that the operator configures; their values stay hidden."""
+
+
+@record
+class HostFsEntry:
+    """One path of the machine that exists inside the cage."""
+
+    mode: FsMode = key(Choice(FsMode), "Read-only or read-write.")
+    path: str = key(ABSOLUTE, "The path on this machine.")
+
+
+@record
+class HostCage:
+    """The cage of a program that the operator configures."""
+
+    fs: tuple[HostFsEntry, ...] = key(
+        ListOf(RecordShape(HostFsEntry, unknown=Severity.ERROR)),
+        "Paths that exist inside.",
+        default=(),
+    )
+    net: tuple[NetTarget, ...] = key(
+        ListOf(NET_TARGET), "Where it may connect to; an empty list is no network.", default=()
+    )
+    limits: FullLimits = key(
+        RecordShape(FullLimits, unknown=Severity.ERROR),
+        "Resource limits.",
+        default_factory=FullLimits,
+    )
+
+    def policy(self, limits: CageLimits) -> CagePolicy:
+        """Compile; `limits` are the defaults."""
+        return CagePolicy(
+            fs=tuple(FsGrant(entry.path, entry.mode) for entry in self.fs),
+            net=self.net,
+            limits=self.limits.over(limits),
+        )
+
+
+HOST_CAGE_SHAPE: Final = RecordShape(HostCage, unknown=Severity.ERROR)
+
+
+@record
+class ProviderSection:
+    """A program that gives access to people's accounts in one namespace."""
+
+    enabled: bool | None = optional(Flag(), "Whether it is used; true by default.", default=None)
+    namespace: str | None = optional(
+        _NAMESPACE,
+        "The namespace of its capabilities; the section's name by default.",
+        default=None,
+    )
+    command: tuple[str, ...] | None = optional(
+        Command(), "The bridge program, without a shell.", default=None
+    )
+    timeout_seconds: float | None = optional(
+        _TIMEOUT, "How long one call may take; 30 by default.", default=None
+    )
+    env: Mapping[str, Secret[str]] = key(
+        SECRET_ENV, "Environment variables for it; `${VAR}` is replaced.", default_factory=empty_map
+    )
+    cage: HostCage | None = optional(
+        HOST_CAGE_SHAPE,
+        "The cage it runs in. Left out: it runs without a cage, and doctor says so.",
+        default=None,
+    )
+
+
+@record
+class SkillProvider:
+    """What a skill's settings change about its provider."""
+
+    enabled: bool | None = optional(
+        Flag(), "False keeps the skill and drops the provider.", default=None
+    )
+    namespace: str | None = optional(_NAMESPACE, "The namespace of its capabilities.", default=None)
+    command: tuple[str, ...] | None = optional(
+        Command(), "The bridge program, without a shell.", default=None
+    )
+    timeout_seconds: float | None = optional(_TIMEOUT, "How long one call may take.", default=None)
+
+
+class _ChatIds(Shape[tuple[str, ...]]):
+    """One chat id or a list of them."""
+
+    _LIST: Final = ListOf(Text(max_chars=256))
+
+    def read(self, node: Node, place: Place) -> tuple[str, ...] | Invalid:
+        """Read either form."""
+        if isinstance(node.value, str):
+            node = Node((node,), node.mark)
+        return self._LIST.read(node, place)
+
+    def schema(self, defs: JsonObject) -> JsonObject:
+        """Draw both forms."""
+        return {"oneOf": [{"type": "string"}, self._LIST.schema(defs)]}
+
+    def words(self) -> str:
+        """Name it."""
+        return "text or list of text"
+
+
+@record
+class SkillSection:
+    """Settings of one skill; `[skills.defaults]` holds those of all."""
+
+    enabled: bool | None = optional(
+        Flag(), "Whether the skill is offered; true also wires its bundled provider.", default=None
+    )
+    model: str | None = optional(Text(max_chars=128), "The model alias it runs with.", default=None)
+    allow_chat_ids: tuple[str, ...] | None = optional(
+        _ChatIds(),
+        "The chats it may be used in; an empty list lifts the default's limit.",
+        default=None,
+    )
+    capability_provider: SkillProvider | None = optional(
+        RecordShape(SkillProvider), "What to change about the skill's provider.", default=None
+    )
+    extras: Mapping[str, JsonValue] = field(default_factory=empty_map)
+
+
+@record
+class CapabilitiesSection:
+    """Access to people's accounts."""
+
+    providers: Sections[ProviderSection] = key(
+        SectionsOf(RecordShape(ProviderSection), _NAMESPACE),
+        "Bridge programs, by name.",
+        default_factory=Sections,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A provider with every setting decided; `origin` is where its command was set."""
+
+    name: str
+    namespace: str
+    command: tuple[str, ...]
+    timeout_s: float
+    env: Mapping[str, Secret[str]]
+    cage: HostCage | None
+    origin: Origin
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderPlan:
+    """The providers to register, in name order, and what is wrong with the others."""
+
+    providers: tuple[Provider, ...]
+    problems: tuple[Problem, ...]
+
+
+BUNDLED_PROVIDERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"gog": ("gogcli", "bridge")}
+)
+"""Skills that come with a provider, and its command."""
+
+
+def plan_providers(
+    skills: Sections[SkillSection],
+    capabilities: CapabilitiesSection,
+    provenance: Mapping[str, Origin],
+) -> ProviderPlan:
+    """Merge the three places into providers; report and leave out those without a command."""
+    providers: list[Provider] = []
+    problems: list[Problem] = []
+    for problem_of in (skills.broken, capabilities.providers.broken):
+        for found in problem_of.values():
+            problems.extend(found)
+    broken = {*skills.broken, *capabilities.providers.broken}
+    for name in sorted({*skills, *capabilities.providers} - broken):
+        layers = _layers(name, skills.good.get(name), capabilities.providers.good.get(name))
+        if not layers or not _first(layers, "enabled", fallback=True):
+            continue
+        command: tuple[str, ...] = _first(layers, "command", fallback=())
+        if not command:
+            problems.append(_no_command(name, layers, provenance))
+            continue
+        explicit = capabilities.providers.good.get(name)
+        providers.append(
+            Provider(
+                name=name,
+                namespace=_first(layers, "namespace", fallback=name),
+                command=command,
+                timeout_s=_first(layers, "timeout_seconds", fallback=DEFAULT_PROVIDER_TIMEOUT_S),
+                env=empty_map() if explicit is None else explicit.env,
+                cage=None if explicit is None else explicit.cage,
+                origin=_command_origin(layers, provenance),
+            )
+        )
+    return ProviderPlan(tuple(providers), tuple(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """One place that says something about a provider, and its path in the file."""
+
+    path: str
+    settings: ProviderSection | SkillProvider
+
+
+def _layers(
+    name: str, skill: SkillSection | None, explicit: ProviderSection | None
+) -> tuple[_Layer, ...]:
+    """List the places that count for a provider, the strongest first."""
+    layers: list[_Layer] = []
+    switched_off = skill is not None and skill.enabled is False
+    if skill is not None and skill.capability_provider is not None and not switched_off:
+        layers.append(_Layer(f"skills.{name}.capability_provider", skill.capability_provider))
+    if explicit is not None:
+        layers.append(_Layer(f"capabilities.providers.{name}", explicit))
+    # Only an explicit `enabled = true` brings the bundled wiring in.
+    if skill is not None and skill.enabled is True and name in BUNDLED_PROVIDERS:
+        bundled = ProviderSection(command=BUNDLED_PROVIDERS[name], namespace=name)
+        layers.append(_Layer("", bundled))
+    return tuple(layers)
+
+
+def _first(layers: tuple[_Layer, ...], field_name: str, *, fallback: Any) -> Any:
+    values = (getattr(layer.settings, field_name) for layer in layers)
+    return next((value for value in values if value is not None), fallback)
+
+
+def _command_origin(layers: tuple[_Layer, ...], provenance: Mapping[str, Origin]) -> Origin:
+    layer = next(layer for layer in layers if layer.settings.command is not None)
+    return provenance.get(f"{layer.path}.command", Origin(None, None, "bundled with the skill"))
+
+
+def _no_command(name: str, layers: tuple[_Layer, ...], provenance: Mapping[str, Origin]) -> Problem:
+    path = next(layer.path for layer in layers if layer.path)
+    origin = provenance.get(path, Origin("config.toml", None))
+    return Problem(
+        file=origin.file or "config.toml",
+        line=origin.line,
+        column=None,
+        key_path=f"{path}.command",
+        message=f"the provider {name} has no command and is skipped",
+        fix=f"add command to [{path}]",
+        severity=Severity.ERROR,
+        code="missing_key",
+    )
+
+
+__all__ = [
+    "BUNDLED_PROVIDERS",
+    "DEFAULT_PROVIDER_TIMEOUT_S",
+    "HOST_CAGE_SHAPE",
+    "NAMESPACE_PATTERN",
+    "SECRET_ENV",
+    "CapabilitiesSection",
+    "HostCage",
+    "HostFsEntry",
+    "Provider",
+    "ProviderPlan",
+    "ProviderSection",
+    "SkillProvider",
+    "SkillSection",
+    "plan_providers",
+]

@@ -1,0 +1,97 @@
+"""`Sections`: named parts of an operator's file that stand or fall alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from kaged.base import JsonObject
+from kaged.config.containers import ANY_NAME, bare_words
+from kaged.config.frozen import frozen
+from kaged.config.nodes import Node
+from kaged.config.problems import ConfigInvalid, Problem
+from kaged.config.reading import Invalid, Place
+from kaged.config.shapes import Shape, wrong_kind
+
+T = TypeVar("T")
+
+
+def _none() -> Mapping[str, tuple[Problem, ...]]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Sections(Generic[T]):
+    """Named sections: those that could be read, and what is wrong with the others.
+
+    A broken section is out of use and says why; the rest of the file is not affected by it.
+    """
+
+    good: Mapping[str, T] = field(default_factory=lambda: MappingProxyType({}))
+    broken: Mapping[str, tuple[Problem, ...]] = field(default_factory=_none)
+
+    def get(self, name: str) -> T | None:
+        """Give a section; None when there is none of that name.
+
+        Raises:
+            ConfigInvalid: the section exists but cannot be used.
+        """
+        if name in self.broken:
+            raise ConfigInvalid(self.broken[name])
+        return self.good.get(name)
+
+    def __iter__(self) -> Iterator[str]:
+        """Give the names of the sections that can be used."""
+        return iter(self.good)
+
+    def __len__(self) -> int:
+        """Count the sections that can be used."""
+        return len(self.good)
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether a section of this name can be used."""
+        return name in self.good
+
+
+@frozen
+class SectionsOf(Shape[Sections[T]]):
+    """A map with free names; a value that cannot be read is set apart, not fatal."""
+
+    value: Shape[T]
+    names: Shape[str] = ANY_NAME
+
+    def read(self, node: Node, place: Place) -> Sections[T] | Invalid:
+        """Read each section on its own."""
+        if not isinstance(node.value, Mapping):
+            return wrong_kind(node, place, "a table")
+        good: dict[str, T] = {}
+        broken: dict[str, tuple[Problem, ...]] = {}
+        for name, entry in node.value.items():
+            apart = place.reading.contained()
+            below = place.under(name, entry.mark).inside(apart)
+            self.names.read(Node(name, entry.mark), below)
+            item = self.value.read(entry.node, below)
+            place.reading.add_contained(apart)
+            if isinstance(item, Invalid) or apart.failed:
+                broken[name] = apart.sorted_problems()
+            else:
+                good[name] = item
+        return Sections(MappingProxyType(good), MappingProxyType(broken))
+
+    def schema(self, defs: JsonObject) -> JsonObject:
+        """Draw a map of sections."""
+        drawn: JsonObject = {"type": "object", "additionalProperties": self.value.schema(defs)}
+        names = self.names.schema(defs)
+        names.pop("type", None)
+        if names:
+            drawn["propertyNames"] = names
+        return drawn
+
+    def words(self) -> str:
+        """Name it."""
+        return f"map of {bare_words(self.value)}"
+
+
+__all__ = ["Sections", "SectionsOf"]

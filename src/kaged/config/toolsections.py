@@ -1,0 +1,197 @@
+"""Sections of `config.toml` about what agents use: plugins, language servers, Lua, MCP servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from kaged.base import JsonValue, KagedError
+from kaged.config.containers import JsonTable, ListOf, MapOf, Mapped
+from kaged.config.coresections import NAME, PLUGIN_NAME
+from kaged.config.hostvalues import Command, HostPath
+from kaged.config.luagrants import GRANTS_SHAPE, LuaGrants
+from kaged.config.nodes import Node
+from kaged.config.pluginwords import RESERVED_NAMES, SourceKind
+from kaged.config.providers import HOST_CAGE_SHAPE, SECRET_ENV, HostCage
+from kaged.config.reading import Place
+from kaged.config.records import RecordShape, empty_map, key, optional, record
+from kaged.config.secret import Secret
+from kaged.config.sections import Sections, SectionsOf
+from kaged.config.servers import OperatorDapAdapter, OperatorLspServer, check_adapter
+from kaged.config.shapes import Choice, Flag, Number, Text
+
+MAX_SECONDS: Final = 24 * 3600
+
+
+class OptionalSource(StrEnum):
+    """Plugin sources that the operator must allow first."""
+
+    GIT_FILE = SourceKind.GIT_FILE.value
+    GIT_HTTP_LOOPBACK = SourceKind.GIT_HTTP_LOOPBACK.value
+
+
+class OwnerNameInvalid(KagedError):
+    """The name cannot own tools."""
+
+    code: ClassVar[str] = "reserved_plugin_name"
+
+
+def parse_owner_name(text: str) -> str:
+    """Read a name that tools will be prefixed with. Raises OwnerNameInvalid for built-in ones."""
+    if text in RESERVED_NAMES:
+        raise OwnerNameInvalid("is the name of a built-in tool namespace", fix="choose another")
+    return text
+
+
+@record
+class PluginsSection:
+    """Subprocess plugins, and the grants of Lua scripts."""
+
+    dir: Path | None = optional(
+        HostPath(),
+        "Where plugins are installed. Left out: `plugins` in the data directory.",
+        default=None,
+    )
+    enabled: tuple[str, ...] = key(
+        ListOf(PLUGIN_NAME, unique=True),
+        "The plugins that are started; edited by `kaged plugin enable` and `disable`.",
+        default=(),
+    )
+    request_timeout_seconds: float = key(
+        Number(1, MAX_SECONDS),
+        "How long a method or tool of a plugin may take before the plugin is restarted.",
+        default=30,
+    )
+    allow_sources: tuple[OptionalSource, ...] = key(
+        ListOf(Choice(OptionalSource), unique=True),
+        "Sources that are refused otherwise: local repositories and loopback HTTP.",
+        default=(),
+    )
+    capabilities: LuaGrants = key(
+        GRANTS_SHAPE,
+        "What single Lua scripts may do, by the script's name without `.lua`.",
+        default_factory=LuaGrants,
+    )
+    config: Mapping[str, Mapping[str, JsonValue]] = key(
+        MapOf(JsonTable()),
+        "Settings of single Lua scripts, by name.",
+        default_factory=empty_map,
+    )
+
+
+@record
+class LspSection:
+    """Language servers."""
+
+    servers: Mapping[str, OperatorLspServer] = key(
+        MapOf(RecordShape(OperatorLspServer), NAME),
+        "Language servers, by language; a trusted project's own come first.",
+        default_factory=empty_map,
+    )
+    idle_timeout_seconds: float = key(
+        Number(1, MAX_SECONDS), "When an unused server is stopped.", default=600
+    )
+
+
+@record
+class DapSection:
+    """Debug adapters."""
+
+    adapters: Mapping[str, OperatorDapAdapter] = key(
+        MapOf(RecordShape(OperatorDapAdapter, check=check_adapter), NAME),
+        "Debug adapters, by runtime; a trusted project's own come first.",
+        default_factory=empty_map,
+    )
+    wait_seconds: float = key(
+        Number(1, MAX_SECONDS), "How long a step may run before it is reported.", default=30
+    )
+
+
+@record
+class LuaSection:
+    """Lua scripts."""
+
+    dir: Path | None = optional(
+        HostPath(),
+        "Where scripts lie. Left out: `lua` in the configuration directory.",
+        default=None,
+    )
+    enabled: tuple[str, ...] = key(
+        ListOf(Text(max_chars=128), unique=True),
+        "The scripts that are loaded, by name; an empty list loads all.",
+        default=(),
+    )
+
+
+@record
+class PipelineSection:
+    """Policy plugins around every call."""
+
+    file: Path | None = optional(
+        HostPath(), "The YAML file that lists them. Left out: none run.", default=None
+    )
+    lenient: bool = key(
+        Flag(),
+        "Skip faulty plugins instead of refusing calls until they are mended.",
+        default=False,
+    )
+    timeout_seconds: float = key(
+        Number(0.1, MAX_SECONDS), "How long one plugin may take for one call.", default=30
+    )
+
+
+@record
+class McpServer:
+    """An outside MCP server whose tools are offered as `<name>.<tool>`."""
+
+    enabled: bool = key(Flag(), "Whether it is used.", default=True)
+    command: tuple[str, ...] | None = optional(
+        Command(), "The program, for a stdio server.", default=None
+    )
+    url: str | None = optional(
+        Text(max_chars=2000, pattern=r"https?://\S+", means="an http or https URL"),
+        "The address, for an HTTP server.",
+        default=None,
+    )
+    env: Mapping[str, Secret[str]] = key(
+        SECRET_ENV, "Environment variables for it; `${VAR}` is replaced.", default_factory=empty_map
+    )
+    timeout_seconds: float = key(Number(1, MAX_SECONDS), "How long one call may take.", default=60)
+    cage: HostCage = key(
+        HOST_CAGE_SHAPE, "What it can reach; nothing by default.", default_factory=HostCage
+    )
+
+
+def _check_mcp_server(_: Mapping[str, Any], node: Node, place: Place) -> None:
+    if (node.entry("command") is None) == (node.entry("url") is None):
+        place.error(node, "needs either command or url", "give exactly one of the two")
+
+
+@record
+class McpSection:
+    """Outside MCP servers."""
+
+    servers: Sections[McpServer] = key(
+        SectionsOf(
+            RecordShape(McpServer, check=_check_mcp_server),
+            Mapped(PLUGIN_NAME, parse_owner_name),
+        ),
+        "Servers, by the name that their tools are prefixed with.",
+        default_factory=Sections,
+    )
+
+
+__all__ = [
+    "DapSection",
+    "LspSection",
+    "LuaSection",
+    "McpSection",
+    "McpServer",
+    "OptionalSource",
+    "OwnerNameInvalid",
+    "PipelineSection",
+    "PluginsSection",
+    "parse_owner_name",
+]
