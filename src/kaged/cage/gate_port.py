@@ -1,0 +1,67 @@
+"""What the spawner needs from a network gate; `kaged.cage.net` provides it, tests fake it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from kaged.kernel.net import NetTarget
+
+
+class NetPlan(Protocol):
+    """What a cage must be compiled with so that its granted targets can be reached."""
+
+    @property
+    def environment(self) -> tuple[tuple[str, str], ...]:
+        """Variables to set inside, such as proxy names; empty without grants."""
+        ...
+
+    @property
+    def files(self) -> tuple[tuple[str, str], ...]:
+        """Made-up files to show inside, as absolute path and text, such as /etc/hosts."""
+        ...
+
+
+class NetSession(Protocol):
+    """The open gate of one running cage."""
+
+    async def close(self) -> None:
+        """Close every listener and connection of this cage."""
+        ...
+
+
+class Service(Protocol):
+    """Something of the daemon's that one cage finds on its own loopback."""
+
+    @property
+    def port(self) -> int:
+        """The port on 127.0.0.1, inside."""
+        ...
+
+
+class NetGate(Protocol):
+    """Serves the network grants of cages from outside them."""
+
+    def prepare(self, targets: tuple[NetTarget, ...]) -> Any:
+        """Plan for these targets, before the cage is compiled. Pure. Gives a `NetPlan`."""
+        ...
+
+    async def attach(
+        self,
+        child_pid: int,
+        plan: Any,
+        *,
+        cage: str,
+        cage_id: str,
+        services: Any = (),
+        parent_pid: int | None = None,
+    ) -> NetSession:
+        """Open the gate in the network namespace of `child_pid`, while the cage still waits.
+
+        `cage` is the name of the cage's owner for the audit log (`plugin:memory`), `cage_id` the
+        hash of its policy, `parent_pid` the bwrap that must be the parent of `child_pid`. An
+        exception here means that the cage is killed, not released.
+        """
+        ...
+
+
+__all__ = ["NetGate", "NetPlan", "NetSession", "Service"]

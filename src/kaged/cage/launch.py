@@ -1,0 +1,298 @@
+"""`Launch`: from a prepared cage to a running command, in the one order that is safe.
+
+bwrap waits at a pipe until limits, ceilings and the network gate are in place. A closed pipe means
+"go" to it, so what it reads from is open for writing on its own side too: neither an error here nor
+the death of the daemon can release a cage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kaged.cage.child import Child
+from kaged.cage.errors import CageError, CageStartFailed, CageUnavailable, SpawnFailed
+from kaged.cage.gate_port import NetGate, NetSession
+from kaged.cage.limits import LimitGroup, LimitsBackend
+from kaged.cage.prepare import Prepared
+from kaged.cage.process import CageDetails, CageProcess
+from kaged.cage.report import ExitReport
+from kaged.cage.request import Pty, UncagedRequest
+from kaged.cage.startgate import StartGate
+from kaged.cage.stdio import StdioEnds
+from kaged.cage.steward import Errand, Steward, inotify_ceilings
+
+_UMASK = 0o022
+
+OnEnd = Callable[[CageProcess, ExitReport], Awaitable[None]]
+
+# What bwrap says when it gives up, and the row of `kaged doctor` that explains it.
+_MESSAGES: tuple[tuple[str, str], ...] = (
+    ("No permissions to create", "cage.namespaces"),
+    ("Creating new namespace failed", "cage.namespaces"),
+    ("setting up uid map", "cage.namespaces"),
+    ("loopback:", "cage.loopback"),
+    ("Failed to make / slave", "cage.mounts"),
+    ("Can't mount proc", "cage.mounts"),
+    ("seccomp", "cage.seccomp"),
+)
+
+
+@dataclass
+class _Started:
+    """What there is to take back."""
+
+    child: Child | None = None
+    group: LimitGroup | None = None
+    init_pidfd: int = -1
+
+
+class Launch:
+    """One caged start. Use once."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        serial: int,
+        *,
+        backend: LimitsBackend,
+        steward: Steward,
+        gate: NetGate | None,
+        on_end: OnEnd,
+        discard: Callable[[LimitGroup], None],
+    ) -> None:
+        self._prepared = prepared
+        self._serial = serial
+        self._backend = backend
+        self._steward = steward
+        self._gate = gate
+        self._on_end = on_end
+        self._discard = discard
+        self._session: NetSession | None = None
+
+    async def start(self) -> CageProcess:
+        """Start bwrap, put everything in place, release it.
+
+        Raises:
+            CageError: nothing runs and nothing is left over.
+        """
+        request = self._prepared.request
+        with StartGate() as gate:
+            stdio = StdioEnds(request.stdio)
+            started = _Started()
+            try:
+                group = started.group = self._make_group()
+                child = started.child = self._popen(gate, stdio, group)
+                stdio.started()
+                init_pid = await gate.init_pid(child)
+                started.init_pidfd = os.pidfd_open(init_pid)
+                _check_parent(init_pid, child.pid)
+                ceilings = await self._put_in_place(init_pid, child, group)
+                await gate.release(child)
+                group.settle()
+            except BaseException as error:
+                raise await self._undone(error, gate, stdio, started) from error
+        details = CageDetails(
+            init_pid=init_pid,
+            init_pidfd=started.init_pidfd,
+            identity=self._prepared.identity,
+            limits=request.policy.limits,
+            group=group,
+            backend=self._backend.name,
+            ceilings=ceilings,
+            weaknesses=self._prepared.weaknesses,
+        )
+        process = CageProcess(
+            request.name,
+            child,
+            stdio,
+            cage_id=self._prepared.command.cage_id,
+            cage=details,
+            on_end=self._ended,
+        )
+        if details.limits.walltime_sec:
+            process.limit_walltime(details.limits.walltime_sec)
+        return process
+
+    async def _undone(
+        self, error: BaseException, gate: StartGate, stdio: StdioEnds, started: _Started
+    ) -> BaseException:
+        """Take everything back; give the error to raise."""
+        # First the processes, then the pipes: an open gate would be the cage's release.
+        if started.child is not None:
+            gate.kill(started.child)
+            self._steward.forget(self._serial)
+        if started.init_pidfd >= 0:
+            os.close(started.init_pidfd)
+        if started.group is not None:
+            self._discard(started.group)
+        said = stdio.peek_errors()
+        stdio.close()
+        if self._session is not None:
+            await self._session.close()
+        if isinstance(error, CageStartFailed):
+            return _explained(error, said)
+        if isinstance(error, OSError):
+            return CageStartFailed(f"the cage could not be started: {error}")
+        return error
+
+    def _make_group(self) -> LimitGroup:
+        limits = self._prepared.request.policy.limits
+        try:
+            return self._backend.create(f"cage-{self._serial}", limits)
+        except OSError as error:
+            raise CageUnavailable(
+                f"the limits of the cage could not be made: {error}", row="cage.limits"
+            ) from error
+
+    def _popen(self, gate: StartGate, stdio: StdioEnds, group: LimitGroup) -> Child:
+        prepared = self._prepared
+        args, inherited = prepared.descriptors(gate.info_end, gate.block_end)
+        identity = prepared.identity
+        if identity.switches:
+            stdio.give_to(identity.uid, identity.gid)
+        read_in, write_out, write_err = stdio.theirs
+        try:
+            process = subprocess.Popen(  # noqa: S603 - compiled and checked, no shell
+                # Each of these becomes the next by exec; the process is bwrap from then on.
+                [*group.enter_words, *self._as_user(), *prepared.command.argv(args)],
+                stdin=read_in,
+                stdout=write_out,
+                stderr=write_err,
+                env={},  # what bwrap is given here, the cage can read in /proc/1/environ
+                cwd="/",
+                umask=_UMASK,
+                start_new_session=True,
+                pass_fds=inherited,
+            )
+        except FileNotFoundError as error:
+            raise CageUnavailable("bubblewrap is gone", row="cage.bwrap") from error
+        gate.started()
+        return Child(process)
+
+    def _as_user(self) -> tuple[str, ...]:
+        """Give the words that make bwrap another user's, when it must be.
+
+        Python can switch users only with a full fork, which copies the daemon's page tables; this
+        program execs bwrap in its own place and costs a fraction of that.
+        """
+        identity = self._prepared.identity
+        if not identity.switches:
+            return ()
+        tool = self._prepared.setpriv
+        if tool is None:
+            raise CageUnavailable("setpriv is not installed", row="cage.identity")
+        user, group = str(identity.uid), str(identity.gid)
+        return (tool, "--reuid", user, "--regid", group, "--clear-groups", "--")
+
+    async def _put_in_place(self, init_pid: int, child: Child, group: LimitGroup) -> bool:
+        """Set limits and ceilings and open the network, all at once, while bwrap mounts."""
+        request, identity = self._prepared.request, self._prepared.identity
+        errand = Errand(
+            number=self._serial,
+            pid=init_pid,
+            uid=identity.uid,
+            gid=identity.gid,
+            groups=group.join_files,
+            rlimits=self._prepared.rlimits,
+            ceilings=inotify_ceilings(),
+        )
+        if self._gate is None or not (request.policy.net or request.services):
+            return await self._steward.run(errand)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                errand_done = tasks.create_task(self._steward.run(errand))
+                tasks.create_task(self._open_gate(self._gate, init_pid, child.pid))
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from None
+        return errand_done.result()
+
+    async def _open_gate(self, gate: NetGate, init_pid: int, outer_pid: int) -> None:
+        request = self._prepared.request
+        self._session = await gate.attach(
+            init_pid,
+            self._prepared.net_plan,
+            cage=request.name,
+            cage_id=self._prepared.command.cage_id,
+            services=request.services,
+            parent_pid=outer_pid,
+        )
+
+    async def _ended(self, process: CageProcess, report: ExitReport) -> None:
+        self._steward.forget(self._serial)
+        try:
+            if self._session is not None:
+                await self._session.close()
+        finally:
+            await self._on_end(process, report)
+
+
+def start_uncaged(request: UncagedRequest, cage_id: str, on_end: OnEnd) -> CageProcess:
+    """Start a program with the daemon's own powers, in a process group of its own.
+
+    Raises:
+        SpawnFailed: it could not be started; the message has the system's reason.
+    """
+    stdio = StdioEnds(request.stdio)
+    session = shutil.which("setsid") if isinstance(request.stdio, Pty) else None
+    command = request.command if session is None else (session, "--ctty", *request.command)
+    try:
+        read_in, write_out, write_err = stdio.theirs
+        process = subprocess.Popen(  # noqa: S603 - the caller's command, no shell, a stated reason
+            command,
+            stdin=read_in,
+            stdout=write_out,
+            stderr=write_err,
+            env=dict(request.env),
+            cwd=request.cwd,
+            start_new_session=session is None,
+        )
+        child = Child(process, before_reap=lambda: _kill_group(process.pid))
+    except OSError as error:
+        stdio.close()
+        raise SpawnFailed(
+            f"{request.command[0]} could not be started: {error.strerror or error}",
+            program=request.command[0],
+            cwd=request.cwd,
+        ) from error
+    except BaseException:
+        stdio.close()
+        raise
+    stdio.started()
+    return CageProcess(request.name, child, stdio, cage_id=cage_id, cage=None, on_end=on_end)
+
+
+def _kill_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _check_parent(pid: int, parent: int) -> None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        found = int(text.rpartition(")")[2].split()[1])
+    except OSError:
+        found = -1
+    if found != parent:
+        raise CageStartFailed("the process that bwrap named is not its child")
+
+
+def _explained(error: CageStartFailed, said: str) -> CageError:
+    """Turn bwrap's own words into an error that names the row of `kaged doctor`."""
+    if not said:
+        return error
+    first = said.splitlines()[0]
+    for words, row in _MESSAGES:
+        if words in said:
+            return CageUnavailable(f"the cage could not be set up: {first}", row=row, said=said)
+    return CageStartFailed(f"the cage could not be set up: {first}", said=said)
+
+
+__all__ = ["Launch", "OnEnd", "start_uncaged"]

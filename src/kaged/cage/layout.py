@@ -1,0 +1,196 @@
+"""`lay_out`: what lies where in a cage. Pure, and kept: most cages of a daemon look alike."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+from kaged.cage.arguments import Slot, Token
+from kaged.cage.errors import PolicyConflict
+from kaged.cage.facts import HostFacts
+from kaged.cage.places import Places
+from kaged.cage.programs import ProgramPlan
+from kaged.cage.request import CageKind, HostMount, Programs
+from kaged.cage.shelf import SHELF_INSIDE
+from kaged.kernel.policy import FsMode
+
+INSIDE_UID = 1000
+INSIDE_GID = 1000
+INSIDE_NAME = "cage"
+SCRATCH = "/tmp"  # noqa: S108 - the cage's own, made new for each one
+
+_HOSTS = "127.0.0.1\tlocalhost cage\n::1\tlocalhost cage\n"
+_NSSWITCH = "passwd: files\ngroup: files\nhosts: files\n"
+_PASSWD = f"{INSIDE_NAME}:x:{INSIDE_UID}:{INSIDE_GID}:{INSIDE_NAME}:{SCRATCH}:/bin/sh\n"
+_GROUP = f"{INSIDE_NAME}:x:{INSIDE_GID}:\n"
+_MIB = 1024 * 1024
+# /run holds nothing of ours; programs put a lock or a pid there.
+_RUN_MIB = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ShownPath:
+    """One granted path after it was walked: what it is, without its descriptor."""
+
+    path: str
+    mode: FsMode
+    is_dir: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """Everything that decides what lies where in a cage, beside the facts of the host."""
+
+    kind: CageKind
+    programs: Programs
+    persistent: bool
+    tmpfs_mb: int
+    mounts: tuple[HostMount, ...] = ()
+    grants: tuple[ShownPath, ...] = ()
+    plan: ProgramPlan = field(default_factory=ProgramPlan)
+    net_files: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Mounts as bwrap options, the files they need by label, and the same as lines of text."""
+
+    options: tuple[Token, ...]
+    files: tuple[tuple[str, bytes], ...]
+    lines: tuple[str, ...]
+    dests: frozenset[str]
+
+    def visible(self, path: str) -> bool:
+        """Whether a directory of this name can exist inside, as a place or above or below one."""
+        return path == "/" or any(
+            path == dest or path.startswith(f"{dest}/") or dest.startswith(f"{path}/")
+            for dest in self.dests
+        )
+
+
+@functools.lru_cache(maxsize=128)
+def lay_out(plan: Blueprint, facts: HostFacts) -> Layout:
+    """Work out the mounts of a cage.
+
+    Raises:
+        PolicyConflict: two entries claim one place with different meanings.
+    """
+    places = Places(plan.grants)
+    if plan.programs is Programs.STRICT:
+        _strict_system(places, facts)
+    else:
+        _whole_system(places, facts)
+    _etc(places, facts)
+    files = _made_up(places, plan, facts)
+    _kernel_and_scratch(places, plan)
+    _programs(places, plan.plan)
+    for mount in plan.mounts:
+        places.mount(mount.source, mount.dest, mount.mode)
+    for number, grant in enumerate(plan.grants):
+        places.grant(number, grant)
+    options = places.options()
+    return Layout(options, files, _lines(options, facts), places.dests)
+
+
+def _strict_system(places: Places, facts: HostFacts) -> None:
+    for path in (*facts.library_dirs, *facts.data_dirs):
+        places.bind(path)
+    for path, target in facts.library_links:
+        places.link(path, target)
+    places.show(facts.shelf.path, SHELF_INSIDE)
+    places.directory("/usr")
+    places.directory("/usr/local/bin")
+    bins = ["/usr/bin"]
+    for entry in facts.root_entries:
+        if entry.target is not None:
+            places.link(f"/{entry.name}", entry.target)
+        elif entry.name.startswith("lib"):
+            places.bind(f"/{entry.name}")
+        elif entry.name == "bin":
+            bins.append("/bin")
+    for folder in bins:
+        for name in facts.shelf.programs:
+            places.link(f"{folder}/{name}", f"{SHELF_INSIDE}/bin/{name}")
+
+
+def _whole_system(places: Places, facts: HostFacts) -> None:
+    places.bind("/usr")
+    places.show(facts.shelf.path, SHELF_INSIDE)
+    for entry in facts.root_entries:
+        if entry.target is not None:
+            places.link(f"/{entry.name}", entry.target)
+        else:
+            places.bind(f"/{entry.name}")
+    for path in facts.etc_system:
+        places.bind(path)
+
+
+def _etc(places: Places, facts: HostFacts) -> None:
+    places.directory("/etc")
+    for path in facts.etc_shown:
+        places.bind(path)
+    for name in facts.shelf.etc:
+        places.link(f"/etc/{name}", f"{SHELF_INSIDE}/etc/{name}")
+
+
+def _made_up(places: Places, plan: Blueprint, facts: HostFacts) -> tuple[tuple[str, bytes], ...]:
+    texts: dict[str, str] = {"/etc/hosts": _HOSTS, "/etc/nsswitch.conf": _NSSWITCH}
+    texts.update(plan.net_files)
+    if plan.kind is not CageKind.PLUGIN:  # PH-CAGE-14: a plugin's cage has none, not even this
+        texts |= {"/etc/passwd": _PASSWD, "/etc/group": _GROUP}
+    files: list[tuple[str, bytes]] = []
+    for path, text in texts.items():
+        name = path.removeprefix("/etc/")
+        if name in {path, ""} or "/" in name:
+            raise PolicyConflict(f"{path} is not a file directly in /etc", path=path)
+        label = f"file:{path}"
+        if places.file(path, Slot(label), on_host=name in facts.etc_present):
+            files.append((label, text.encode()))
+    return tuple(files)
+
+
+def _kernel_and_scratch(places: Places, plan: Blueprint) -> None:
+    size = plan.tmpfs_mb * _MIB
+    places.put("/proc", ("--proc", "/proc"))
+    places.put("/dev", ("--dev", "/dev"))
+    places.scratch("/dev/shm", size)  # noqa: S108 - the cage's own
+    places.scratch("/run", min(size, _RUN_MIB * _MIB) if size else 0)
+    if plan.persistent:
+        places.put(SCRATCH, ("--bind-fd", Slot("state"), SCRATCH))
+    else:
+        places.scratch(SCRATCH, size)
+
+
+def _programs(places: Places, plan: ProgramPlan) -> None:
+    for path, target in plan.links:
+        places.link(path, target)
+    for path in plan.files:
+        places.bind(path)
+    for source, dest in plan.moved:
+        places.show(source, dest)
+    for number, path in enumerate(plan.dirs):
+        places.put(path, ("--ro-bind-fd", Slot(f"runtime:{number}"), path), same_path=True)
+
+
+def _lines(tokens: tuple[Token, ...], facts: HostFacts) -> tuple[str, ...]:
+    lines: list[str] = []
+    for token in tokens:
+        if isinstance(token, Slot):
+            lines[-1] += f" <{token.label}>"
+        elif token.startswith("--"):
+            lines.append(token)
+        else:  # the shelf's own name changes with every upgrade of a base program
+            lines[-1] += " <shelf>" if token == facts.shelf.path else f" {token}"
+    return tuple(lines)
+
+
+__all__ = [
+    "INSIDE_GID",
+    "INSIDE_NAME",
+    "INSIDE_UID",
+    "SCRATCH",
+    "Blueprint",
+    "Layout",
+    "ShownPath",
+    "lay_out",
+]

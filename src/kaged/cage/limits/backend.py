@@ -1,0 +1,82 @@
+"""The one interface of the three ways to limit a cage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from kaged.kernel.policy import CageLimits
+
+
+class Resource(StrEnum):
+    """What can be limited for a cage as a whole."""
+
+    MEMORY = "memory"
+    PIDS = "pids"
+    CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitStat:
+    """What a cage used and what it was refused; None where the back end cannot know."""
+
+    memory_bytes: int | None = None
+    processes: int | None = None
+    oom_kills: int | None = None
+    forks_refused: int | None = None
+
+
+class LimitGroup(Protocol):
+    """The limits of one running cage."""
+
+    @property
+    def enter_words(self) -> tuple[str, ...]:
+        """Words in front of bwrap's that make it enter the group by itself; empty if it cannot."""
+        ...
+
+    @property
+    def join_files(self) -> tuple[str, ...]:
+        """Else the files that the number of the cage's first process is written to."""
+        ...
+
+    def settle(self) -> None:
+        """Apply the share of processors, which is held back while bwrap sets the cage up."""
+        ...
+
+    def stat(self) -> LimitStat:
+        """Read what was used and refused so far."""
+        ...
+
+    def destroy(self) -> bool:
+        """Remove the group; False while the kernel still holds it busy."""
+        ...
+
+
+class LimitsBackend(Protocol):
+    """A way to limit cages on this host."""
+
+    @property
+    def name(self) -> str:
+        """The word for doctor, audit and status: `cgroup2`, `cgroup1` or `rlimits`."""
+        ...
+
+    @property
+    def enforces(self) -> frozenset[Resource]:
+        """What is limited for the cage as a whole, rather than per process or not at all."""
+        ...
+
+    def create(self, key: str, limits: CageLimits) -> LimitGroup:
+        """Make a group with these limits. Raises OSError."""
+        ...
+
+    def sweep(self) -> int:
+        """Remove what dead daemons left behind; give the number of groups removed."""
+        ...
+
+    def close(self) -> None:
+        """Remove what this daemon made for itself."""
+        ...
+
+
+__all__ = ["LimitGroup", "LimitStat", "LimitsBackend", "Resource"]

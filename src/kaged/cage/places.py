@@ -1,0 +1,119 @@
+"""`Places`: what is put where inside a cage, and in which order bwrap must do it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kaged.cage.arguments import Slot, Token, check_path
+from kaged.cage.errors import PolicyConflict
+from kaged.kernel.policy import FsMode
+
+
+class Granted(Protocol):
+    """A granted path, as far as its place matters."""
+
+    @property
+    def path(self) -> str:
+        """Where it lies, outside and inside."""
+        ...
+
+    @property
+    def mode(self) -> FsMode:
+        """Whether it is writable."""
+        ...
+
+    @property
+    def is_dir(self) -> bool:
+        """Whether something can lie below it."""
+        ...
+
+
+class Places:
+    """Collects one entry per place inside; `options` gives them parents first.
+
+    A granted directory shows the host's own content, so whatever the base set would put below it
+    at the same path is there already and is left out.
+    """
+
+    def __init__(self, grants: Sequence[Granted]) -> None:
+        self._entries: dict[str, tuple[Token, ...]] = {}
+        self._granted = tuple(grant.path for grant in grants if grant.is_dir)
+        self._exact = {grant.path for grant in grants}
+
+    def put(self, dest: str, tokens: tuple[Token, ...], *, same_path: bool = False) -> None:
+        """Put an entry in its place; `same_path` says it shows what the host has there."""
+        check_path(dest, "place in the cage")
+        if dest in self._exact or self._below_grant(dest):
+            if same_path:
+                return
+            raise PolicyConflict(
+                f"{dest} is needed by the cage itself and a granted path covers it", path=dest
+            )
+        self._entries[dest] = tokens
+
+    def bind(self, path: str) -> None:
+        """Show a path of the host, read-only, where it lies."""
+        self.put(path, ("--ro-bind", path, path), same_path=True)
+
+    def show(self, source: str, dest: str) -> None:
+        """Show a path of the host, read-only, in another place."""
+        self.put(dest, ("--ro-bind", check_path(source), dest))
+
+    def link(self, dest: str, target: str) -> None:
+        """Put a symbolic link, unless a granted directory has one there already."""
+        self.put(dest, ("--symlink", target, dest), same_path=True)
+
+    def directory(self, dest: str) -> None:
+        """Make an empty directory."""
+        self.put(dest, ("--perms", "0755", "--dir", dest), same_path=True)
+
+    def scratch(self, dest: str, size_bytes: int) -> None:
+        """Make a private, empty, writable directory of at most this size; 0 is no limit."""
+        size = ("--size", str(size_bytes)) if size_bytes else ()
+        self.put(dest, ("--perms", "1777", *size, "--tmpfs", dest))
+
+    def file(self, dest: str, content: Slot, *, on_host: bool) -> bool:
+        """Make a read-only file with given content; say whether it could be placed.
+
+        Below a granted directory it covers the host's file, which must exist for that.
+        """
+        check_path(dest, "made-up file")
+        if not (dest in self._exact or self._below_grant(dest)):
+            self._entries[dest] = ("--perms", "0444", "--file", content, dest)
+            return True
+        if on_host and dest not in self._exact:
+            self._entries[dest] = ("--ro-bind-data", content, dest)
+            return True
+        return False
+
+    def mount(self, source: str, dest: str, mode: FsMode) -> None:
+        """Place a path that the host itself adds."""
+        option = "--bind" if mode is FsMode.RW else "--ro-bind"
+        tokens: tuple[Token, ...] = (option, check_path(source), dest)
+        if source != dest:
+            self.put(dest, tokens)
+        else:  # stays read-only inside a wider writable grant
+            self._entries[check_path(dest)] = tokens
+
+    def grant(self, number: int, grant: Granted) -> None:
+        """Place a granted path, by the descriptor that was checked."""
+        option = "--bind-fd" if grant.mode is FsMode.RW else "--ro-bind-fd"
+        path = check_path(grant.path)
+        self._entries[path] = (option, Slot(f"grant:{number}"), path)
+
+    @property
+    def dests(self) -> frozenset[str]:
+        """Every place that has an entry."""
+        return frozenset(self._entries)
+
+    def options(self) -> tuple[Token, ...]:
+        """Give all entries as bwrap options, parents before children."""
+        ordered = sorted(self._entries.items(), key=lambda item: item[0].count("/"))
+        return tuple(token for _, tokens in ordered for token in tokens)
+
+    def _below_grant(self, dest: str) -> bool:
+        return any(dest.startswith(f"{path}/") for path in self._granted)
+
+
+__all__ = ["Granted", "Places"]

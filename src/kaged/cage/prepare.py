@@ -1,0 +1,249 @@
+"""`Preparer`: everything a caged start needs before a process exists, opened and compiled."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from kaged.base import Clock
+from kaged.cage.arguments import check_command, encode_arguments
+from kaged.cage.compile import CageCommand, Resolved, ShownPath, compile_cage
+from kaged.cage.errors import CageUnavailable, PolicyConflict
+from kaged.cage.facts import HostFacts
+from kaged.cage.gate_port import NetGate
+from kaged.cage.grants import (
+    GrantSet,
+    Protected,
+    merge_grants,
+    open_grants,
+    open_runtime_dirs,
+)
+from kaged.cage.identity import Identity, IdentityKind, IdentityMode, choose_identity
+from kaged.cage.limits import LimitsBackend, Resource, rlimits_for
+from kaged.cage.patterns import expand_patterns
+from kaged.cage.programs import ProgramPlan, plan_programs
+from kaged.cage.request import CageKind, CageRequest, Programs
+from kaged.cage.seccomp import seccomp_fd
+from kaged.cage.settings import CageSettings
+from kaged.cage.shelf import shelf_key, shelf_sources, stock_shelf
+from kaged.kernel.policy import CageLimits, CageState, FsGrant, FsMode
+
+SHELF_CHECK_S = 30.0
+MAX_CACHED_PLANS = 256
+
+
+@dataclass
+class Prepared:
+    """A compiled cage with every descriptor it needs; close it when bwrap has been started."""
+
+    request: CageRequest
+    command: CageCommand
+    identity: Identity
+    rlimits: tuple[tuple[int, int], ...]
+    net_plan: Any
+    weaknesses: tuple[str, ...]
+    _grants: GrantSet
+    _runtimes: GrantSet
+    _state: GrantSet
+    _machine: str
+    setpriv: str | None = None
+    _opened: list[int] = field(default_factory=list[int])
+
+    def descriptors(self, info: int, block: int) -> tuple[int, tuple[int, ...]]:
+        """Open what bwrap reads; give the descriptor of its options and all it must inherit."""
+        labels = {"info": info, "block": block}
+        labels["seccomp"] = self._keep(seccomp_fd(self.request.policy.seccomp, self._machine))
+        for label, content in self.command.files:
+            labels[label] = self._keep(_memory_file(label, content))
+        for number, grant in enumerate(self._grants.grants):
+            labels[f"grant:{number}"] = grant.fd
+        for number, grant in enumerate(self._runtimes.grants):
+            labels[f"runtime:{number}"] = grant.fd
+        for grant in self._state.grants:
+            labels["state"] = grant.fd
+        arguments = encode_arguments(self.command.options, labels)
+        args = self._keep(_memory_file("args", arguments))
+        return args, (args, *labels.values())
+
+    def close(self) -> None:
+        """Close every descriptor. Safe to call twice."""
+        for fd in self._opened:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._opened.clear()
+        for grants in (self._grants, self._runtimes, self._state):
+            grants.close()
+
+    def _keep(self, fd: int) -> int:
+        self._opened.append(fd)
+        return fd
+
+
+class Preparer:
+    """Turns requests into `Prepared` cages; keeps what does not change between two of them."""
+
+    def __init__(
+        self, settings: CageSettings, facts: HostFacts, backend: LimitsBackend, clock: Clock
+    ) -> None:
+        self._settings = settings
+        self._facts = facts
+        self._backend = backend
+        self._clock = clock
+        self._plans: dict[object, ProgramPlan] = {}
+        self._shelf_seen_s = clock.monotonic_s()
+        self._shelf_key = shelf_key(shelf_sources())
+
+    def prepare(self, request: CageRequest, gate: NetGate | None, serial: int) -> Prepared:
+        """Open, find and compile. Raises CageError; nothing stays open then."""
+        check_command(request.command)
+        _check_limits(request.policy.limits)
+        self._refresh_shelf()
+        net_plan = gate.prepare(request.policy.net) if gate is not None else None
+        protected = Protected(
+            paths=(*self._settings.protected, str(self._settings.cache_dir)),
+            own=request.own_dirs,
+        )
+        with contextlib.ExitStack() as undo:
+            grants = open_grants(_granted(request), protected)
+            undo.callback(grants.close)
+            plan = self._plan(request, grants)
+            runtimes = open_runtime_dirs(plan.dirs, protected)
+            undo.callback(runtimes.close)
+            state = _open_state(request)
+            undo.callback(state.close)
+            resolved = Resolved(
+                grants=tuple(ShownPath(one.path, one.mode, one.is_dir) for one in grants.grants),
+                programs=plan,
+                net_environment=tuple(net_plan.environment) if net_plan is not None else (),
+                net_files=tuple(net_plan.files) if net_plan is not None else (),
+            )
+            command = compile_cage(request, self._facts, resolved)
+            identity = self._identity(request, grants, plan, serial)
+            undo.pop_all()
+        return Prepared(
+            request=request,
+            command=command,
+            identity=identity,
+            rlimits=rlimits_for(request.policy.limits, self._backend.enforces),
+            net_plan=net_plan,
+            weaknesses=self._weaknesses(identity),
+            _grants=grants,
+            _runtimes=runtimes,
+            _state=state,
+            _machine=self._facts.machine,
+            setpriv=self._facts.setpriv,
+        )
+
+    def _plan(self, request: CageRequest, grants: GrantSet) -> ProgramPlan:
+        names = tuple(entry.binary for entry in request.policy.exec)
+        visible = (*(one.path for one in grants.grants), *(one.source for one in request.mounts))
+        cwd = request.cwd or request.home or "/"
+        key = (request.command, names, visible, request.runtimes, cwd, request.effective_programs)
+        known = self._plans.get(key)
+        if known is not None and known.still_true():
+            return known
+        if request.effective_programs is Programs.SYSTEM:
+            visible = (*visible, "/usr", "/bin", "/sbin")
+        plan = plan_programs(
+            request.command,
+            names,
+            self._facts,
+            visible=visible,
+            runtimes=request.runtimes,
+            cwd=cwd,
+        )
+        if len(self._plans) >= MAX_CACHED_PLANS:
+            self._plans.pop(next(iter(self._plans)))
+        self._plans[key] = plan
+        return plan
+
+    def _identity(
+        self, request: CageRequest, grants: GrantSet, plan: ProgramPlan, serial: int
+    ) -> Identity:
+        sources = (
+            self._facts.shelf.path,
+            *plan.files,
+            *plan.dirs,
+            *(source for source, _ in plan.moved),
+            *(mount.source for mount in request.mounts),
+        )
+        writable = [mount.source for mount in request.mounts if mount.mode is FsMode.RW]
+        if request.policy.state is CageState.PERSISTENT and request.state_dir is not None:
+            writable.append(request.state_dir)
+        mode = self._settings.identity
+        identity = choose_identity(
+            self._facts, mode, grants.grants, sources, serial, tuple(writable)
+        )
+        if identity.kind is not IdentityKind.ROOT_SHOWN_AS_USER:
+            return identity
+        if mode is IdentityMode.SEPARATE:
+            raise CageUnavailable(
+                f"a user apart was asked for, and {identity.why}", row="cage.identity"
+            )
+        if Resource.PIDS not in self._backend.enforces:
+            raise CageUnavailable(
+                "the cage would run as uid 0 without a limit on processes, because the kernel "
+                f"does not count them for uid 0 ({identity.why})",
+                row="cage.limits",
+                fix="run the daemon as an ordinary user, or give it a pids cgroup",
+            )
+        return identity
+
+    def _weaknesses(self, identity: Identity) -> tuple[str, ...]:
+        found: list[str] = []
+        if identity.kind is IdentityKind.ROOT_SHOWN_AS_USER:
+            found.append(f"uid 0 outside: {identity.why}")
+        missing = sorted(set(Resource) - self._backend.enforces)
+        if missing:
+            names = ", ".join(missing)
+            found.append(f"limits by {self._backend.name}, per process only: {names}")
+        return tuple(found)
+
+    def _refresh_shelf(self) -> None:
+        """Notice upgraded base programs, at most twice a minute."""
+        now = self._clock.monotonic_s()
+        if now - self._shelf_seen_s < SHELF_CHECK_S:
+            return
+        self._shelf_seen_s = now
+        key = shelf_key(shelf_sources())
+        if key != self._shelf_key:
+            shelf = stock_shelf(self._settings.cache_dir)
+            self._facts = replace(self._facts, shelf=shelf)
+            self._shelf_key = key
+
+
+def _granted(request: CageRequest) -> tuple[FsGrant, ...]:
+    # A plugin's capabilities have no patterns: a star in its path is a star.
+    merged = merge_grants(request.policy)
+    return merged if request.kind is CageKind.PLUGIN else expand_patterns(merged)
+
+
+def _check_limits(limits: CageLimits) -> None:
+    wrong = [one.name for one in fields(limits) if getattr(limits, one.name) < 0]
+    wrong += [name for name in ("memory_mb", "pids", "cpu_shares") if not getattr(limits, name)]
+    if wrong:
+        raise PolicyConflict(f"these limits are not above zero: {', '.join(sorted(wrong))}")
+
+
+def _open_state(request: CageRequest) -> GrantSet:
+    if request.policy.state is not CageState.PERSISTENT or request.state_dir is None:
+        return GrantSet(())
+    return open_grants((FsGrant(request.state_dir, FsMode.RW),), Protected())
+
+
+def _memory_file(name: str, content: bytes) -> int:
+    fd = os.memfd_create(name.replace("/", "_"), os.MFD_CLOEXEC)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.lseek(fd, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+__all__ = ["Prepared", "Preparer"]

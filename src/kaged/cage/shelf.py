@@ -1,0 +1,166 @@
+"""The shelf: one directory with the base programs and small /etc files every strict cage shows.
+
+Showing a hundred programs one by one costs a mount each and tens of milliseconds per cage; one
+directory costs one mount, and links into it cost nothing. The files are copies in a cache directory
+of the daemon, named by what they were copied from, so an upgraded program gives another shelf.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+# Where the shelf is seen inside: in the root, because /usr may be the host's own and read-only.
+SHELF_INSIDE = "/kaged-base"
+
+# The base set of programs (PH-AMB-52): env, sh and the coreutils. Documented in
+# docs/reference/cage.md; nothing else is on PATH without an exec entry.
+_BASE = """
+sh env [ arch b2sum base32 base64 basename basenc cat chcon chgrp chmod chown cksum comm cp csplit
+cut date dd df dir dircolors dirname du echo expand expr factor false fmt fold groups head hostid id
+install join link ln logname ls md5sum mkdir mkfifo mknod mktemp mv nice nl nohup nproc numfmt od
+paste pathchk pinky pr printenv printf ptx pwd readlink realpath rm rmdir runcon seq sha1sum
+sha224sum sha256sum sha384sum sha512sum shred shuf sleep sort split stat stdbuf stty sum sync tac
+tail tee test timeout touch tr true truncate tsort tty uname unexpand uniq unlink users vdir wc who
+whoami yes
+"""
+BASE_PROGRAMS: tuple[str, ...] = tuple(_BASE.split())
+# On the shelf but not on PATH: gives a command on a pseudo-terminal its own session inside.
+SESSION_PROGRAM = "setsid"
+
+BASE_ETC: tuple[str, ...] = (
+    "ld.so.cache",
+    "localtime",
+    "mime.types",
+    "protocols",
+    "services",
+    "ssl/openssl.cnf",
+)
+
+_SOURCE_DIRS = ("/usr/bin", "/bin", "/usr/local/bin")
+_MAX_FILE_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """A shelf on disk: its directory and what lies on it."""
+
+    path: str
+    programs: tuple[str, ...]
+    etc: tuple[str, ...]
+    session_program: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    name: str  # below the shelf, e.g. "bin/cat"
+    source: str
+    mode: int
+    identity: tuple[int, int, int, int]  # device, inode, size, mtime_ns
+
+
+def shelf_sources() -> tuple[_Item, ...]:
+    """List what a shelf would be made of now: every base program and file that this host has."""
+    items: list[_Item] = []
+    for name in (*BASE_PROGRAMS, SESSION_PROGRAM):
+        for folder in _SOURCE_DIRS:
+            item = _item(f"bin/{name}", f"{folder}/{name}", 0o555)
+            if item is not None:
+                items.append(item)
+                break
+    for name in BASE_ETC:
+        item = _item(f"etc/{name}", f"/etc/{name}", 0o444)
+        if item is not None:
+            items.append(item)
+    return tuple(items)
+
+
+def shelf_key(items: tuple[_Item, ...]) -> str:
+    """Name a shelf by what it is made of."""
+    digest = hashlib.sha256()
+    for item in items:
+        digest.update(repr((item.name, item.source, item.identity)).encode())
+    return digest.hexdigest()[:24]
+
+
+def stock_shelf(cache_dir: Path) -> Shelf:
+    """Give the shelf for this host as it is now, copying what is needed when it is a new one.
+
+    Safe when several daemons do it at once: a shelf appears whole, by rename, or not at all.
+    """
+    items = shelf_sources()
+    place = cache_dir / f"shelf-{shelf_key(items)}"
+    if not _whole(place, items):
+        cache_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _build(cache_dir, place, items)
+    names = [item.name for item in items]
+    return Shelf(
+        path=str(place),
+        programs=tuple(name for name in BASE_PROGRAMS if f"bin/{name}" in names),
+        etc=tuple(name for name in BASE_ETC if f"etc/{name}" in names),
+        session_program=f"bin/{SESSION_PROGRAM}" in names,
+    )
+
+
+def _item(name: str, source: str, mode: int) -> _Item | None:
+    try:
+        found = Path(source).stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_FILE_BYTES:
+        return None
+    identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+    return _Item(name, source, mode, identity)
+
+
+def _whole(place: Path, items: tuple[_Item, ...]) -> bool:
+    # A crash of the machine may leave a renamed directory with empty files in it.
+    try:
+        return all((place / item.name).stat().st_size == item.identity[2] for item in items)
+    except OSError:
+        return False
+
+
+def _build(cache_dir: Path, place: Path, items: tuple[_Item, ...]) -> None:
+    work = Path(tempfile.mkdtemp(prefix="shelf-new-", dir=cache_dir))
+    try:
+        work.chmod(0o755)
+        for folder in ("bin", "etc", "etc/ssl"):
+            (work / folder).mkdir(mode=0o755)
+        copied: dict[tuple[int, int, int, int], Path] = {}
+        for item in items:
+            target = work / item.name
+            first = copied.get(item.identity)
+            if first is not None:  # one program under many names: busybox, uutils
+                os.link(first, target)
+                continue
+            shutil.copyfile(item.source, target)
+            target.chmod(item.mode)
+            copied[item.identity] = target
+        if place.exists():  # damaged: put it aside first, rename replaces only empty directories
+            place.rename(work.with_name(work.name + "-old"))
+            shutil.rmtree(work.with_name(work.name + "-old"), ignore_errors=True)
+        with contextlib.suppress(OSError):  # another daemon was faster; its shelf is the same
+            work.rename(place)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    if not _whole(place, items):
+        raise OSError(f"the shelf of base programs could not be written to {place}")
+
+
+__all__ = [
+    "BASE_ETC",
+    "BASE_PROGRAMS",
+    "SESSION_PROGRAM",
+    "SHELF_INSIDE",
+    "Shelf",
+    "shelf_key",
+    "shelf_sources",
+    "stock_shelf",
+]

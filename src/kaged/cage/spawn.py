@@ -1,0 +1,262 @@
+"""`Spawner`: the one way to start a process, in a cage or, with an explicit value, without one.
+
+The walk of a caged start: open the grants → find the programs → compile → start bwrap, which
+waits → limits, ceilings, network gate → release. An error anywhere kills bwrap before it is let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import assert_never
+
+from kaged.base import Clock, JsonObject, KagedError, SystemClock, Tasks
+from kaged.cage.arguments import check_command, check_environment, check_path
+from kaged.cage.errors import CageUnavailable, SpawnFailed, WrongThread
+from kaged.cage.facts import BWRAP_MIN_VERSION, HostFacts, gather_facts
+from kaged.cage.gate_port import NetGate
+from kaged.cage.launch import Launch, start_uncaged
+from kaged.cage.limits import LimitGroup, LimitsBackend, choose_backend
+from kaged.cage.prepare import Preparer
+from kaged.cage.process import CageProcess
+from kaged.cage.report import ExitReport
+from kaged.cage.request import CageRequest, SpawnRequest, UncagedRequest
+from kaged.cage.settings import CageSettings
+from kaged.cage.steward import Steward
+
+OnEvent = Callable[[str, JsonObject], None]
+
+DESTROY_RETRY_S = 0.02
+DESTROY_TRIES = 250
+CLOSE_TRIES = 500
+
+
+class Spawner:
+    """Starts processes and knows every one that still runs.
+
+    Lives on the event loop of a thread that lives as long as the daemon: bwrap ends with the
+    *thread* that started it. `open` gathers facts and chooses back ends; `close` kills what runs.
+    """
+
+    def __init__(
+        self,
+        settings: CageSettings,
+        *,
+        gate: NetGate | None = None,
+        on_event: OnEvent | None = None,
+        clock: Clock | None = None,
+        facts: HostFacts | None = None,
+        backend: LimitsBackend | None = None,
+        steward: Steward | None = None,
+    ) -> None:
+        self.settings = settings
+        self.gate = gate
+        self._on_event = on_event or _no_event
+        self._clock = clock or SystemClock()
+        self._thread = threading.get_ident()
+        self.facts = facts or gather_facts(
+            settings.cache_dir, bwrap=settings.bwrap, search_path=settings.search_path
+        )
+        self.backend = backend or choose_backend(allow_cgroups=settings.allow_cgroups)
+        self.swept = self.backend.sweep()
+        self.steward = steward or Steward()
+        self._preparer = Preparer(settings, self.facts, self.backend, self._clock)
+        self._tasks = Tasks("cage", _report_failure)
+        self._running: set[CageProcess] = set()
+        self._started_at: dict[CageProcess, float] = {}
+        self._serial = 0
+        self._starting = 0
+        self._closed = False
+
+    @property
+    def running(self) -> frozenset[CageProcess]:
+        """Every process of this spawner that has not ended."""
+        return frozenset(self._running)
+
+    async def spawn(self, request: SpawnRequest) -> CageProcess:
+        """Start a process; when this returns, bwrap has set up the cage and runs the command.
+
+        Raises:
+            CageError: it was not started, and why; never is anything started uncaged instead.
+        """
+        self._check_thread()
+        if self._closed:
+            raise SpawnFailed("the spawner is closed")
+        self._serial += 1
+        self._starting += 1
+        try:
+            process = await self._start(request, self._serial)
+            self._running.add(process)
+            self._started_at[process] = self._clock.monotonic_s()
+            self._tasks.start(process.watch(), f"watch {process.pid}")
+        finally:
+            self._starting -= 1
+        if self._closed:  # closed while this one was on its way
+            process.close()
+            raise SpawnFailed("the spawner is closed")
+        return process
+
+    async def _start(self, request: SpawnRequest, serial: int) -> CageProcess:
+        try:
+            match request:
+                case CageRequest():
+                    return await self._caged(request, serial)
+                case UncagedRequest():
+                    return self._uncaged(request, serial)
+                case _:
+                    assert_never(request)
+        except KagedError as error:
+            self._refused(request, error)
+            raise
+
+    async def close(self) -> None:
+        """Kill every process, wait for all of them, end the helper. Safe to call twice."""
+        self._closed = True
+        for _ in range(CLOSE_TRIES):
+            for process in tuple(self._running):
+                process.kill()
+            await asyncio.gather(*(process.wait() for process in tuple(self._running)))
+            if not self._starting and not len(self._tasks):
+                break
+            await asyncio.sleep(DESTROY_RETRY_S)
+        await self._tasks.close()
+        self.steward.close()
+        self.backend.close()
+
+    def check_available(self) -> None:
+        """Raise CageUnavailable unless the sandbox tool is there and new enough."""
+        facts = self.facts
+        if facts.bwrap is None:
+            raise CageUnavailable(
+                "bubblewrap is not installed, and nothing is started without a cage instead",
+                row="cage.bwrap",
+                fix="install bubblewrap (apt install bubblewrap)",
+            )
+        if facts.bwrap_version < BWRAP_MIN_VERSION or facts.bwrap_missing_options:
+            wanted = ".".join(map(str, BWRAP_MIN_VERSION))
+            raise CageUnavailable(f"bubblewrap is too old: {wanted} is needed", row="cage.bwrap")
+
+    async def _caged(self, request: CageRequest, serial: int) -> CageProcess:
+        self.check_available()
+        if (request.policy.net or request.services) and self.gate is None:
+            raise CageUnavailable(
+                "there is no network gate, and network was granted", row="cage.net"
+            )
+        prepared = self._preparer.prepare(request, self.gate, serial)
+        launch = Launch(
+            prepared,
+            serial,
+            backend=self.backend,
+            steward=self.steward,
+            gate=self.gate,
+            on_end=self._ended,
+            discard=self._discard,
+        )
+        try:
+            process = await launch.start()
+        finally:
+            prepared.close()
+        self._started(process, request, prepared.weaknesses)
+        return process
+
+    def _uncaged(self, request: UncagedRequest, serial: int) -> CageProcess:
+        check_command(request.command)
+        check_environment(request.env)
+        check_path(request.cwd, "working directory")
+        process = start_uncaged(request, f"uncaged-{serial}", self._ended)
+        self._on_event(
+            "cage.started",
+            {
+                "cage_id": process.cage_id,
+                "pid": process.pid,
+                "what": request.name,
+                "caged": False,
+                "argv": list(request.command),
+                "weaknesses": [f"no cage: {request.uncaged.reason}"],
+            },
+        )
+        return process
+
+    def _check_thread(self) -> None:
+        main = threading.main_thread().ident
+        current = threading.get_ident()
+        if current != self._thread or current != main:
+            raise WrongThread(
+                "processes are started from the daemon's main thread only: a cage ends with the "
+                "thread that started it"
+            )
+
+    def _started(
+        self, process: CageProcess, request: CageRequest, weaknesses: tuple[str, ...]
+    ) -> None:
+        policy = request.policy
+        self._on_event(
+            "cage.started",
+            {
+                "cage_id": process.cage_id,
+                "pid": process.pid,
+                "what": request.name,
+                "caged": True,
+                "argv": list(request.command),
+                "grants": [f"{grant.mode} {grant.path}" for grant in policy.fs],
+                "seccomp": policy.seccomp.value,
+                "network": [f"{one.host or '*'}:{one.port or '*'}" for one in policy.net],
+                "limits": process.cage.backend if process.cage is not None else "",
+                "identity": process.cage.identity.kind.value if process.cage is not None else "",
+                "weaknesses": list(weaknesses),
+            },
+        )
+
+    def _refused(self, request: SpawnRequest, error: KagedError) -> None:
+        data: JsonObject = {
+            "what": request.name,
+            "reason": error.message,
+            "code": error.code,
+        }
+        path = error.data.get("path")
+        if isinstance(path, str):
+            data["path"] = path
+        self._on_event("cage.refused", data)
+
+    def _discard(self, group: LimitGroup) -> None:
+        if not group.destroy():
+            self._tasks.start(_destroy(group), "remove limits")
+
+    async def _ended(self, process: CageProcess, report: ExitReport) -> None:
+        self._running.discard(process)
+        started = self._started_at.pop(process, self._clock.monotonic_s())
+        if process.cage is not None:
+            self._discard(process.cage.group)
+        self._on_event(
+            "cage.exited",
+            {
+                "cage_id": process.cage_id,
+                "pid": process.pid,
+                "what": process.name,
+                "exit_code": report.exit_code,
+                "signal": report.signal,
+                "cause": report.cause.value,
+                "duration_ms": round((self._clock.monotonic_s() - started) * 1000, 1),
+            },
+        )
+
+
+async def _destroy(group: LimitGroup) -> None:
+    # The kernel keeps a group busy for some milliseconds after its last process is gone.
+    for _ in range(DESTROY_TRIES):
+        if group.destroy():
+            return
+        await asyncio.sleep(DESTROY_RETRY_S)
+
+
+def _no_event(name: str, data: JsonObject) -> None:
+    """Record nothing."""
+
+
+def _report_failure(name: str, error: BaseException) -> None:
+    loop = asyncio.get_running_loop()
+    loop.call_exception_handler({"message": f"{name} failed", "exception": error})
+
+
+__all__ = ["OnEvent", "Spawner"]

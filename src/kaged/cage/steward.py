@@ -1,0 +1,208 @@
+"""`Steward`: a small helper process that prepares a waiting cage where the daemon cannot.
+
+The ceilings of a user namespace are set from inside it: without them one cage could use up all
+inotify instances of the uid it shares with the daemon. The limits of a process of another uid are
+set under that uid. And moving a process between cgroups waits for every processor of the machine,
+which the event loop should not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from kaged.base import JsonObject
+from kaged.cage import steward_main
+from kaged.cage.errors import CageStartFailed, CageUnavailable
+from kaged.cage.waiting import writable
+
+ANSWER_TIMEOUT_S = 10.0
+INOTIFY_INSTANCES = 8
+INOTIFY_WATCHES = 8192
+_SCRIPT = str(Path(steward_main.__file__).resolve())
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What is to be done for the waiting cage `pid`: groups to join, limits and ceilings to set.
+
+    From then on, until `Steward.forget`, the cage is killed should the daemon die.
+    """
+
+    number: int
+    pid: int
+    uid: int
+    gid: int
+    groups: tuple[str, ...]
+    rlimits: tuple[tuple[int, int], ...]
+    ceilings: tuple[tuple[str, int], ...]
+
+
+class Steward:
+    """Runs errands in a helper process, which it starts when first needed and again if it dies."""
+
+    def __init__(self, interpreter: str = sys.executable) -> None:
+        self._interpreter = interpreter
+        self._process: subprocess.Popen[bytes] | None = None
+        self._register: socket.socket | None = None
+        self._errands: socket.socket | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._waiting: dict[int, asyncio.Future[bool]] = {}
+        self._sending = asyncio.Lock()
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the helper, or None while there is none."""
+        return self._process.pid if self._process is not None else None
+
+    async def run(self, errand: Errand) -> bool:
+        """Run one errand; say whether the ceilings could be set (the rest always is).
+
+        Raises:
+            CageUnavailable: limits could not be set; the cage must not be released.
+            CageStartFailed: the helper is gone or silent; the same holds.
+        """
+        register, errands = self.start()
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting[errand.number] = waiter
+        body: JsonObject = {**asdict(errand), "ceilings": dict(errand.ceilings)}
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await self._send(register, {"number": errand.number, "pid": errand.pid})
+                await self._send(errands, body)
+                return await waiter
+        except TimeoutError as error:
+            raise CageStartFailed("the steward did not answer in time") from error
+        except OSError as error:
+            self.close()
+            raise CageStartFailed(f"the steward could not be reached: {error}") from error
+        finally:
+            self._waiting.pop(errand.number, None)
+
+    def forget(self, number: int) -> None:
+        """Say that a cage has ended."""
+        if self._register is not None:
+            with contextlib.suppress(OSError):
+                self._register.send(json.dumps({"number": number}).encode())
+
+    def start(self) -> tuple[socket.socket, socket.socket]:
+        """Start the helper unless it runs; give its register and its errands.
+
+        Raises:
+            CageStartFailed: it cannot be started.
+        """
+        loop = asyncio.get_running_loop()
+        if self._register is not None and self._errands is not None and self._loop is loop:
+            return self._register, self._errands
+        self.close()
+        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
+        (register, theirs), (errands, their_errands) = pairs
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own file, our own interpreter
+                [self._interpreter, "-I", "-S", _SCRIPT, str(their_errands.fileno())],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env={},
+                cwd="/",
+                pass_fds=[their_errands.fileno()],
+                start_new_session=True,
+            )
+        except OSError as error:
+            register.close()
+            errands.close()
+            raise CageStartFailed(f"the steward could not be started: {error}") from error
+        finally:
+            theirs.close()
+            their_errands.close()
+        for one in (register, errands):
+            one.setblocking(False)
+            loop.add_reader(one, self._answered, one)
+        self._loop, self._register, self._errands = loop, register, errands
+        return register, errands
+
+    def close(self) -> None:
+        """End the helper process and fail whatever still waits for it. Safe to call twice."""
+        channels, process = (self._register, self._errands), self._process
+        self._register = self._errands = self._process = None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGKILL)
+            process.wait()
+        for channel in channels:
+            if channel is not None:
+                if self._loop is not None and not self._loop.is_closed():
+                    self._loop.remove_reader(channel)
+                channel.close()  # its workers wait there and end with it
+        for waiter in self._waiting.values():
+            if not waiter.done():
+                waiter.set_exception(CageStartFailed("the steward ended"))
+
+    async def _send(self, channel: socket.socket, body: JsonObject) -> None:
+        message = json.dumps(body).encode()
+        async with self._sending:  # one at a time may wait for room
+            while True:
+                try:
+                    channel.send(message)
+                except BlockingIOError:
+                    await writable(channel.fileno())
+                else:
+                    return
+
+    def _answered(self, channel: socket.socket) -> None:
+        try:
+            message = channel.recv(steward_main.MAX_MESSAGE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            message = b""
+        if not message:
+            self.close()
+            return
+        answer = json.loads(message)
+        waiter = self._waiting.get(answer["number"])
+        if waiter is None or waiter.done():
+            return
+        if "error" in answer:
+            why = f"the limits of the cage could not be set: {answer['error']}"
+            waiter.set_exception(CageUnavailable(why, row="cage.limits"))
+        else:
+            waiter.set_result(bool(answer["ceilings"]))
+
+
+def inotify_ceilings() -> tuple[tuple[str, int], ...]:
+    """Give a cage's share of what its uid may watch: small enough that many cages fit.
+
+    The uid's own ceiling stays the sum; a share of a thirty-second part leaves the daemon room
+    next to thirty cages that all want everything.
+    """
+    whole = _host_number("max_inotify_instances")
+    instances = min(INOTIFY_INSTANCES, max(2, whole // 32)) if whole else INOTIFY_INSTANCES
+    watches = _host_number("max_inotify_watches")
+    return (
+        ("max_inotify_instances", instances),
+        ("max_inotify_watches", min(INOTIFY_WATCHES, max(64, watches // 32)) if watches else 64),
+    )
+
+
+def _host_number(name: str) -> int:
+    try:
+        fd = os.open(f"/proc/sys/user/{name}", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        text = os.read(fd, 64).strip()
+    finally:
+        os.close(fd)
+    return int(text) if text.isdigit() else 0
+
+
+__all__ = ["Errand", "Steward", "inotify_ceilings"]

@@ -1,0 +1,158 @@
+"""The steward's own program: one thread, standard library only, a fork per errand.
+
+Started by `kaged.cage.steward`. Standard input is the register: which cages are the daemon's. When
+it ends, the daemon is gone, and its cages are killed, those still waiting at their start included.
+The descriptor in the first argument brings errands to workers, which are forked ahead of time. An
+errand names a waiting cage; its worker puts it into its groups, sets its limits under the cage's
+own uid, joins its user namespace and lowers the ceilings there. Whoever has joined a namespace
+cannot come back, so a worker serves once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+from typing import Any, NoReturn
+
+MAX_MESSAGE_BYTES = 16 * 1024
+SPARE_WORKERS = 2
+_NS_GET_USERNS = 0xB701
+_CLONE_NEWUSER = 0x10000000
+# The host may forbid writing here altogether; that is its own row in `kaged doctor`.
+_FORBIDDEN = frozenset({errno.EROFS, errno.EACCES, errno.ENOENT, errno.EPERM})
+
+
+def main() -> int:
+    """Keep workers ready and the register current until the daemon hangs up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the daemon
+    libc = ctypes.CDLL(None, use_errno=True)
+    register, errands = socket.socket(fileno=0), socket.socket(fileno=int(sys.argv[1]))
+    gc.disable()  # a worker lives for one errand; collecting would only copy shared pages
+    gc.freeze()
+    workers: dict[int, int] = {}  # pidfd to pid
+    cages: dict[int, int] = {}  # number to pidfd
+    while True:
+        while len(workers) < SPARE_WORKERS:
+            pid = os.fork()
+            if pid == 0:
+                register.close()  # or it would not end for the daemon when this process does
+                _work(libc, errands)
+            workers[os.pidfd_open(pid)] = pid
+        ready, _, _ = select.select([register, *workers], [], [])
+        for one in ready:
+            if isinstance(one, int):
+                os.waitpid(workers.pop(one), 0)
+                os.close(one)
+            elif not _note(register, cages):
+                _kill(cages)
+                return 0
+
+
+def _note(register: socket.socket, cages: dict[int, int]) -> bool:
+    """Take one line of the register; False when the daemon is gone."""
+    try:
+        message = register.recv(MAX_MESSAGE_BYTES)
+    except OSError:
+        message = b""
+    if not message:
+        return False
+    line = json.loads(message)
+    if "pid" in line:
+        # bwrap's own tie to the daemon begins only when the cage is released; this one begins now.
+        with contextlib.suppress(OSError):
+            cages[line["number"]] = os.pidfd_open(line["pid"])
+    elif line["number"] in cages:
+        os.close(cages.pop(line["number"]))
+    return True
+
+
+def _kill(cages: dict[int, int]) -> None:
+    for cage in cages.values():
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(cage, signal.SIGKILL)
+
+
+def _work(libc: Any, errands: socket.socket) -> NoReturn:
+    _rehearse()
+    message = errands.recv(MAX_MESSAGE_BYTES)
+    if message:
+        errands.send(json.dumps(_run(libc, json.loads(message))).encode())
+    os._exit(0)
+
+
+def _rehearse() -> None:
+    """Touch what an errand will touch, so that its pages are there when it counts."""
+    json.loads(json.dumps({"number": 0, "rlimits": [[0, 0]]}))
+    resource.prlimit(0, resource.RLIMIT_NOFILE)
+    os.close(os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+
+
+def _run(libc: Any, errand: dict[str, Any]) -> dict[str, Any]:
+    number = errand["number"]
+    try:
+        user_namespace = _namespace_of(errand["pid"])
+        for group in errand["groups"]:
+            _write(group, errand["pid"])
+        _set_limits(errand)
+        ceilings = _set_ceilings(libc, user_namespace, errand["ceilings"])
+    except OSError as error:
+        return {"number": number, "error": str(error)}
+    return {"number": number, "ceilings": ceilings}
+
+
+def _namespace_of(pid: int) -> int:
+    # The owner of the network namespace is the cage's outer user namespace, whichever of its two
+    # bwrap has reached by now.
+    network = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    return fcntl.ioctl(network, _NS_GET_USERNS)
+
+
+def _set_limits(errand: dict[str, Any]) -> None:
+    uid, gid = errand["uid"], errand["gid"]
+    if os.geteuid() == 0 and uid != 0:
+        # A root without CAP_SYS_RESOURCE may not set another user's limits; that user may.
+        os.setgroups([])
+        os.setresgid(gid, gid, gid)
+        os.setresuid(uid, uid, uid)
+    for what, value in errand["rlimits"]:
+        _, hard = resource.prlimit(errand["pid"], what)
+        limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.prlimit(errand["pid"], what, (limit, limit))
+
+
+def _set_ceilings(libc: Any, user_namespace: int, ceilings: dict[str, int]) -> bool:
+    if not ceilings:
+        return True
+    if libc.setns(user_namespace, _CLONE_NEWUSER) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"the cage's user namespace: {os.strerror(number)}")
+    for name, value in ceilings.items():
+        try:
+            _write(f"/proc/sys/user/{name}", value)
+        except OSError as error:
+            if error.errno in _FORBIDDEN:
+                return False
+            raise
+    return True
+
+
+def _write(path: str, value: int) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, str(value).encode())
+    finally:
+        os.close(fd)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
