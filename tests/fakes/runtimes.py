@@ -1,0 +1,22 @@
+"""Where the tests find the runtimes that plugins are written for; missing ones are failures."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def node() -> Path:
+    """Give the real Node binary."""
+    found = shutil.which("node")
+    assert found, "node is missing: run scripts/setup --tests"
+    return Path(found)
+
+
+def bun() -> Path:
+    """Give the real Bun binary that scripts/setup --tests installs."""
+    found = ROOT / "build" / "tools" / "node_modules" / ".bin" / "bun"
+    assert found.exists(), "bun is missing: run scripts/setup --tests"
+    return found.resolve()
