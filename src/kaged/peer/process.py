@@ -1,0 +1,74 @@
+"""`PeerProcess`: a started child with its conversation and the tail of its stderr."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Self
+
+from kaged.base import JsonObject
+from kaged.cage import CageProcess, ExitReport, Spawner, SpawnRequest, StopReport
+from kaged.peer.connection import Connection
+from kaged.peer.stderr import StderrTail
+
+
+class PeerProcess:
+    """One child process and the one conversation with it. Made by `start`.
+
+    The spawner owns the cage, the connection owns stdin and stdout, the tail owns stderr; this
+    ties their ends together.
+    """
+
+    def __init__(self, process: CageProcess, connection: Connection, stderr: StderrTail) -> None:
+        self.process = process
+        self.connection = connection
+        self.stderr = stderr
+
+    @classmethod
+    async def start(
+        cls,
+        spawner: Spawner,
+        request: SpawnRequest,
+        connection: Connection,
+        on_stderr: Callable[[str], None],
+    ) -> Self:
+        """Start the child and attach the conversation. Raises CageError when it did not start."""
+        process = await spawner.spawn(request)
+        try:
+            tail = StderrTail(on_stderr)
+            await process.connect_stderr(lambda: tail)
+            stdout = io.FileIO(process.take_fd("stdout"), "rb")
+            stdin = io.FileIO(process.take_fd("stdin"), "wb")
+            await connection.attach(stdout, stdin)
+        except BaseException:
+            process.close()
+            raise
+        return cls(process, connection, tail)
+
+    async def stop(
+        self, goodbye: tuple[str, JsonObject] | None, shutdown_timeout_s: float
+    ) -> StopReport:
+        """Say goodbye, wait; SIGTERM, wait two seconds; SIGKILL. Then close the conversation."""
+
+        async def ask() -> None:
+            if goodbye is not None:
+                self.connection.notify(*goodbye)
+
+        report = await self.process.stop(shutdown_timeout_s, ask if goodbye else None)
+        await self.close()
+        return report
+
+    async def wait(self) -> ExitReport:
+        """Wait until the process has ended and its stderr was read to the end."""
+        report = await self.process.wait()
+        await self.stderr.drained()
+        return report
+
+    async def close(self) -> None:
+        """End the conversation, kill what still runs, read the rest of stderr."""
+        self.process.close()
+        await self.connection.close()
+        await self.wait()
+
+
+__all__ = ["PeerProcess"]

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kaged.peer.stderr import LINE_LIMIT_BYTES, StderrTail
+
+
+def feed(*chunks: bytes) -> tuple[StderrTail, list[str]]:
+    seen: list[str] = []
+    tail = StderrTail(seen.append)
+    for chunk in chunks:
+        tail.data_received(chunk)
+    return tail, seen
+
+
+async def test_lines_come_out_whole_whatever_the_chunks() -> None:
+    tail, seen = feed(b"one\ntw", b"o\r\n", b"\nunfin", b"ished")
+    tail.connection_lost(None)
+    await tail.drained()
+    assert seen == ["one", "two", "", "unfinished"]
+
+
+async def test_only_the_last_fifty_lines_are_kept() -> None:
+    tail, seen = feed(b"".join(b"%d\n" % n for n in range(80)))
+    assert len(seen) == 80
+    assert tail.lines == [str(n) for n in range(30, 80)]
+
+
+async def test_bytes_that_are_no_text_are_escaped() -> None:
+    _, seen = feed(b"\xff\x00ok\n")
+    assert seen == ["\\xff\x00ok"]
+
+
+async def test_an_endless_line_is_cut_and_never_held() -> None:
+    tail, seen = feed(*[b"x" * 3000 for _ in range(10)])
+    assert {len(line) for line in seen} == {LINE_LIMIT_BYTES}
+    assert len(tail._rest) < LINE_LIMIT_BYTES
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_no_byte_is_lost_for_any_chunking() -> None:
+    @given(st.lists(st.binary(max_size=40), max_size=20))
+    def check(chunks: list[bytes]) -> None:
+        tail, seen = feed(*chunks)
+        tail.connection_lost(None)
+        whole = b"".join(chunks)
+        expected = whole.split(b"\n")
+        if not expected[-1]:
+            expected.pop()
+        wanted = [raw.removesuffix(b"\r").decode("utf-8", "backslashreplace") for raw in expected]
+        assert seen == wanted
+
+    check()
