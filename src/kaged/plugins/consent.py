@@ -1,0 +1,380 @@
+"""`ConsentDesk`: a project asks for plugins that are not there; the operator answers, in two steps.
+
+git source: yes to fetching (name, constraint, address) → quarantine → yes to installing (version,
+capabilities). `./path`: only the second. No source: the operator names a directory. A plugin that
+another project brought: yes to using it here. A no leaves the project pending (PH-AMB-44).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from kaged.audit import AuditEvent, AuditLog
+from kaged.base import Ids, JsonObject, JsonValue, KagedError
+from kaged.config.pluginwords import PluginSource, SourceKind, parse_source
+from kaged.config.semver import VersionRange, parse_range, parse_version
+from kaged.plugins.declarations import Declaration
+from kaged.plugins.install_errors import ConsentMissing, ConsentUnknown, SourceUnavailable
+from kaged.plugins.installer import PluginInstaller
+from kaged.plugins.prompt import SOURCE_NOT_SPECIFIED, InstallPrompt
+from kaged.plugins.sources import SourceFetcher, relative_source
+
+MAX_REQUESTS: Final = 500
+
+
+class ConsentStep(StrEnum):
+    """What a yes allows."""
+
+    FETCH = "fetch"
+    INSTALL = "install"
+    PATH = "path"
+    USE = "use"
+
+
+class ProjectState(StrEnum):
+    """Whether a project has all the plugins it asks for."""
+
+    READY = "ready"
+    PENDING = "pending"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsentRequest:
+    """One question to the operator; `prompt` is there once the manifest can be read."""
+
+    id: str
+    project_id: str
+    project_root: Path
+    plugin: str
+    package: str
+    source: str
+    version: str | None
+    step: ConsentStep
+    prompt: InstallPrompt | None = None
+    declined: bool = False
+    problem: str = ""
+
+    @property
+    def capabilities(self) -> tuple[str, ...]:
+        """The capabilities, empty as long as they are not known."""
+        return () if self.prompt is None else tuple(c.text for c in self.prompt.capabilities)
+
+    @property
+    def question(self) -> str:
+        """The question in words; the default is no."""
+        match self.step:
+            case ConsentStep.FETCH:
+                return f"Fetch {self.plugin} from {self.source}? [y/N]"
+            case ConsentStep.INSTALL:
+                return f"Install {self.plugin}? [y/N]" if not self.prompt else self.prompt.question
+            case ConsentStep.PATH:
+                return f"{self.plugin}: {SOURCE_NOT_SPECIFIED}. Path of the plugin's directory?"
+            case ConsentStep.USE:
+                return f"Let this project use {self.plugin}? [y/N]"
+
+    def as_json(self) -> JsonObject:
+        """Give the request for HTTP answers and for keeping."""
+        capabilities: list[JsonValue] = list(self.capabilities)
+        return {
+            "id": self.id,
+            "project_id": self.project_id,
+            "project_root": str(self.project_root),
+            "name": self.plugin,
+            "package": self.package,
+            "source": self.source,
+            "version": self.version,
+            "step": self.step.value,
+            "capabilities": capabilities,
+            "prompt": None if self.prompt is None else self.prompt.as_json(),
+            "declined": self.declined,
+            "problem": self.problem,
+            "question": self.question,
+        }
+
+
+class ConsentDesk:
+    """Keeps open questions. Nothing is fetched or installed but by `answer`."""
+
+    def __init__(
+        self, installer: PluginInstaller, fetcher: SourceFetcher, audit: AuditLog, ids: Ids
+    ) -> None:
+        self._installer = installer
+        self._fetcher = fetcher
+        self._audit = audit
+        self._ids = ids
+        self._requests: dict[str, ConsentRequest] = {}
+        self._fetched: dict[str, tuple[AsyncExitStack, Path]] = {}
+        self._turn = asyncio.Lock()
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def get(self, consent_id: str) -> ConsentRequest:
+        """Give a request. Raises ConsentUnknown."""
+        try:
+            return self._requests[consent_id]
+        except KeyError:
+            raise ConsentUnknown(
+                f"there is no consent request {consent_id!r}", fix="load the project again"
+            ) from None
+
+    def requests(self, project_id: str | None = None) -> tuple[ConsentRequest, ...]:
+        """Give the open and the declined requests, of one project or of all."""
+        every = self._requests.values()
+        return tuple(one for one in every if project_id in {None, one.project_id})
+
+    def state(self, project_id: str) -> ProjectState:
+        """Say whether a project waits for plugins."""
+        return ProjectState.PENDING if self.requests(project_id) else ProjectState.READY
+
+    def snapshot(self) -> list[JsonValue]:
+        """Give every request for keeping over a restart; what was fetched is fetched again."""
+        return [one.as_json() for one in self._requests.values()]
+
+    def restore(self, kept: Iterable[Any]) -> None:
+        """Take kept requests back. Raises ValueError for anything else."""
+        for data in kept:
+            try:
+                request = ConsentRequest(
+                    id=str(data["id"]),
+                    project_id=str(data["project_id"]),
+                    project_root=Path(data["project_root"]),
+                    plugin=str(data["name"]),
+                    package=str(data["package"]),
+                    source=str(data["source"]),
+                    version=data["version"],
+                    step=ConsentStep(data["step"]),
+                    declined=bool(data["declined"]),
+                )
+            except (KeyError, TypeError) as error:
+                raise ValueError("this is no consent request") from error
+            if request.step is ConsentStep.INSTALL:
+                request = replace(request, step=_first_step(request.source))
+            self._requests[request.id] = request
+
+    # -- asking --------------------------------------------------------------------------------
+
+    async def request(
+        self, project_id: str, missing: Iterable[Declaration]
+    ) -> tuple[ConsentRequest, ...]:
+        """Ask for the plugins that a project declares and does not have, once for each.
+
+        Requests of the project for plugins that it no longer misses are forgotten; loading the
+        project again after a no asks again.
+        """
+        async with self._turn:
+            wanted = {d.plugin_name: d for d in reversed(list(missing))}
+            for old in self.requests(project_id):
+                if old.plugin not in wanted or old.declined:
+                    await self._forget(old)
+            asked = {one.plugin: one for one in self.requests(project_id)}
+            for name, declaration in reversed(wanted.items()):
+                if name not in asked and len(self._requests) < MAX_REQUESTS:
+                    asked[name] = await self._ask(project_id, declaration)
+            return tuple(asked.values())
+
+    async def _ask(self, project_id: str, declaration: Declaration) -> ConsentRequest:
+        resolved = declaration.resolved
+        source = resolved.source.value
+        version = resolved.version.value
+        request = ConsentRequest(
+            id=self._ids.tagged("consent"),
+            project_id=project_id,
+            project_root=declaration.project_root,
+            plugin=declaration.plugin_name,
+            package=resolved.package.value,
+            source=SOURCE_NOT_SPECIFIED if source is None else source_text(source),
+            version=None if version is None else version.text,
+            step=ConsentStep.PATH,
+        )
+        if (self._installer.store.directory / request.plugin).is_dir():
+            request = replace(request, step=ConsentStep.USE)
+        elif source is not None:
+            request = replace(request, step=_first_step(request.source))
+        return await self._announce(await self._look(request))
+
+    async def _look(self, request: ConsentRequest) -> ConsentRequest:
+        """Read the manifest where that needs no fetching; a bad one is told in the request."""
+        try:
+            if request.step is ConsentStep.USE:
+                prompt = await self._installer.store.prepare_renewal(request.plugin)
+                return replace(request, prompt=prompt)
+            if request.step is ConsentStep.INSTALL:
+                source = parse_source(request.source)
+                path = await asyncio.to_thread(relative_source, request.project_root, source)
+                return await self._prompted(request, path)
+        except KagedError as error:
+            return replace(request, problem=str(error))
+        return request
+
+    async def _prompted(self, request: ConsentRequest, path: Path) -> ConsentRequest:
+        prompt = await self._installer.preview(path, source=request.source)
+        _require_wanted(request, prompt)
+        return replace(request, prompt=prompt, step=ConsentStep.INSTALL, problem="")
+
+    async def _announce(self, request: ConsentRequest) -> ConsentRequest:
+        self._requests[request.id] = request
+        data: JsonObject = {
+            "name": request.plugin,
+            "step": request.step.value,
+            "source": request.source,
+            "version": request.version,
+            "capabilities": list(request.capabilities),
+            "consent_id": request.id,
+        }
+        self._audit.post(AuditEvent("plugin.consent_requested", data))
+        return request
+
+    # -- answering -----------------------------------------------------------------------------
+
+    async def answer(
+        self,
+        consent_id: str,
+        *,
+        allowed: bool,
+        digest: str | None = None,
+        path: Path | None = None,
+    ) -> ConsentRequest | None:
+        """Take the operator's answer; give the next question, None when all is done.
+
+        `digest` is that of the prompt that was shown, for a yes to installing; `path` the directory
+        for a plugin without a source. After a no the request stays, declined.
+
+        Raises:
+            ConsentUnknown: there is no such request.
+            ConsentMissing: the digest is not that of the files.
+            SourceUnavailable: fetching failed; the request stays and can be answered again.
+        """
+        async with self._turn:
+            request = self.get(consent_id)
+            await self._note_answer(request, allowed=allowed)
+            if not allowed:
+                await self._release(request.id)
+                self._requests[request.id] = replace(request, declined=True)
+                return self._requests[request.id]
+            match request.step:
+                case ConsentStep.FETCH:
+                    return await self._fetch(request)
+                case ConsentStep.PATH:
+                    return await self._take_path(request, path)
+                case ConsentStep.INSTALL:
+                    await self._install(request, digest)
+                case ConsentStep.USE:
+                    await self._use(request)
+            await self._forget(request)
+            return None
+
+    async def close(self) -> None:
+        """Give up what lies in quarantine."""
+        async with self._turn:
+            for consent_id in list(self._fetched):
+                await self._release(consent_id)
+
+    async def _note_answer(self, request: ConsentRequest, *, allowed: bool) -> None:
+        data: JsonObject = {
+            "name": request.plugin,
+            "step": request.step.value,
+            "allowed": allowed,
+            "source": request.source,
+            "consent_id": request.id,
+            "capabilities": list(request.capabilities),
+        }
+        await self._audit.record(AuditEvent("plugin.consent_answered", data))
+
+    async def _fetch(self, request: ConsentRequest) -> ConsentRequest:
+        source = parse_source(request.source)
+        stack = AsyncExitStack()
+        try:
+            fetched = await stack.enter_async_context(
+                self._fetcher.fetch(source, _range(request.version), request.project_root)
+            )
+            asked = await self._prompted(request, fetched.directory)
+        except BaseException as error:
+            await stack.aclose()
+            if isinstance(error, KagedError):
+                self._requests[request.id] = replace(request, problem=str(error))
+            raise
+        self._fetched[request.id] = (stack, fetched.directory)
+        return await self._announce(replace(asked, declined=False))
+
+    async def _take_path(self, request: ConsentRequest, path: Path | None) -> ConsentRequest:
+        if path is None:
+            raise SourceUnavailable(
+                f"{request.plugin}: {SOURCE_NOT_SPECIFIED}",
+                fix="name the directory that holds the plugin",
+            )
+        asked = await self._prompted(replace(request, source=str(path)), path)
+        self._fetched[request.id] = (AsyncExitStack(), path)
+        return await self._announce(replace(asked, declined=False))
+
+    async def _install(self, request: ConsentRequest, digest: str | None) -> None:
+        known = self._fetched.get(request.id)
+        if known is not None:
+            path = known[1]
+        else:
+            source = parse_source(request.source)
+            path = await asyncio.to_thread(relative_source, request.project_root, source)
+        if request.prompt is None or digest is None:
+            raise ConsentMissing(
+                request.problem or "the answer does not say what was shown",
+                fix="give the digest of the prompt that was answered",
+            )
+        await self._installer.install(
+            path, digest, source=request.source, project_id=request.project_id
+        )
+
+    async def _use(self, request: ConsentRequest) -> None:
+        await self._installer.store.allow_project(request.plugin, request.project_id)
+
+    async def _forget(self, request: ConsentRequest) -> None:
+        await self._release(request.id)
+        self._requests.pop(request.id, None)
+
+    async def _release(self, consent_id: str) -> None:
+        known = self._fetched.pop(consent_id, None)
+        if known is not None:
+            await known[0].aclose()
+
+
+def source_text(source: PluginSource) -> str:
+    """Write a source as project files do."""
+    match source.kind:
+        case SourceKind.PATH:
+            return source.location if source.location.startswith("./") else f"./{source.location}"
+        case SourceKind.GITHUB:
+            return source.location
+        case SourceKind.GIT_HTTPS | SourceKind.GIT_FILE | SourceKind.GIT_HTTP_LOOPBACK:
+            return f"git+{source.location}"
+
+
+def _first_step(source: str) -> ConsentStep:
+    # Nothing that lies on this machine needs a yes to be read.
+    if source.startswith("./"):
+        return ConsentStep.INSTALL
+    return ConsentStep.FETCH if "://" in source else ConsentStep.PATH
+
+
+def _range(text: str | None) -> VersionRange | None:
+    return None if text is None else parse_range(text)
+
+
+def _require_wanted(request: ConsentRequest, prompt: InstallPrompt) -> None:
+    wanted = _range(request.version)
+    if prompt.name != request.plugin:
+        raise SourceUnavailable(
+            f"{request.source} holds the plugin {prompt.name}, not {request.plugin}",
+            fix="correct package or source in the project file",
+        )
+    if wanted is not None and not wanted.matches(parse_version(prompt.version)):
+        raise SourceUnavailable(
+            f"{request.source} holds version {prompt.version}, {wanted.text} is asked for",
+            fix="correct version or source in the project file",
+        )
+
+
+__all__ = ["ConsentDesk", "ConsentRequest", "ConsentStep", "ProjectState", "source_text"]

@@ -1,0 +1,115 @@
+"""Which agents of which loaded projects use a plugin, and under which configuration.
+
+Structure (participation, hooks, roles) is decided when a project is loaded; configuration values
+are merged anew at each call from the current declarations (PH-AMB-58).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from kaged.base import JsonObject
+from kaged.config.agents import AgentTree, ResolvedAgent, ResolvedPlugin
+from kaged.config.manifest import Manifest
+from kaged.config.pluginwords import PRIMARY_ONLY_HOOKS, Hook, Role
+from kaged.plugins.settings import ConfigSchemas, HalfInvalid, thaw
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A plugin as one agent of one project uses it."""
+
+    project_id: str
+    project_root: Path
+    agent_path: str
+    is_root: bool
+    resolved: ResolvedPlugin
+    hooks: tuple[Hook, ...]
+    designated_compactor: bool
+
+    @property
+    def plugin_name(self) -> str:
+        """The plugin's name by its package."""
+        return self.resolved.name
+
+    @property
+    def project_half(self) -> JsonObject:
+        """The project half of its configuration, inheritance applied."""
+        config = thaw(self.resolved.config)
+        return config if isinstance(config, dict) else {}
+
+    def effective(self, schemas: ConfigSchemas, system: JsonObject) -> JsonObject:
+        """Give the one object that the plugin sees for this agent, as of now."""
+        return schemas.merged(self.project_half, system)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an agent's declaration is not used; `event` and `data` go into the audit log."""
+
+    plugin: str
+    agent_path: str
+    reason: str
+    event: str = ""
+    data: JsonObject | None = None
+
+
+def declarations_of(
+    project_id: str, tree: AgentTree
+) -> Iterator[tuple[ResolvedAgent, Declaration]]:
+    """Walk the plugin declarations of a project in tree order; hooks are not narrowed yet."""
+    for agent in tree:
+        delegate = agent.compaction.value.delegate
+        for resolved in agent.plugins:
+            yield (
+                agent,
+                Declaration(
+                    project_id=project_id,
+                    project_root=Path(tree.project.root),
+                    agent_path=str(agent.path),
+                    is_root=agent.is_root,
+                    resolved=resolved,
+                    hooks=(),
+                    designated_compactor=delegate == resolved.key,
+                ),
+            )
+
+
+def effective_hooks(
+    declared: tuple[Hook, ...] | None, manifest: Manifest, *, is_root: bool
+) -> tuple[tuple[Hook, ...], tuple[Hook, ...], tuple[Hook, ...]]:
+    """Give the hooks to fire, those listed but illegal here, and those the plugin does not have.
+
+    Left out means all of the manifest's; primary-only hooks that a subagent gets by omission are
+    left out silently, those it lists itself are the illegal ones (PH-AMB-09).
+    """
+    offered = manifest.hooks
+    if declared is None:
+        kept = tuple(hook for hook in offered if is_root or hook not in PRIMARY_ONLY_HOOKS)
+        return kept, (), ()
+    unknown = tuple(hook for hook in declared if hook not in offered)
+    illegal = () if is_root else tuple(hook for hook in declared if hook in PRIMARY_ONLY_HOOKS)
+    kept = tuple(hook for hook in declared if hook in offered and hook not in illegal)
+    return kept, illegal, unknown
+
+
+def check_project_half(declaration: Declaration, schemas: ConfigSchemas) -> HalfInvalid | None:
+    """Check the declaration's configuration against the plugin's project schema."""
+    return schemas.check_project(declaration.project_half)
+
+
+def is_compactor(manifest: Manifest) -> bool:
+    """Whether the plugin claims the compactor role."""
+    return Role.COMPACTOR in manifest.roles
+
+
+__all__ = [
+    "Declaration",
+    "Refusal",
+    "check_project_half",
+    "declarations_of",
+    "effective_hooks",
+    "is_compactor",
+]

@@ -1,0 +1,130 @@
+"""What a plugin's process is started with: command, variables, mounts, policy (PH-SUP-04 to 13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from kaged.cage import CageKind, CageRequest, HostMount
+from kaged.config.manifest import KAGED_API
+from kaged.kernel.capabilities import (
+    CapabilityBases,
+    ExecCapability,
+    FsCapability,
+    PathBase,
+    cage_policy,
+    project_paths,
+)
+from kaged.plugins.errors import StartFailed
+from kaged.plugins.installed import InstalledPlugin
+
+PROTECTED_VARIABLES = ("KAGED_PLUGIN_NAME", "KAGED_PLUGIN_DIR", "KAGED_API_VERSION")
+PYTHON_SDK = "/opt/kaged/sdk/python/kaged"
+JS_SDK = "/node_modules/@kaged/plugin-sdk"
+_GUEST_PARTS = ("__init__.py", "base", "wire", "sdk")
+
+
+def cage_request(
+    plugin: InstalledPlugin,
+    *,
+    projects: Mapping[str, Path],
+    log_level: str,
+    runtimes: Mapping[str, Path],
+) -> CageRequest:
+    """Give the request for a plugin's process; `projects` are the roots of those that use it.
+
+    Raises:
+        StartFailed: the command leaves the plugin's directory.
+        CapabilityInvalid: the capabilities make no policy.
+    """
+    directory = str(plugin.directory)
+    bases = CapabilityBases(str(plugin.data_dir), tuple(map(str, projects.values())))
+    capabilities = plugin.capabilities
+    absent = frozenset(
+        path for path in project_paths(capabilities, bases) if not Path(path).exists()
+    )
+    bases = CapabilityBases(bases.config, bases.projects, absent)
+    _make_config_dirs(plugin)
+    manifest = plugin.manifest
+    policy = cage_policy(capabilities, directory, bases, plugin.limits)
+    return CageRequest(
+        name=f"plugin:{plugin.name}",
+        policy=policy,
+        command=_command(plugin),
+        kind=CageKind.PLUGIN,
+        cwd=directory,
+        home=directory,
+        env=(
+            ("KAGED_LOG_LEVEL", log_level),
+            ("HOME", directory),
+            ("LANG", "C.UTF-8"),
+            *_roots(plugin, projects),
+            *manifest.env.items(),
+        ),
+        fixed_env=(
+            ("KAGED_PLUGIN_NAME", plugin.name),
+            ("KAGED_PLUGIN_DIR", directory),
+            ("KAGED_API_VERSION", str(KAGED_API)),
+        ),
+        own_dirs=(directory, str(plugin.data_dir)),
+        mounts=sdk_mounts(),
+        runtimes=tuple((name, str(path)) for name, path in runtimes.items()),
+    )
+
+
+def sdk_mounts() -> tuple[HostMount, ...]:
+    """Give the SDKs, read-only, where Python and JavaScript plugins find them without a variable.
+
+    `import … from "@kaged/plugin-sdk"` walks up to the root's node_modules from anywhere.
+    """
+    package = Path(__file__).parents[1]
+    mounts = [HostMount(str(package / part), f"{PYTHON_SDK}/{part}") for part in _GUEST_PARTS]
+    js = _js_sdk(package)
+    if js is not None:
+        mounts.append(HostMount(str(js), JS_SDK))
+    return tuple(mounts)
+
+
+def _js_sdk(package: Path) -> Path | None:
+    # In a wheel the JavaScript SDK lies in the package; in a checkout beside the sources.
+    for candidate in (package / "_js_sdk", package.parents[1] / "sdk" / "js"):
+        if (candidate / "package.json").is_file():
+            return candidate
+    return None
+
+
+def _command(plugin: InstalledPlugin) -> tuple[str, ...]:
+    first, *rest = plugin.manifest.command
+    if first.startswith("/") or "/" not in first:
+        return (first, *rest)
+    program = (plugin.directory / first).resolve()
+    if not program.is_relative_to(plugin.directory.resolve()):
+        raise StartFailed("command", f"{first} leaves the plugin's directory")
+    return (str(program), *rest)
+
+
+def _make_config_dirs(plugin: InstalledPlugin) -> None:
+    """Make the directories that `config:` entries name; they are created on demand (PH-AMB-05)."""
+    for item in plugin.capabilities:
+        if isinstance(item, FsCapability | ExecCapability) and item.place.base is PathBase.CONFIG:
+            below = plugin.data_dir / item.place.path.lstrip("/")
+            below.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+
+def _roots(plugin: InstalledPlugin, projects: Mapping[str, Path]) -> list[tuple[str, str]]:
+    """Say where `config:` and `project:` are, for plugins that were granted them (PH-AMB-62)."""
+    bases = {
+        item.place.base
+        for item in plugin.capabilities
+        if isinstance(item, FsCapability | ExecCapability)
+    }
+    found: list[tuple[str, str]] = []
+    if PathBase.CONFIG in bases:
+        found.append(("KAGED_CONFIG_ROOT", str(plugin.data_dir)))
+    if PathBase.PROJECT in bases and len(projects) == 1:
+        ((project_id, root),) = projects.items()
+        found += [("KAGED_PROJECT_ROOT", str(root)), ("KAGED_PROJECT_ID", project_id)]
+    return found
+
+
+__all__ = ["PROTECTED_VARIABLES", "cage_request", "sdk_mounts"]

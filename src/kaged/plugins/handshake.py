@@ -1,0 +1,149 @@
+"""The `initialize` exchange: what the host says, and every check of the plugin's answer. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from kaged.base import JsonObject, JsonValue
+from kaged.config.manifest import KAGED_API, Manifest
+from kaged.wire.messages import Response
+
+TIMEOUT_S = 10.0  # PH-HAND-15
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """A plugin's accepted answer: what can be called, and what is worth a warning."""
+
+    methods: frozenset[str]
+    notifications: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeFault:
+    """Why the plugin is killed: the audit event, its data, and a sentence for the author."""
+
+    event: str
+    data: JsonObject
+    reason: str
+
+
+def greeting_params(
+    manifest: Manifest, daemon_version: str, *, storage: bool, projects: list[str]
+) -> JsonObject:
+    """Give the params of `initialize` (PH-HAND-03 to PH-HAND-07)."""
+    slugs: list[JsonValue] = list(projects)
+    return {
+        "daemon_version": daemon_version,
+        "api_version": KAGED_API,
+        "plugin_name": manifest.name,
+        "storage_available": storage,
+        "projects": slugs,
+    }
+
+
+def check_greeting(response: Response, manifest: Manifest) -> Greeting | HandshakeFault:
+    """Check the answer to `initialize`, gate by gate; the first that fails is the fault."""
+    if response.empty or not isinstance(response.result, dict):
+        return _malformed("the result of initialize is not an object")
+    result = response.result
+    for field in ("name", "version"):
+        if not isinstance(result.get(field), str):
+            return _malformed(f"{field} is missing or not text")
+    api = result.get("api_version")
+    if type(api) is not int:
+        return _malformed("api_version is missing or not an integer")
+    lists: dict[str, list[str]] = {}
+    for field in ("methods", "notifications", "capabilities_used"):
+        raw = result.get(field)
+        if raw is None:
+            raw = []  # PH-AMB-60: an absent list is an empty one
+        # A claim may also be the mapping form of `net: []` (PH-AMB-02); the kernel reads those.
+        texts = isinstance(raw, list) and all(isinstance(item, str) for item in raw)
+        if not texts and not (field == "capabilities_used" and isinstance(raw, list)):
+            return _malformed(f"{field} is not a list of text")
+        lists[field] = cast("list[str]", raw)
+    mismatch = _mismatch(result, manifest) or _overreach(lists["capabilities_used"], manifest)
+    return mismatch or _accepted(lists, manifest)
+
+
+def _mismatch(result: JsonObject, manifest: Manifest) -> HandshakeFault | None:
+    expected = str(manifest.version)
+    if result["name"] != manifest.name:
+        return HandshakeFault(
+            "plugin.name_mismatch",
+            {"reason": "initialize.name_mismatch", "answered": result["name"]},
+            f"the manifest says name {manifest.name!r}, the handshake says {result['name']!r}",
+        )
+    if result["version"] != expected:
+        return HandshakeFault(
+            "plugin.version_mismatch",
+            {
+                "reason": "initialize.version_mismatch",
+                "version": expected,
+                "answered": result["version"],
+            },
+            f"the manifest says version {expected!r}, the handshake says {result['version']!r}",
+        )
+    if result["api_version"] != KAGED_API:
+        return HandshakeFault(
+            "plugin.api_mismatch",
+            {
+                "reason": "initialize.api_mismatch",
+                "host_api_version": KAGED_API,
+                "plugin_api_version": result["api_version"],
+            },
+            f"the host speaks plugin API {KAGED_API}, the plugin {result['api_version']}",
+        )
+    return None
+
+
+def _overreach(claimed: list[str], manifest: Manifest) -> HandshakeFault | None:
+    extra = manifest.capabilities.overreach(claimed)
+    if not extra:
+        return None
+    claims: list[JsonValue] = [str(claim) for claim in claimed]
+    allowed: list[JsonValue] = list(manifest.capabilities.texts)
+    return HandshakeFault(
+        "plugin.capability_overreach",
+        {"claimed": claims, "allowed": allowed, "reason": "initialize.capability_overreach"},
+        f"it claims {', '.join(extra)}, which its manifest does not have",
+    )
+
+
+def _accepted(lists: dict[str, list[str]], manifest: Manifest) -> Greeting:
+    answered = set(lists["methods"])
+    declared = set(manifest.methods)
+    tools = {f"{manifest.name}.{tool.name}" for tool in manifest.tools}
+    warnings = [
+        f"{name} is not in the manifest's methods and is ignored"
+        for name in sorted(answered - declared - tools)
+    ]
+    warnings += [
+        f"{name} is in the manifest but the plugin does not offer it"
+        for name in sorted(declared - answered)
+    ]
+    return Greeting(
+        methods=frozenset(declared & answered),
+        notifications=tuple(lists["notifications"]),
+        warnings=tuple(warnings),
+    )
+
+
+def _malformed(detail: str) -> HandshakeFault:
+    return HandshakeFault(
+        "plugin.protocol_violation",
+        {"violation_type": "initialize.malformed", "detail": detail},
+        f"the answer to initialize is malformed: {detail}",
+    )
+
+
+__all__ = [
+    "TIMEOUT_S",
+    "Greeting",
+    "HandshakeFault",
+    "check_greeting",
+    "greeting_params",
+]

@@ -1,0 +1,378 @@
+"""`PluginStore`: the plugins of this machine on disk: discover, install, upgrade, uninstall.
+
+prepare (check, digest, prompt) → the operator's yes → install with that digest: copy to staging →
+journal → rename → pin and local.toml → audit → journal removed. A failure takes everything back;
+after a crash `recover` carries the journal's change out. So a plugin's directory is always whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from kaged.audit import AuditEvent, AuditLog
+from kaged.base import Clock, Ids, JsonObject, KagedError, iso_utc
+from kaged.kernel.policy import CageLimits
+from kaged.plugins.errors import PluginNotFound
+from kaged.plugins.install_errors import ConsentMissing, StoreFailed
+from kaged.plugins.installed import InstalledPlugin
+from kaged.plugins.journal import JournalEntry, Operation, Pin
+from kaged.plugins.prompt import Change, InstallPrompt
+from kaged.plugins.storereader import (
+    Discovered,
+    StoreProblem,
+    StoreReader,
+    Trouble,
+    read_manifest,
+)
+from kaged.plugins.storesteps import Before, StoreSteps, remove_tree
+from kaged.plugins.treecopy import copy_tree
+
+MAX_PLUGINS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChange:
+    """What an install or upgrade did."""
+
+    prompt: InstallPrompt
+    plugin: InstalledPlugin
+
+
+def _default_limits(_name: str) -> CageLimits:
+    return CageLimits()
+
+
+class PluginStore:
+    """The store directory with `local.toml` (what is installed) and `config.toml` (what is on)."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        data_dir: Path,
+        local_toml: Path,
+        config_toml: Path,
+        audit: AuditLog,
+        clock: Clock,
+        ids: Ids,
+        environ: Mapping[str, str] | None = None,
+        limits: Callable[[str], CageLimits] = _default_limits,
+    ) -> None:
+        self._steps = StoreSteps(directory, local_toml, config_toml)
+        self._reader = StoreReader(
+            self._steps,
+            data_dir=data_dir,
+            local_toml=local_toml,
+            environ=dict(environ or {}),
+            limits=limits,
+        )
+        self._audit = audit
+        self._clock = clock
+        self._ids = ids
+        self._turn = asyncio.Lock()
+        self._log = structlog.get_logger("kaged.plugins.store")
+
+    @property
+    def directory(self) -> Path:
+        """Where plugins are installed."""
+        return self._steps.directory
+
+    # -- at start ------------------------------------------------------------------------------
+
+    async def open(self) -> Discovered:
+        """Finish what a crash left unfinished, then look what is there and tell the audit log."""
+        await self.recover()
+        found = await asyncio.to_thread(self.discover)
+        for problem in found.problems:
+            self._log.warning(
+                "plugin disabled", plugin=problem.name, why=problem.state, detail=problem.detail
+            )
+            self._audit.post(
+                AuditEvent(
+                    "plugin.disabled",
+                    {
+                        "name": problem.name,
+                        "reason": problem.trouble.value,
+                        "detail": problem.detail,
+                    },
+                )
+            )
+        return found
+
+    async def recover(self) -> str | None:
+        """Carry out the change that a crash interrupted; give the plugin's name if there was one.
+
+        A change that cannot be carried out now stays in the journal; its plugin is not used.
+        """
+        async with self._turn:
+            try:
+                with self._steps.locked():
+                    return await self._carry_out()
+            except (KagedError, OSError, ValueError) as error:
+                self._log.error("the store could not be recovered", problem=str(error))
+                return None
+
+    async def _carry_out(self) -> str | None:
+        entry = await asyncio.to_thread(self._steps.journal.read)
+        if entry is None:
+            await asyncio.to_thread(self._steps.sweep)
+            return None
+        await asyncio.to_thread(self._steps.apply, entry)
+        await self._audit.record(AuditEvent(entry.event, entry.event_data))
+        await asyncio.to_thread(self._finish, entry)
+        return entry.name
+
+    def _finish(self, entry: JournalEntry) -> None:
+        if entry.operation is Operation.UNINSTALL:
+            self._steps.forget(entry)
+        self._steps.journal.finish()
+        self._steps.sweep()
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def discover(self) -> Discovered:
+        """Read every plugin of the store. Blocks on the disk; changes nothing."""
+        return self._reader.discover()
+
+    def get(self, name: str) -> InstalledPlugin:
+        """Read one plugin of the store. Blocks on the disk.
+
+        Raises:
+            PluginNotFound: it is not in the store.
+            StoreFailed: it is, but cannot be used; `trouble` says why.
+        """
+        return self._reader.get(name)
+
+    def enabled(self) -> tuple[str, ...]:
+        """Give the names in `[plugins] enabled` of config.toml."""
+        return self._steps.enabled()
+
+    def may_use(self, project_id: str, plugin: InstalledPlugin) -> bool:
+        """Say whether a project may use a plugin: a local one is everybody's (PH-INST-15, 16)."""
+        return self._reader.may_use(project_id, plugin)
+
+    async def prepare(self, path: Path, *, source: str = "") -> InstallPrompt:
+        """Check a plugin's directory and give what the operator is to be shown. Changes nothing.
+
+        Raises:
+            ConfigInvalid: there is no manifest, or it is invalid.
+            ReservedPluginName: the name belongs to a built-in namespace.
+            TreeRefused: the directory holds something that is never copied.
+            AlreadyInstalled: this very version is installed.
+        """
+        return await asyncio.to_thread(self._reader.prepare, path, source)
+
+    # -- changing ------------------------------------------------------------------------------
+
+    async def install(
+        self,
+        path: Path,
+        digest: str,
+        *,
+        source: str = "",
+        project_id: str | None = None,
+    ) -> StoreChange:
+        """Install or upgrade a plugin that the operator said yes to; it stays disabled.
+
+        `digest` is the one of the prompt that was answered. With `project_id` the plugin is for
+        that project alone, unless it is everybody's already.
+
+        Raises:
+            ConsentMissing: the files are others than those that were shown.
+            StoreFailed, TreeRefused, ConfigInvalid, AlreadyInstalled: nothing was changed.
+        """
+        async with self._turn:
+            with self._steps.locked():
+                await self._settle()
+                prompt = await asyncio.to_thread(self._reader.prepare, path, source)
+                if prompt.digest != digest:
+                    raise ConsentMissing(
+                        f"the files of {prompt.name} are not the ones that were shown",
+                        fix="look at them again and answer again",
+                    )
+                token = self._ids.tagged("copy")
+                with self._cleaning(token):
+                    await asyncio.to_thread(self._stage, path, token, digest)
+                    entry = await asyncio.to_thread(self._entry, prompt, token, project_id)
+                    await self._commit(entry)
+            return StoreChange(prompt, await asyncio.to_thread(self.get, prompt.name))
+
+    async def uninstall(self, name: str, *, tables: tuple[str, ...] = ()) -> None:
+        """Remove a plugin's directory, its pin and its entries in both files.
+
+        `tables` are those that were dropped with it, for the audit log.
+        """
+        async with self._turn:
+            with self._steps.locked():
+                await self._settle()
+                self._reader.require(name)
+                version, _ = await asyncio.to_thread(self._reader.agreed, name)
+                data: JsonObject = {"name": name, "version": version or "unknown"}
+                if tables:
+                    data["tables"] = list(tables)
+                entry = JournalEntry(
+                    Operation.UNINSTALL,
+                    name,
+                    self._ids.tagged("copy"),
+                    version=version or "unknown",
+                    local=False,
+                    pin=None,
+                    event="plugin.uninstalled",
+                    event_data=data,
+                )
+                try:
+                    await self._commit(entry)
+                except OSError as error:
+                    raise StoreFailed(
+                        f"{name} could not be removed: {error.strerror or error}",
+                        fix="check permissions, then try again",
+                    ) from error
+
+    async def approve(self, name: str, digest: str) -> InstalledPlugin:
+        """Agree to the files of an installed plugin as they are now (see `prepare_renewal`)."""
+        async with self._turn:
+            with self._steps.locked():
+                prompt = await asyncio.to_thread(self._reader.renewal, name)
+                if prompt.digest != digest:
+                    raise ConsentMissing(
+                        f"the files of {name} changed again", fix="look at them again"
+                    )
+                old = await asyncio.to_thread(self._steps.pin, name)
+                pin = self._pin(prompt, () if old is None else old.projects)
+                await self._audit.record(
+                    AuditEvent(
+                        "plugin.consent_answered",
+                        {
+                            "name": name,
+                            "step": "renew",
+                            "allowed": True,
+                            "capabilities": list(pin.capabilities),
+                        },
+                    )
+                )
+                await asyncio.to_thread(self._steps.write_pin, pin)
+                await asyncio.to_thread(self._steps.note_version, name, prompt.version)
+            return await asyncio.to_thread(self.get, name)
+
+    async def prepare_renewal(self, name: str) -> InstallPrompt:
+        """Give what is shown before the operator agrees to changed files. Raises ConfigInvalid."""
+        return await asyncio.to_thread(self._reader.renewal, name)
+
+    async def allow_project(self, name: str, project_id: str) -> None:
+        """Let a further project use a plugin that is not everybody's."""
+        async with self._turn:
+            with self._steps.locked():
+                self._reader.require(name)
+                pin = await asyncio.to_thread(self._steps.pin, name)
+                if pin is None:
+                    raise PluginNotFound(f"{name} was not installed for a project", name=name)
+                if project_id not in pin.projects:
+                    more = replace(pin, projects=(*pin.projects, project_id))
+                    await asyncio.to_thread(self._steps.write_pin, more)
+
+    async def set_enabled(self, name: str, *, enabled: bool) -> bool:
+        """Put a plugin into config.toml's enabled list or take it out; say whether it changed."""
+        if enabled:
+            await asyncio.to_thread(self.get, name)
+        return await asyncio.to_thread(self._steps.set_enabled, name, enabled=enabled)
+
+    async def _settle(self) -> None:
+        """Finish an earlier change first; one that cannot be finished lets nothing else begin."""
+        try:
+            await self._carry_out()
+        except (OSError, ValueError) as error:
+            raise StoreFailed(
+                f"an earlier change of the plugin store cannot be finished: {error}",
+                fix="check free space and permissions",
+            ) from error
+
+    @contextmanager
+    def _cleaning(self, token: str) -> Generator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreFailed(
+                f"the plugin could not be copied: {error.strerror or error}",
+                fix="check free space and permissions; nothing was changed",
+            ) from error
+        finally:
+            remove_tree(self._steps.staged(token))
+
+    def _stage(self, directory: Path, token: str, digest: str) -> None:
+        staged = self._steps.staged(token)
+        facts = copy_tree(directory.resolve(), staged)
+        if facts.digest != digest:
+            raise ConsentMissing(
+                "the files changed while they were copied", fix="look at them again"
+            )
+        read_manifest(staged)
+
+    def _entry(self, prompt: InstallPrompt, token: str, project_id: str | None) -> JournalEntry:
+        upgrade = prompt.change is not Change.INSTALL
+        before = self._steps.pin(prompt.name) if upgrade else None
+        local = project_id is None or (upgrade and self._reader.is_local(prompt.name))
+        projects = () if before is None else before.projects
+        if project_id is not None and project_id not in projects:
+            projects = (*projects, project_id)
+        pin = self._pin(prompt, projects)
+        data: JsonObject = {"name": prompt.name, "source": prompt.source}
+        if upgrade:
+            data["old_version"], data["new_version"] = prompt.old_version, prompt.version
+            data["capability_diff"] = {
+                "added": [line.text for line in prompt.added],
+                "removed": [line.text for line in prompt.removed],
+                "widens": prompt.widens,
+            }
+        else:
+            data["version"], data["local"] = prompt.version, local
+            data["capabilities"] = list(pin.capabilities)
+        return JournalEntry(
+            Operation.UPGRADE if upgrade else Operation.INSTALL,
+            prompt.name,
+            token,
+            version=prompt.version,
+            local=local,
+            pin=pin,
+            event="plugin.upgraded" if upgrade else "plugin.installed",
+            event_data=data,
+        )
+
+    def _pin(self, prompt: InstallPrompt, projects: tuple[str, ...]) -> Pin:
+        return Pin(
+            name=prompt.name,
+            version=prompt.version,
+            digest=prompt.digest,
+            capabilities=tuple(
+                line.text for line in prompt.capabilities if not line.operator_added
+            ),
+            source=prompt.source,
+            projects=projects,
+            approved_at=iso_utc(self._clock.now_ms()),
+        )
+
+    async def _commit(self, entry: JournalEntry) -> None:
+        """Carry a change out; a failure before the audit log has it takes it back."""
+        steps = self._steps
+        before = await asyncio.to_thread(steps.before, entry.name)
+        await asyncio.to_thread(steps.journal.begin, entry)
+        try:
+            await asyncio.to_thread(steps.apply, entry)
+            await self._audit.record(AuditEvent(entry.event, entry.event_data))
+        except BaseException:
+            await asyncio.shield(asyncio.to_thread(self._take_back, entry, before))
+            raise
+        await asyncio.to_thread(self._finish, entry)
+
+    def _take_back(self, entry: JournalEntry, before: Before) -> None:
+        self._steps.undo(entry, before)
+        self._steps.journal.finish()
+
+
+__all__ = ["Discovered", "PluginStore", "StoreChange", "StoreProblem", "Trouble"]

@@ -1,0 +1,210 @@
+"""`PluginInstaller`: the store, the running plugins and their tables, changed together.
+
+Each method does what one command of the operator's says and gives the lines to print.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kaged.base import JsonObject, JsonValue
+from kaged.plugins.errors import PluginNotFound
+from kaged.plugins.install_errors import PluginInUse
+from kaged.plugins.installation import Discovered, PluginStore, StoreProblem
+from kaged.plugins.installed import InstalledPlugin
+from kaged.plugins.plugin import Plugin
+from kaged.plugins.prompt import Change, InstallPrompt
+from kaged.plugins.settings import ConfigSchemas
+from kaged.plugins.states import PluginState
+from kaged.plugins.supervisor import PluginSupervisor
+
+_ALIVE = frozenset({PluginState.RUNNING, PluginState.SPAWNING, PluginState.CRASHED})
+
+
+class PluginTables(Protocol):
+    """The broker of plugins' tables, as uninstalling needs it."""
+
+    async def drop(self, plugin: str) -> list[str]:
+        """Drop every table of a plugin and give their names."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command did, in lines for people."""
+
+    name: str
+    lines: tuple[str, ...]
+
+
+class PluginInstaller:
+    """Carries out the operator's decisions about plugins."""
+
+    def __init__(
+        self,
+        store: PluginStore,
+        supervisor: PluginSupervisor,
+        *,
+        tables: PluginTables | None = None,
+    ) -> None:
+        self.store = store
+        self._supervisor = supervisor
+        self._tables = tables
+        self._problems: dict[str, StoreProblem] = {}
+
+    @property
+    def problems(self) -> tuple[StoreProblem, ...]:
+        """The plugins in the store that are disabled for this run, and why."""
+        return tuple(self._problems.values())
+
+    async def open(self) -> Discovered:
+        """Discover the store and register what can be used (PH-SUP-39); starts nothing."""
+        found = await self.store.open()
+        self._problems = {problem.name: problem for problem in found.problems}
+        for plugin in found.plugins:
+            self._supervisor.register(plugin)
+        return found
+
+    def listing(self) -> list[JsonObject]:
+        """Give every plugin of the store by name: what it is, its state, and why it is out of use.
+
+        `homepage` and `operator_grants` are for the long form of the list.
+        """
+        enabled = frozenset(self.store.enabled())
+        rows: dict[str, JsonObject] = {}
+        for name, plugin in self._supervisor.plugins.items():
+            manifest = plugin.installed.manifest
+            grants: list[JsonValue] = list(plugin.installed.grants.texts)
+            rows[name] = {
+                "name": name,
+                "version": plugin.installed.version,
+                "description": manifest.description,
+                "state": plugin.state.value,
+                "note": plugin.note,
+                "enabled": name in enabled,
+                "local": plugin.installed.local,
+                "homepage": manifest.homepage,
+                "operator_grants": grants,
+            }
+        for problem in self._problems.values():
+            rows[problem.name] = {
+                "name": problem.name,
+                "version": None,
+                "description": "",
+                "state": problem.state,
+                "note": problem.detail,
+                "enabled": problem.name in enabled,
+                "local": None,
+                "homepage": None,
+                "operator_grants": [],
+            }
+        return [rows[name] for name in sorted(rows)]
+
+    async def preview(self, path: Path, *, source: str = "") -> InstallPrompt:
+        """Give what the operator is shown; see `PluginStore.prepare` for what it raises."""
+        return await self.store.prepare(path, source=source)
+
+    async def install(
+        self,
+        path: Path,
+        digest: str,
+        *,
+        source: str = "",
+        project_id: str | None = None,
+    ) -> Outcome:
+        """Install or upgrade what the operator said yes to; a running plugin is restarted."""
+        done = await self.store.install(path, digest, source=source, project_id=project_id)
+        prompt, plugin = done.prompt, done.plugin
+        self._problems.pop(plugin.name, None)
+        running = await self._take_in(plugin)
+        if prompt.change is Change.INSTALL:
+            lines = [
+                f"✓ Installed {prompt.name} {prompt.version}",
+                f"  → disabled; enable with: kaged plugin enable {prompt.name}",
+            ]
+        else:
+            word = "Upgraded" if prompt.change is Change.UPGRADE else "Downgraded"
+            lines = [f"✓ {word} {prompt.name} to {prompt.version}"]
+        if running is not None:
+            lines.append("  Plugin was running; restarting...")
+            state = running.state
+            good = state is PluginState.RUNNING
+            mark = f"✓ {prompt.name} restarted" if good else f"✗ {prompt.name} is {state.value}"
+            lines.append(mark if good else f"{mark}: {running.note}")
+        return Outcome(prompt.name, tuple(lines))
+
+    async def renew(self, name: str, digest: str) -> Outcome:
+        """Agree to the changed files of an installed plugin."""
+        plugin = await self.store.approve(name, digest)
+        self._problems.pop(name, None)
+        await self._take_in(plugin)
+        return Outcome(name, (f"✓ Agreed to {name} {plugin.version} as it is now",))
+
+    async def uninstall(
+        self, name: str, *, force: bool = False, active_sessions: int = 0
+    ) -> Outcome:
+        """Stop a plugin, remove its files, tables and entries.
+
+        Raises:
+            PluginInUse: sessions use it and `force` is not given; nothing was changed.
+        """
+        if active_sessions and not force:
+            raise PluginInUse(
+                f"Plugin {name} is active in {active_sessions} session(s). "
+                "Stop sessions first, or use --force.",
+                sessions=active_sessions,
+            )
+        known = name in self._supervisor.plugins
+        if not known and not (self.store.directory / name).is_dir():
+            raise PluginNotFound(
+                f"no plugin named {name!r} is installed",
+                fix="`kaged plugin list` shows the names",
+                name=name,
+            )
+        if known:
+            await self._supervisor.unregister(name)
+        dropped = [] if self._tables is None else await self._tables.drop(name)
+        await self.store.uninstall(name, tables=tuple(dropped))
+        self._problems.pop(name, None)
+        return Outcome(
+            name,
+            (f"✓ Stopped {name}", "✓ Removed plugin files", "✓ Removed local config entry"),
+        )
+
+    async def enable(self, name: str) -> None:
+        """Start a plugin and write its name into config.toml's enabled list.
+
+        Raises:
+            PluginNotFound: it is not installed.
+            StoreFailed: it is, but may not be used; `trouble` says why.
+        """
+        await asyncio.to_thread(self.store.get, name)
+        await self._supervisor.enable(name)
+        await self.store.set_enabled(name, enabled=True)
+
+    async def disable(self, name: str) -> None:
+        """Take the name out of config.toml's enabled list and stop the plugin."""
+        await self.store.set_enabled(name, enabled=False)
+        if name in self._supervisor.plugins:
+            await self._supervisor.disable(name)
+
+    async def _take_in(self, installed: InstalledPlugin) -> Plugin | None:
+        """Hand a plugin's new files to the supervisor; give it if it was running."""
+        plugin = self._supervisor.plugins.get(installed.name)
+        if plugin is None:
+            self._supervisor.register(installed)
+            return None
+        alive = plugin.state in _ALIVE
+        if alive:
+            await plugin.stop("upgrade")
+        plugin.installed = installed
+        plugin.schemas = ConfigSchemas(installed.manifest)
+        if alive:
+            await plugin.start()
+        return plugin if alive else None
+
+
+__all__ = ["Outcome", "PluginInstaller", "PluginTables"]

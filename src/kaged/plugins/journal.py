@@ -1,0 +1,177 @@
+"""`StoreJournal`: what the store is in the middle of, so that a crash leaves old or new, not half.
+
+An entry is written before the first visible step and removed after the last. Whoever finds one
+carries it out again from the beginning; every step does nothing when it was done before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, cast
+
+from kaged.base import JsonObject
+from kaged.plugins.treecopy import sync_directory
+
+FORMAT: Final = 1
+MAX_BYTES: Final = 4 * 1024 * 1024
+
+
+class Operation(StrEnum):
+    """The changes that go through the journal."""
+
+    INSTALL = "install"
+    UPGRADE = "upgrade"
+    UNINSTALL = "uninstall"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """What the operator agreed to: these files, these capabilities, these projects."""
+
+    name: str
+    version: str
+    digest: str
+    capabilities: tuple[str, ...]
+    source: str = ""
+    projects: tuple[str, ...] = ()
+    approved_at: str = ""
+
+    def as_json(self) -> JsonObject:
+        """Give the fields as JSON."""
+        return cast("JsonObject", json.loads(json.dumps(asdict(self))))
+
+    @classmethod
+    def from_json(cls, data: Any) -> Pin:
+        """Read the fields back. Raises ValueError when they are not a pin's."""
+        try:
+            return cls(
+                name=_text(data["name"]),
+                version=_text(data["version"]),
+                digest=_text(data["digest"]),
+                capabilities=tuple(map(_text, data["capabilities"])),
+                source=_text(data.get("source", "")),
+                projects=tuple(map(_text, data.get("projects", ()))),
+                approved_at=_text(data.get("approved_at", "")),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("this is no record of consent") from error
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One change: everything that is needed to carry it out, or to take it back."""
+
+    operation: Operation
+    name: str
+    token: str
+    version: str
+    local: bool
+    pin: Pin | None
+    event: str
+    event_data: JsonObject
+
+
+class StoreJournal:
+    """The file that holds the entry; there is at most one."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> JournalEntry | None:
+        """Give the entry of an unfinished change, None when there is none.
+
+        Raises:
+            ValueError: there is a file, but no entry in it.
+        """
+        data = read_json(self._path)
+        if data is None:
+            return None
+        try:
+            if data["format"] != FORMAT:
+                raise ValueError("the journal was written by another version of kaged")
+            pin = data["pin"]
+            return JournalEntry(
+                operation=Operation(data["operation"]),
+                name=_one_name(data["name"]),
+                token=_one_name(data["token"]),
+                version=str(data["version"]),
+                local=bool(data["local"]),
+                pin=None if pin is None else Pin.from_json(pin),
+                event=str(data["event"]),
+                event_data=dict(data["event_data"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError("the journal cannot be read") from error
+
+    def begin(self, entry: JournalEntry) -> None:
+        """Write the entry, durably."""
+        write_json(
+            self._path,
+            {
+                "format": FORMAT,
+                "operation": entry.operation.value,
+                "name": entry.name,
+                "token": entry.token,
+                "version": entry.version,
+                "local": entry.local,
+                "pin": None if entry.pin is None else entry.pin.as_json(),
+                "event": entry.event,
+                "event_data": entry.event_data,
+            },
+        )
+
+    def finish(self) -> None:
+        """Remove the entry, durably."""
+        self._path.unlink(missing_ok=True)
+        sync_directory(self._path.parent)
+
+
+def read_json(path: Path) -> Any:
+    """Read a small file of the store; None when there is none. Raises ValueError if it is broken.
+
+    A file that was cut off by a crash cannot be: it is written beside and renamed.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(handle, "rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"{path} is too large")
+    return json.loads(data)
+
+
+def write_json(path: Path, value: JsonObject) -> None:
+    """Put a small file of the store in place, whole or not at all."""
+    temporary = path.with_name(f".{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(temporary, flags, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(json.dumps(value, indent=1).encode("utf-8"))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)  # noqa: PTH105 - one name for all renames of the store
+    sync_directory(path.parent)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("text is expected")
+    return value
+
+
+def _one_name(value: Any) -> str:
+    """Take text that names one entry of a directory and cannot lead elsewhere."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", _text(value)):
+        raise ValueError("the journal names something outside the store")
+    return str(value)
+
+
+__all__ = ["JournalEntry", "Operation", "Pin", "StoreJournal", "read_json", "write_json"]

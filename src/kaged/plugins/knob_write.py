@@ -1,0 +1,244 @@
+"""`KnobDesk`: show a plugin's knobs, and write one into the project file that declares the plugin.
+
+A value must please the knob and the config schema. It is written where the declaring agent keeps
+its config, comments and order stay, the project is read again, and the plugin gets `config.update`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from kaged.audit import AuditEvent, AuditLog
+from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.config.editing import edit_yaml
+from kaged.config.files import read_text
+from kaged.config.knobs import Knob, KnobFacts
+from kaged.config.localconfig import ModelTrait
+from kaged.config.manifest import Manifest
+from kaged.config.pluginwords import Role
+from kaged.config.project import PROJECT_FILE, parse_project
+from kaged.config.projectpaths import KAGED_DIR
+from kaged.config.yamledit import YamlEdit
+from kaged.plugins.declarations import Declaration
+from kaged.plugins.install_errors import KnobRefused, KnobUnknown
+from kaged.plugins.plugin import Plugin
+from kaged.plugins.settings import thaw
+from kaged.plugins.supervisor import PluginSupervisor
+
+Models = Callable[[], Mapping[str, frozenset[ModelTrait]]]
+Reload = Callable[[str], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class KnobChange:
+    """What a write did; `delivered` is false when the plugin does not run or refused the value."""
+
+    plugin: str
+    knob: str
+    agent_path: str
+    old: JsonValue
+    new: JsonValue
+    delivered: bool
+    note: str = ""
+
+    def as_json(self) -> JsonObject:
+        """Give the fields as JSON."""
+        return cast("JsonObject", dataclasses.asdict(self))
+
+
+def knob_schema(manifest: Manifest) -> JsonObject:
+    """Give a manifest's knobs as JSON: everything that a user interface needs to draw them."""
+    return {name: _drawn(knob) for name, knob in manifest.knobs.items()}
+
+
+class KnobDesk:
+    """Reads and writes knobs of plugins in loaded projects.
+
+    `models` gives the operator's model aliases; `reload` makes the daemon read a project's files
+    again, which hands the new declarations to the supervisor.
+    """
+
+    def __init__(
+        self, supervisor: PluginSupervisor, audit: AuditLog, *, models: Models, reload: Reload
+    ) -> None:
+        self._supervisor = supervisor
+        self._audit = audit
+        self._models = models
+        self._reload = reload
+        self._turn = asyncio.Lock()
+
+    def schema(self, plugin: str) -> JsonObject:
+        """Give a plugin's knobs. Raises PluginNotFound."""
+        return knob_schema(self._supervisor.get(plugin).installed.manifest)
+
+    def values(self, project_id: str, agent_path: str, plugin: str) -> JsonObject:
+        """Give a plugin's knobs with the values in force for one agent.
+
+        Raises:
+            PluginNotFound: there is no such plugin.
+            KnobUnknown: the agent does not declare it.
+        """
+        found, declaration = self._declared(project_id, agent_path, plugin)
+        return self._values(found, declaration)
+
+    def compaction_view(self, project_id: str, agent_path: str) -> list[JsonObject]:
+        """Give the knobs of an agent's observers and compactors, for its compaction settings."""
+        view: list[JsonObject] = []
+        for part in self._supervisor.participants(project_id, agent_path):
+            roles = part.plugin.installed.manifest.roles
+            if Role.OBSERVER in roles or Role.COMPACTOR in roles:
+                view.append(
+                    {
+                        "plugin": part.plugin.name,
+                        "roles": [role.value for role in roles],
+                        "knobs": self._values(part.plugin, part.declaration),
+                    }
+                )
+        return view
+
+    async def write(
+        self,
+        project_id: str,
+        agent_path: str,
+        plugin: str,
+        knob: str,
+        value: JsonValue,
+        *,
+        request_id: str,
+    ) -> KnobChange:
+        """Set a knob for one agent.
+
+        Raises:
+            PluginNotFound, KnobUnknown: there is no such knob here.
+            KnobRefused: the value is out of bounds or does not fit the schema; nothing changed.
+            EditRefused, ConfigInvalid, ConfigBusy: the file cannot be changed; nothing was.
+        """
+        async with self._turn:
+            found, declaration = self._declared(project_id, agent_path, plugin)
+            chosen = found.installed.manifest.knobs.get(knob)
+            if chosen is None:
+                names = ", ".join(found.installed.manifest.knobs) or "none"
+                raise KnobUnknown(f"{plugin} has no knob {knob!r}", fix=f"its knobs are: {names}")
+            field = chosen.bound_field
+            await asyncio.to_thread(self._require_fit, found, declaration, chosen, value)
+            old = declaration.project_half.get(field, _default(chosen))
+            data: JsonObject = {
+                "name": plugin,
+                "knob": knob,
+                "agent_path": agent_path,
+                "request_id": request_id,
+            }
+            await asyncio.to_thread(_write, declaration, field, value, rehearsal=True)
+            # The log gates the change: what cannot be remembered is not done.
+            event = AuditEvent("plugin.knob_write", data, request_id=request_id)
+            await self._audit.record(event)
+            await asyncio.to_thread(_write, declaration, field, value)
+            await self._reload(project_id)
+            note = await self._deliver(found, project_id, agent_path)
+            return KnobChange(plugin, knob, agent_path, old, value, not note, note)
+
+    def _declared(
+        self, project_id: str, agent_path: str, plugin: str
+    ) -> tuple[Plugin, Declaration]:
+        found = self._supervisor.get(plugin)
+        declaration = self._supervisor.declaration(project_id, agent_path, plugin)
+        if declaration is None:
+            raise KnobUnknown(
+                f"the agent {agent_path} does not declare {plugin}",
+                fix=f"declare it under {agent_path}.plugins in the project file",
+            )
+        return found, declaration
+
+    def _values(self, plugin: Plugin, declaration: Declaration) -> JsonObject:
+        half = declaration.project_half
+        effective = plugin.schemas.merged(half, {})
+        view: JsonObject = {}
+        for name, knob in plugin.installed.manifest.knobs.items():
+            field = knob.bound_field
+            drawn = _drawn(knob)
+            drawn["value"] = effective.get(field, _default(knob))
+            drawn["is_set"] = field in half
+            view[name] = drawn
+        return view
+
+    def _require_fit(
+        self, plugin: Plugin, declaration: Declaration, knob: Knob, value: JsonValue
+    ) -> None:
+        facts = KnobFacts(models=self._models(), exists=_looker(plugin, declaration))
+        decision = knob.decide(value, facts)
+        if not decision.allowed:
+            raise KnobRefused(f"{knob.label} {decision.detail}", fix="choose another value")
+        half = {**declaration.project_half, knob.bound_field: value}
+        invalid = plugin.schemas.check_project(half)
+        if invalid is not None:
+            errors: list[JsonValue] = list(invalid.errors)
+            raise KnobRefused(
+                f"{knob.label} does not fit the plugin's config: {invalid.errors[0]}",
+                fix="choose another value",
+                errors=errors,
+            )
+
+    async def _deliver(self, plugin: Plugin, project_id: str, agent_path: str) -> str:
+        """Hand the agent's new config over, unless reading the project again did; say why not."""
+        if plugin.ready_or_none() is None:
+            return f"{plugin.name} is not running; it gets the value when it starts"
+        declaration = self._supervisor.declaration(project_id, agent_path, plugin.name)
+        if declaration is None:
+            return f"{agent_path} no longer declares {plugin.name}"
+        try:
+            await plugin.update_config(declaration.effective(plugin.schemas, plugin.system_config))
+        except KagedError as error:
+            return error.message
+        return ""
+
+
+def _write(
+    declaration: Declaration, field: str, value: JsonValue, *, rehearsal: bool = False
+) -> None:
+    """Write a field of a declaration's config; a rehearsal only finds out whether that can be."""
+    root = declaration.project_root
+    agent = declaration.agent_path.split(".")
+    path = (*agent, "plugins", declaration.resolved.key, "config", field)
+
+    def change(edit: YamlEdit) -> None:
+        edit.set(path, value)
+        parse_project(edit.text, root)  # a file that would not load any more is not written
+
+    file = root / KAGED_DIR / PROJECT_FILE
+    if rehearsal:
+        change(YamlEdit(read_text(file, inside=root).text, str(file)))
+    else:
+        edit_yaml(file, change, inside=root)
+
+
+def _looker(plugin: Plugin, declaration: Declaration) -> Callable[[str], bool]:
+    bases = {"project": declaration.project_root, "config": plugin.installed.data_dir}
+
+    def exists(location: str) -> bool:
+        prefix, _, rest = location.partition(":")
+        base = bases.get(prefix, Path("/nonexistent")).resolve()
+        found = (base / rest.lstrip("/")).resolve()
+        return found.is_relative_to(base) and found.exists()
+
+    return exists
+
+
+def _default(knob: Knob) -> JsonValue:
+    return cast("JsonValue", knob.default)
+
+
+def _drawn(knob: Knob) -> JsonObject:
+    fields = {item.name: getattr(knob, item.name) for item in dataclasses.fields(knob)}
+    return {
+        name: thaw(value)
+        for name, value in fields.items()
+        if value is not None or name == "default"
+    }
+
+
+__all__ = ["KnobChange", "KnobDesk", "knob_schema"]

@@ -1,0 +1,63 @@
+"""`ConfigLane`: calls under one configuration overlap, calls under different ones take turns.
+
+One process serves every agent of every project (PH-AMB-23). Before a call of an agent whose
+effective config differs from the one last delivered, the plugin gets that config first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from kaged.base import JsonObject
+
+
+class ConfigLane:
+    """Who may talk to the plugin now, by configuration. First come, first served."""
+
+    def __init__(self, deliver: Callable[[JsonObject], Awaitable[None]]) -> None:
+        self._deliver = deliver
+        self._current: JsonObject | None = None
+        self._active = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._turn = asyncio.Lock()
+
+    @property
+    def current(self) -> JsonObject | None:
+        """The configuration last delivered."""
+        return self._current
+
+    def delivered(self, config: JsonObject) -> None:
+        """Take note that a configuration reached the plugin on another way."""
+        self._current = config
+
+    @asynccontextmanager
+    async def under(self, config: JsonObject | None) -> AsyncGenerator[None]:
+        """Hold the lane for a call under `config`; None means: whatever is delivered will do."""
+        if self._turn.locked() or not self._fits(config):
+            async with self._turn:
+                if config is not None and not self._fits(config):
+                    await self._idle.wait()
+                    await self._deliver(config)
+                    self._current = config
+                self._enter()
+        else:
+            self._enter()
+        try:
+            yield
+        finally:
+            self._active -= 1
+            if self._active == 0:
+                self._idle.set()
+
+    def _fits(self, config: JsonObject | None) -> bool:
+        return config is None or config == self._current
+
+    def _enter(self) -> None:
+        self._active += 1
+        self._idle.clear()
+
+
+__all__ = ["ConfigLane"]

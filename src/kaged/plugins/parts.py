@@ -1,0 +1,76 @@
+"""`HostParts`: what every plugin of one host shares, handed in by the composition root."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+
+from kaged.audit import AuditEvent, AuditLog
+from kaged.base import Clock, Ids, JsonObject, JsonValue
+from kaged.cage import Spawner
+from kaged.kernel.capabilities import CapabilitySet
+from kaged.peer import ConnectionLimits
+
+
+class Storage(Protocol):
+    """The broker of plugins' tables, as the conversation needs it."""
+
+    def available(self, plugin: str) -> bool:
+        """Whether storage is ready for this plugin."""
+        ...
+
+    async def answer(
+        self, plugin: str, capabilities: CapabilitySet, method: str, params: JsonValue
+    ) -> JsonValue:
+        """Answer one `kaged.storage.*` request. Raises RpcError to refuse."""
+        ...
+
+    async def plugin_exited(self, plugin: str) -> None:
+        """Roll back what the ended process left open."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """The numbers of the plugin host; the defaults are the specification's."""
+
+    daemon_version: str
+    log_level: str = "info"
+    runtimes: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    initialize_timeout_s: float = 10.0  # PH-HAND-15
+    request_timeout_s: float = 30.0  # PH-METH-22
+    ping_timeout_s: float = 5.0  # PH-SUP-15
+    config_patience_s: float = 2.0  # PH-AMB-13
+    health_failures: int = 3  # PH-SUP-18
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+
+
+def _nobody(plugin: str, kind: str, params: JsonValue) -> None:
+    """Forward a notification to nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostParts:
+    """Collaborators of the plugin host. `sleep` is handed in so that tests own the backoff."""
+
+    spawner: Spawner
+    audit: AuditLog
+    clock: Clock
+    ids: Ids
+    settings: HostSettings
+    storage: Storage | None = None
+    on_notification: Callable[[str, str, JsonValue], None] = _nobody
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    log: Any = field(default_factory=lambda: structlog.get_logger("kaged.plugins"))
+
+    def post(self, event: str, data: JsonObject, request_id: str | None = None) -> None:
+        """Write an audit event that gates nothing."""
+        self.audit.post(AuditEvent(event, data, request_id=request_id))
+
+
+__all__ = ["HostParts", "HostSettings", "Storage"]

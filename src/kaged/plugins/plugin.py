@@ -1,0 +1,504 @@
+"""`Plugin`: one installed plugin over all its processes: states, health, restart, calls.
+
+The conversation knows one process; this knows what to do when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+from kaged.base import JsonObject, JsonValue, KagedError, Tasks
+from kaged.cage import ExitReport, StopStep
+from kaged.peer import Again, PeerGone, PeerStalled, PeerTimeout, RestartPolicy
+from kaged.plugins.conversation import PluginConversation
+from kaged.plugins.errors import PluginUnavailable, StartFailed
+from kaged.plugins.installed import InstalledPlugin
+from kaged.plugins.lane import ConfigLane
+from kaged.plugins.metrics import PluginMetrics
+from kaged.plugins.parts import HostParts
+from kaged.plugins.settings import ConfigSchemas
+from kaged.plugins.states import PluginState, require_transition
+from kaged.wire.context import CallContext, with_context
+from kaged.wire.errors import InternalError, MethodNotFound, RpcError, number_of_error
+from kaged.wire.methods import SystemMethod
+
+HISTORY = 64
+CONFIG_INVALID = "plugin.config_validation_failed"
+
+
+class Plugin:
+    """One plugin of the host. All its methods run on the host's event loop."""
+
+    def __init__(
+        self,
+        installed: InstalledPlugin,
+        parts: HostParts,
+        *,
+        on_state: Callable[[Plugin, PluginState], None] | None = None,
+        system_config: Callable[[InstalledPlugin], JsonObject] | None = None,
+    ) -> None:
+        self.installed = installed
+        self.schemas = ConfigSchemas(installed.manifest)
+        self.metrics = PluginMetrics()
+        self.hook_turn = asyncio.Lock()
+        self.note = ""
+        self.projects: dict[str, Path] = {}
+        self.system_config: JsonObject = {}
+        self.history: deque[PluginState] = deque([PluginState.DISABLED], maxlen=HISTORY)
+        self.running_since_s: float | None = None
+        self._parts = parts
+        self._on_state = on_state
+        self._read_system_config = system_config or (lambda _: {})
+        self._state = PluginState.DISABLED
+        self._policy = RestartPolicy()
+        self._conversation: PluginConversation | None = None
+        self._lane = ConfigLane(self._deliver)
+        self._tasks = Tasks(f"plugin {installed.name}", self._task_failed)
+        self._stopping = False
+        self._last_stderr: list[str] = []
+
+    # -- what it is ----------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The plugin's name."""
+        return self.installed.name
+
+    @property
+    def state(self) -> PluginState:
+        """Where it stands."""
+        return self._state
+
+    @property
+    def conversation(self) -> PluginConversation | None:
+        """The present process, None when there is none."""
+        return self._conversation
+
+    @property
+    def failures(self) -> int:
+        """Consecutive failures of the present series."""
+        return self._policy.failures
+
+    @property
+    def last_stderr(self) -> list[str]:
+        """The last fifty lines of the present process's standard error, or of the last one's."""
+        conversation = self._conversation
+        if conversation is not None and conversation.pid is not None:
+            return conversation.peer.stderr.lines
+        return list(self._last_stderr)
+
+    def has_method(self, method: str) -> bool:
+        """Whether the manifest declares it and the running process offers it."""
+        conversation = self._conversation
+        greeting = conversation.greeting if conversation is not None else None
+        return greeting is not None and method in greeting.methods
+
+    def has_tool(self, tool: str) -> bool:
+        """Whether the manifest declares this (unprefixed) tool."""
+        return any(tool == declared.name for declared in self.installed.manifest.tools)
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start it for the first time, or again at the operator's word.
+
+        Returns when it runs or has failed; a failure is a state, not an exception.
+        """
+        self._policy.reset()
+        self._stopping = False
+        self._enter(PluginState.SPAWNING)
+        # A task of its own, so that `stop` can end it in the middle of the handshake.
+        await asyncio.wait({self._tasks.start(self._first_start(), "start")})
+
+    async def _first_start(self) -> None:
+        try:
+            await self._open()
+        except StartFailed as error:
+            self._start_failed(error)
+
+    async def stop(self, reason: str) -> None:
+        """Stop it in whatever state it is; it rests in `stopped`, or stays disabled or failed."""
+        self._stopping = True
+        conversation = self.ready_or_none()
+        if conversation is not None:
+            self._conversation = None
+            await self._say_goodbye(conversation, reason)
+        await self._tasks.close()
+        self._tasks = Tasks(f"plugin {self.name}", self._task_failed)
+        if self._state in {PluginState.RUNNING, PluginState.SPAWNING, PluginState.CRASHED}:
+            self._enter(PluginState.STOPPED)
+
+    def rest_disabled(self) -> None:
+        """Leave it disabled after it was stopped or has failed."""
+        if self._state is not PluginState.DISABLED:
+            self._enter(PluginState.DISABLED)
+
+    async def _open(self) -> None:
+        conversation = PluginConversation(self.installed, self._parts)
+        self._conversation = conversation
+        try:
+            greeting = await conversation.open(self.projects, self._first_config)
+        except BaseException:
+            self._conversation = None
+            raise
+        self._lane = ConfigLane(self._deliver)
+        if conversation.config is not None:
+            self._lane.delivered(conversation.config)
+        now_s = self._parts.clock.monotonic_s()
+        self._policy.running(now_s)
+        self.running_since_s = now_s
+        self.note = ""
+        self._parts.post(
+            "plugin.initialized",
+            {
+                "name": self.name,
+                "methods_count": len(greeting.methods),
+                "capabilities_count": len(self.installed.manifest.capabilities),
+            },
+        )
+        self._enter(PluginState.RUNNING)
+        self._tasks.start(self._watch(conversation), "watch")
+        self._tasks.start(self._check_health(conversation), "health")
+
+    def _first_config(self) -> JsonObject | None:
+        """Give what is delivered in the handshake: the system half plus defaults (PH-AMB-61).
+
+        A system half that does not fit keeps the plugin from running (PH-AMB-57).
+        """
+        try:
+            self.system_config = self._read_system_config(self.installed)
+        except KagedError as error:
+            raise StartFailed("config", str(error)) from error
+        invalid = self.schemas.check_system(self.system_config)
+        if invalid is not None:
+            self._parts.post(
+                CONFIG_INVALID,
+                {"name": self.name, "side": invalid.side.value, "errors": list(invalid.errors)},
+            )
+            reason = f"the system half of its config: {invalid.errors[0]}"
+            raise StartFailed("config", reason, event=CONFIG_INVALID)
+        if not self.schemas.any and not self.system_config:
+            return None
+        return self.schemas.merged({}, self.system_config)
+
+    def _start_failed(self, error: StartFailed) -> None:
+        self.note = error.message
+        if not error.event:
+            self._parts.post(
+                "plugin.failed",
+                {
+                    "name": self.name,
+                    "total_failures": self._policy.failures,
+                    "step": error.step,
+                    "reason": error.reason,
+                },
+            )
+        if self._state is PluginState.SPAWNING:
+            self._enter(PluginState.FAILED)
+
+    async def _say_goodbye(self, conversation: PluginConversation, reason: str) -> None:
+        report = await conversation.stop()
+        self._last_stderr = conversation.peer.stderr.lines
+        self.metrics.notifications_dropped += conversation.dropped_notifications
+        data: JsonObject = {"name": self.name, "reason": reason}
+        if report.step is StopStep.KILLED:
+            self._parts.post("plugin.killed", data)
+            return
+        if report.step is StopStep.ASKED and report.exit.exit_code == 0:
+            self._parts.post(
+                "plugin.exited",
+                {
+                    "name": self.name,
+                    "exit_code": 0,
+                    "last_stderr": list(conversation.peer.stderr.lines),
+                },
+            )
+        data["exit_code"] = report.exit.exit_code
+        data["signal"] = report.exit.signal
+        self._parts.post("plugin.stopped", data)
+
+    # -- when it ends by itself ----------------------------------------------------------------
+
+    async def _watch(self, conversation: PluginConversation) -> None:
+        report = await conversation.exited()
+        if self._stopping or self._conversation is not conversation:
+            return
+        self._conversation = None
+        self.metrics.notifications_dropped += conversation.dropped_notifications
+        storage = self._parts.storage
+        if storage is not None:
+            await storage.plugin_exited(self.name)
+        self._tell_crash(conversation, report)
+        self._tasks.start(conversation.release(), "release")
+        self._enter(PluginState.CRASHED)
+        self._after_failure()
+
+    def _tell_crash(self, conversation: PluginConversation, report: ExitReport) -> None:
+        why = conversation.ended_by_us
+        self._last_stderr = conversation.peer.stderr.lines
+        lines: list[JsonValue] = list(conversation.peer.stderr.lines)
+        self.note = why or report.detail
+        if conversation.killed_by_force:
+            self._parts.post("plugin.killed", {"name": self.name, "reason": why or ""})
+        data: JsonObject = {
+            "name": self.name,
+            "exit_code": report.exit_code,
+            "last_stderr": lines,
+            "reason": self.note,
+            "pid": conversation.pid,
+        }
+        if why is None and report.clean:
+            self._parts.post("plugin.exited", data)
+        else:
+            self._parts.post("plugin.crashed", {**data, "signal": report.signal})
+
+    def _after_failure(self) -> None:
+        verdict = self._policy.failed(self._parts.clock.monotonic_s())
+        if isinstance(verdict, Again):
+            self._tasks.start(self._restart(verdict.delay_s), "restart")
+            return
+        self._parts.post(
+            "plugin.failed",
+            {"name": self.name, "total_failures": verdict.failures, "reason": self.note},
+        )
+        self._parts.post(
+            "plugin.disabled", {"name": self.name, "reason": "failure", "detail": self.note}
+        )
+        self._enter(PluginState.FAILED)
+
+    async def _restart(self, delay_s: float) -> None:
+        await self._parts.sleep(delay_s)
+        self.metrics.restarts += 1
+        self._enter(PluginState.SPAWNING)
+        try:
+            await self._open()
+        except StartFailed as error:
+            if not error.retry:
+                self._start_failed(error)
+                return
+            self.note = error.message
+            if not error.event:
+                self._parts.post(
+                    "plugin.crashed",
+                    {
+                        "name": self.name,
+                        "exit_code": None,
+                        "signal": None,
+                        "last_stderr": [],
+                        "reason": error.reason,
+                    },
+                )
+            self._enter(PluginState.CRASHED)
+            self._after_failure()
+
+    async def _check_health(self, conversation: PluginConversation) -> None:
+        failures = 0
+        interval_s = float(self.installed.manifest.health_interval_sec)
+        while self._conversation is conversation:
+            await self._parts.sleep(interval_s)
+            problem = await conversation.ping()
+            if self._conversation is not conversation:
+                return
+            if problem is None:
+                failures = 0
+                continue
+            failures += 1
+            self._parts.post(
+                "plugin.health_fail",
+                {"name": self.name, "consecutive_failures": failures, "reason": problem},
+            )
+            if failures >= self._parts.settings.health_failures:
+                conversation.end("health")
+                return
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    async def call_method(
+        self,
+        method: str,
+        params: JsonObject,
+        context: CallContext,
+        *,
+        timeout_s: float | None = None,
+    ) -> JsonValue:
+        """Call a declared method.
+
+        Raises:
+            MethodNotFound: it is not in the manifest or the process does not offer it.
+            PluginUnavailable: there is no running process, or it ended before it answered.
+            InternalError: no answer in time; the plugin is restarted.
+            RpcError: the plugin's own error, unchanged.
+        """
+        if method not in self.installed.manifest.methods:
+            raise MethodNotFound(f"{self.name} has no method {method}")
+        conversation = self._ready()
+        if not self.has_method(method):
+            raise MethodNotFound(f"{self.name} declares {method} but does not offer it")
+        return await self._call(conversation, method, params, context, None, timeout_s)
+
+    async def call_tool(
+        self,
+        tool: str,
+        params: JsonObject,
+        context: CallContext,
+        config: JsonObject | None,
+        *,
+        timeout_s: float | None = None,
+    ) -> JsonValue:
+        """Call a tool by its unprefixed name, under the calling agent's effective config."""
+        if not self.has_tool(tool):
+            raise MethodNotFound(f"{self.name} has no tool {tool}")
+        conversation = self._ready()
+        full_name = f"{self.name}.{tool}"
+        return await self._call(conversation, full_name, params, context, config, timeout_s)
+
+    async def _call(
+        self,
+        conversation: PluginConversation,
+        method: str,
+        params: JsonObject,
+        context: CallContext,
+        config: JsonObject | None,
+        timeout_s: float | None,
+    ) -> JsonValue:
+        request_id = context.request_id
+        self._parts.post(
+            "plugin.method_called",
+            {
+                "name": self.name,
+                "method": method,
+                "request_id": request_id,
+                "operator_id": context.operator_id,
+                "project_id": context.project_id,
+            },
+        )
+        started_s = self._parts.clock.monotonic_s()
+        error_code: int | None = None
+        try:
+            return await self.ask(conversation, method, params, context, config, timeout_s)
+        except KagedError as error:
+            error_code = number_of_error(error)
+            raise
+        finally:
+            duration_ms = (self._parts.clock.monotonic_s() - started_s) * 1000
+            self.metrics.called(duration_ms, error_code)
+            data: JsonObject = {
+                "name": self.name,
+                "method": method,
+                "request_id": request_id,
+                "duration_ms": round(duration_ms, 3),
+                "success": error_code is None,
+            }
+            if error_code is not None:
+                data["error_code"] = error_code
+            self._parts.post("plugin.method_returned", data)
+
+    async def ask(
+        self,
+        conversation: PluginConversation,
+        method: str,
+        params: JsonObject,
+        context: CallContext,
+        config: JsonObject | None,
+        timeout_s: float | None,
+    ) -> JsonValue:
+        """Send one call with its context under a config; a hang ends the process."""
+        body = with_context(params, context)
+        limit_s = self._parts.settings.request_timeout_s if timeout_s is None else timeout_s
+        try:
+            async with self.under(config, body):
+                return await conversation.request(method, body, limit_s)
+        except PeerTimeout as error:
+            conversation.end("hang")
+            raise InternalError(
+                f"{self.name} did not answer {method} in {limit_s:g} s and is restarted"
+            ) from error
+        except (PeerGone, PeerStalled) as error:
+            raise PluginUnavailable(
+                f"{self.name} ended before it answered {method}",
+                fix=f"try again; `kaged plugin logs {self.name}` shows why it ended",
+            ) from error
+
+    def under(
+        self, config: JsonObject | None, body: JsonObject
+    ) -> AbstractAsyncContextManager[None]:
+        """Hold the plugin for a call under an agent's config (PH-AMB-23).
+
+        A plugin that takes its config per call finds it in `body`; any other one gets it
+        delivered first when it differs from the last.
+        """
+        if config is not None and self.installed.manifest.per_call_config:
+            body["_config"] = config
+            return self._lane.under(None)
+        return self._lane.under(config)
+
+    def _ready(self) -> PluginConversation:
+        conversation = self._conversation
+        if self._state is not PluginState.RUNNING or conversation is None:
+            raise PluginUnavailable(
+                f"{self.name} is not running ({self._state})",
+                fix=f"`kaged plugin info {self.name}` says why",
+                state=self._state.value,
+            )
+        return conversation
+
+    def ready_or_none(self) -> PluginConversation | None:
+        """Give the running conversation, or None without an error."""
+        return self._conversation if self._state is PluginState.RUNNING else None
+
+    # -- configuration and projects ------------------------------------------------------------
+
+    async def update_config(self, config: JsonObject) -> None:
+        """Deliver a configuration now, if it differs from the one last delivered.
+
+        Raises:
+            PluginConfigInvalid: the plugin refused it; the old one stays in force.
+        """
+        if self.ready_or_none() is not None:
+            async with self._lane.under(config):
+                pass
+
+    async def project_activated(self, project: str, config: JsonObject) -> None:
+        """Tell a running plugin that a project using it was loaded."""
+        conversation = self.ready_or_none()
+        if conversation is not None:
+            params: JsonObject = {"project": project, "config": config}
+            await conversation.tell_project(SystemMethod.PROJECTS_ACTIVATED, params)
+
+    async def project_deactivated(self, project: str) -> None:
+        """Tell a running plugin that a project using it was unloaded."""
+        conversation = self.ready_or_none()
+        if conversation is not None:
+            await conversation.tell_project(SystemMethod.PROJECTS_DEACTIVATED, {"project": project})
+
+    async def _deliver(self, config: JsonObject) -> None:
+        conversation = self._ready()
+        try:
+            await conversation.update_config(config)
+        except PeerTimeout as error:
+            conversation.end("hang")
+            raise PluginUnavailable(f"{self.name} did not take its config in time") from error
+        except RpcError as error:
+            raise PluginUnavailable(f"{self.name} is not ready: {error.message}") from error
+
+    # -- own -----------------------------------------------------------------------------------
+
+    def _enter(self, new: PluginState) -> None:
+        require_transition(self.name, self._state, new)
+        self._state = new
+        self.history.append(new)
+        if new is not PluginState.RUNNING:
+            self.running_since_s = None
+        self._parts.log.info("plugin state", plugin=self.name, state=new.value)
+        if self._on_state is not None:
+            self._on_state(self, new)
+
+    def _task_failed(self, name: str, error: BaseException) -> None:
+        self._parts.log.error("plugin task failed", task=name, error=repr(error))
+
+
+__all__ = ["Plugin"]

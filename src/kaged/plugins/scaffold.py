@@ -1,0 +1,89 @@
+"""`new_plugin`: write a small plugin that works, passes `check_plugin` and has its own test."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from kaged.config.manifest import parse_manifest
+from kaged.config.pluginwords import MANIFEST_NAME
+from kaged.config.problems import ConfigInvalid
+from kaged.plugins.install_errors import ScaffoldRefused
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+_SUFFIX: Final = ".tmpl"
+_EXECUTABLE: Final = frozenset({".sh"})
+
+
+class Language(StrEnum):
+    """What a new plugin can be written in."""
+
+    PYTHON = "python"
+    NODE = "node"
+    BASH = "bash"
+
+
+@dataclass(frozen=True, slots=True)
+class Scaffold:
+    """What was written, and how to go on."""
+
+    directory: Path
+    files: tuple[str, ...]
+    test_command: tuple[str, ...]
+
+    def lines(self) -> tuple[str, ...]:
+        """Give the text for the author."""
+        return (
+            f"✓ Wrote {self.directory}: {', '.join(self.files)}",
+            f"  → test it: cd {self.directory} && {' '.join(self.test_command)}",
+            f"  → check it: kaged plugin check {self.directory}",
+        )
+
+
+_TESTS: Final = {
+    Language.PYTHON: ("python3", "test_plugin.py"),
+    Language.NODE: ("node", "--test"),
+    Language.BASH: ("bash", "test.sh"),
+}
+
+
+def new_plugin(directory: Path, name: str, language: Language) -> Scaffold:
+    """Write a new plugin into `directory`, which must be empty or not exist.
+
+    Raises:
+        ScaffoldRefused: the name cannot be a plugin's, or there is something already.
+    """
+    texts = {
+        path.name.removesuffix(_SUFFIX): _fill(path, name)
+        for path in sorted((_TEMPLATES / language.value).glob(f"*{_SUFFIX}"))
+    }
+    try:
+        parse_manifest(texts[MANIFEST_NAME])
+    except ConfigInvalid as error:
+        raise ScaffoldRefused(
+            f"{name!r} cannot be the name of a plugin: {error.problems[-1].message}",
+            fix="use lower-case letters, digits and -, beginning with a letter",
+        ) from error
+    try:
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+            raise ScaffoldRefused(f"{directory} is there already", fix="choose an empty directory")
+        directory.mkdir(parents=True, exist_ok=True)
+        for file, text in texts.items():
+            path = directory / file
+            path.write_text(text, encoding="utf-8")
+            path.chmod(0o755 if path.suffix in _EXECUTABLE else 0o644)
+    except OSError as error:
+        raise ScaffoldRefused(
+            f"{directory} cannot be written: {error.strerror}", fix="choose another directory"
+        ) from error
+    return Scaffold(directory, tuple(texts), _TESTS[language])
+
+
+def _fill(path: Path, name: str) -> str:
+    text = path.read_text(encoding="utf-8")
+    return text.replace("@NAME@", name).replace("@KEY@", name.replace("-", "_"))
+
+
+__all__ = ["Language", "Scaffold", "new_plugin"]

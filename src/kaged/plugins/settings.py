@@ -1,0 +1,126 @@
+"""A plugin's configuration: two halves, two schemas, one object for the plugin.
+
+The project half is committed, the system half holds secrets; the split is the host's trust line
+and the plugin never sees it. Schemas are compiled once per manifest.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, cast
+
+from kaged.base import JsonObject, JsonValue
+from kaged.config.jsonschemas import compile_schema
+from kaged.config.manifest import Manifest
+
+_MASK = "***"
+MAX_ERRORS = 50
+
+
+class Side(StrEnum):
+    """Which half of a configuration."""
+
+    PROJECT = "project"
+    SYSTEM = "system"
+
+
+@dataclass(frozen=True, slots=True)
+class HalfInvalid:
+    """A half that does not fit its schema; `errors` never show a value of the system half."""
+
+    side: Side
+    errors: tuple[str, ...]
+
+
+class ConfigSchemas:
+    """The two schemas of one manifest, compiled."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._project = _plain(manifest.config_schema)
+        self._system = _plain(manifest.system_config_schema)
+        self._system_fields = frozenset(_properties(self._system))
+        self._check_project = _compile(self._project)
+        self._check_system = _compile(self._system)
+
+    @property
+    def any(self) -> bool:
+        """Whether the manifest has either schema."""
+        return self._project is not None or self._system is not None
+
+    def check_project(self, half: Mapping[str, JsonValue]) -> HalfInvalid | None:
+        """Check a project half, with its defaults filled in."""
+        misplaced = sorted(self._system_fields & half.keys())
+        errors = [
+            f"{name} belongs to the operator's local.toml and may not stand in a project file"
+            for name in misplaced
+        ]
+        own: JsonObject = {k: v for k, v in half.items() if k not in self._system_fields}
+        errors += _errors(self._check_project, _with_defaults(self._project, own))
+        return HalfInvalid(Side.PROJECT, tuple(errors[:MAX_ERRORS])) if errors else None
+
+    def check_system(self, half: Mapping[str, JsonValue]) -> HalfInvalid | None:
+        """Check the system half, with its defaults filled in."""
+        errors = _errors(self._check_system, _with_defaults(self._system, dict(half)))
+        return HalfInvalid(Side.SYSTEM, tuple(errors[:MAX_ERRORS])) if errors else None
+
+    def merged(
+        self, project: Mapping[str, JsonValue], system: Mapping[str, JsonValue]
+    ) -> JsonObject:
+        """Give the one object that the plugin receives: both halves and their defaults."""
+        return {
+            **_with_defaults(self._project, dict(project)),
+            **_with_defaults(self._system, dict(system)),
+        }
+
+
+def _compile(schema: JsonObject | None) -> Any:
+    return None if schema is None else compile_schema(schema, mask=_MASK)
+
+
+def _errors(check: Any, half: JsonObject) -> list[str]:
+    if check is None:
+        return []
+    found: list[str] = []
+    for error in check.iter_errors(half):
+        where = ".".join(str(part) for part in error.instance_path) or "(top)"
+        found.append(f"{where}: {error.message}")
+        if len(found) >= MAX_ERRORS:
+            break
+    return found
+
+
+def _with_defaults(schema: JsonObject | None, value: JsonObject) -> JsonObject:
+    for name, rule in _properties(schema).items():
+        if not isinstance(rule, dict):
+            continue
+        if name not in value and "default" in rule:
+            value[name] = copy.deepcopy(rule["default"])
+        inner = value.get(name)
+        if isinstance(inner, dict):
+            value[name] = _with_defaults(rule, dict(inner))
+    return value
+
+
+def _properties(schema: JsonObject | None) -> JsonObject:
+    found = None if schema is None else schema.get("properties")
+    return found if isinstance(found, dict) else {}
+
+
+def _plain(schema: Mapping[str, JsonValue] | None) -> JsonObject | None:
+    return None if schema is None else cast("JsonObject", thaw(schema))
+
+
+def thaw(value: object) -> JsonValue:
+    """Turn frozen mappings and tuples of the config into plain JSON data."""
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, object]", value).items()
+        return {key: thaw(item) for key, item in items}
+    if isinstance(value, tuple | list):
+        return [thaw(item) for item in cast("list[object]", value)]
+    return cast("JsonValue", value)
+
+
+__all__ = ["ConfigSchemas", "HalfInvalid", "Side", "thaw"]

@@ -1,0 +1,304 @@
+"""`StorageBroker`: answers plugins' storage requests, and lets none of them see more than its own.
+
+Every access goes through here (PH-STOR-01). The road of a statement, in one function each for
+reading and writing: capability → text → names → limits → run → answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import structlog
+
+from kaged.audit import AuditLog
+from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError
+from kaged.kernel.capabilities import CapabilitySet, StorageAccess, StorageCapability
+from kaged.plugins.storage.desk import Desk, Transaction
+from kaged.plugins.storage.export import StorageExport, write_export
+from kaged.plugins.storage.names import OUTSIDE_TABLES, PluginSchema, outside
+from kaged.plugins.storage.quota import StorageQuota
+from kaged.plugins.storage.refusal import denied_event, refusal
+from kaged.plugins.storage.requests import (
+    BEGIN,
+    COMMIT,
+    ROLLBACK,
+    parse_request,
+    parse_transaction,
+)
+from kaged.plugins.storage.statement import Rewritten
+from kaged.plugins.storage.values import shape_rows
+from kaged.store import Store, StoreError
+from kaged.store.backends.sqlite_words import fold_name
+from kaged.store.guest import FaultKind, GuestFault, GuestRows, GuestStep
+from kaged.wire.errors import (
+    InvalidParams,
+    MethodNotFound,
+    ResourceBusy,
+    StorageAccessDenied,
+)
+from kaged.wire.methods import StorageMethod
+
+_log = structlog.get_logger(__name__)
+
+Rewriter = Callable[[PluginSchema, str], Rewritten]
+
+
+class StorageBroker:
+    """The host's side of `kaged.storage.*`, for all plugins. Make one with `open`."""
+
+    def __init__(
+        self,
+        store: Store,
+        audit: AuditLog,
+        clock: Clock,
+        ids: Ids,
+        *,
+        quota: StorageQuota | None = None,
+        quotas: Mapping[str, StorageQuota] | None = None,
+        rewriter: Rewriter | None = None,
+    ) -> None:
+        self._store = store
+        self._tables = store.plugin_tables
+        self._audit = audit
+        self._clock = clock
+        self._ids = ids
+        self._quota = quota or StorageQuota()
+        self._quotas = dict(quotas or {})
+        self._rewriter = rewriter
+        self._desks: dict[str, Desk] = {}
+        # One plugin's write at a time is in the writer's queue: the host's own writes wait for
+        # one statement of a plugin at most, however many plugins there are.
+        self._turn = asyncio.Lock()
+
+    @classmethod
+    async def open(
+        cls,
+        store: Store,
+        audit: AuditLog,
+        clock: Clock,
+        ids: Ids,
+        *,
+        quota: StorageQuota | None = None,
+        quotas: Mapping[str, StorageQuota] | None = None,
+        rewriter: Rewriter | None = None,
+    ) -> StorageBroker:
+        """Make a broker on an open store. `quotas` are the exceptions from `quota`, by plugin."""
+        await store.plugin_tables.load()
+        return cls(store, audit, clock, ids, quota=quota, quotas=quotas, rewriter=rewriter)
+
+    def available(self, plugin: str) -> bool:
+        """Whether storage is ready; the same for all plugins, whatever their capabilities."""
+        del plugin
+        return self._tables.usable
+
+    async def answer(
+        self, plugin: str, capabilities: CapabilitySet, method: str, params: JsonValue
+    ) -> JsonValue:
+        """Answer one storage request of a plugin.
+
+        Raises:
+            StorageAccessDenied: without the capability or outside the plugin's tables; audited.
+            InvalidParams: the params or the SQL are wrong.
+            PluginError: the statement failed or ran into a limit.
+            ResourceBusy: a second transaction was begun, or a write took too long just before.
+            MethodNotFound: there is no such method.
+        """
+        try:
+            return await self._answer(plugin, _access(capabilities), method, params)
+        except StorageAccessDenied as error:
+            await self._record(plugin, params, error, None)
+            raise
+        except StoreError as fault:
+            error = refusal(fault, PluginSchema.of(plugin), self._tables)
+            if isinstance(error, StorageAccessDenied):
+                await self._record(plugin, params, error, fault)
+            raise error from fault
+
+    async def plugin_exited(self, plugin: str) -> None:
+        """Roll back what the ended process left open and close what was open for it."""
+        self._desks.pop(plugin, None)
+        await self._tables.leave(plugin)
+
+    async def drop(self, plugin: str) -> list[str]:
+        """Drop all tables of a plugin (uninstall); give their names as the plugin knew them."""
+        self._desks.pop(plugin, None)
+        async with self._turn:
+            return await self._tables.drop(plugin)
+
+    async def export(self, plugin: str, target: Path) -> StorageExport:
+        """Write a plugin's tables into a new file of SQL that any SQLite can read.
+
+        Raises:
+            StoreUnavailable: the file exists or cannot be written.
+        """
+        return await write_export(self._tables, PluginSchema.of(plugin), target)
+
+    async def used_bytes(self, plugin: str) -> int:
+        """Give how much room a plugin's tables take, for status pages."""
+        return await self._tables.used_bytes(plugin)
+
+    # -- methods -------------------------------------------------------------------------------
+
+    async def _answer(
+        self, plugin: str, access: StorageAccess | None, method: str, params: JsonValue
+    ) -> JsonValue:
+        if method == StorageMethod.QUERY:
+            _require(access, StorageAccess.READ, method)
+            return await self._query(self._desk(plugin), params, access)
+        if method == StorageMethod.SCHEMA:
+            _require(access, StorageAccess.READ, method)
+            tables: list[JsonValue] = list(self._tables.tables_of(plugin))
+            return {"tables": tables}
+        if method not in {StorageMethod.EXEC, BEGIN, COMMIT, ROLLBACK}:
+            raise MethodNotFound(f"the host has no method {method[:100]}")
+        _require(access, StorageAccess.WRITE, method)
+        desk = self._desk(plugin)
+        async with desk.lock:
+            match method:
+                case StorageMethod.EXEC:
+                    return await self._exec(desk, params)
+                case _ if method == BEGIN:
+                    return self._begin(desk)
+                case _ if method == COMMIT:
+                    return await self._commit(desk, parse_transaction(params))
+                case _:
+                    desk.require(parse_transaction(params), self._clock.monotonic_s())
+                    desk.transaction = None
+                    return {}
+
+    async def _query(
+        self, desk: Desk, params: JsonValue, access: StorageAccess | None
+    ) -> JsonObject:
+        request = parse_request(params)
+        if request.transaction is not None:
+            raise InvalidParams("query sees what is committed; it takes no transaction")
+        async with desk.lock:
+            statement = desk.recall(request.sql) or await self._rewrite(desk, request.sql)
+            if not statement.reads_only:
+                if access is not StorageAccess.WRITE:
+                    raise StorageAccessDenied(f"{statement.kind} needs kaged:storage:write")
+                raise InvalidParams(f"query runs SELECT only; {statement.kind} is for exec")
+            self._require_inside(desk, statement)
+            quota = self._quota_of(desk)
+
+            def shape(rows: GuestRows) -> JsonObject:
+                return shape_rows(rows, statement, quota.result_bytes)
+
+            return await self._tables.query(
+                desk.schema.plugin,
+                desk.schema.prefix,
+                GuestStep(statement.guest, request.values),
+                quota.reading(),
+                shape,
+            )
+
+    async def _exec(self, desk: Desk, params: JsonValue) -> JsonObject:
+        request = parse_request(params)
+        held: Transaction | None = None
+        if request.transaction is not None:
+            held = desk.require(request.transaction, self._clock.monotonic_s())
+        statement = desk.recall(request.sql) or await self._rewrite(desk, request.sql)
+        if statement.reads_only:
+            raise InvalidParams("exec changes something; a SELECT is for query")
+        self._require_inside(desk, statement, held)
+        step = GuestStep(statement.guest, request.values)
+        if held is not None:
+            held.add(statement, step, self._clock.monotonic_s())
+            return {"rows_affected": 0, "queued": len(held.steps)}
+        counts = await self._run(desk, [step])
+        return {"rows_affected": counts[0]}
+
+    def _begin(self, desk: Desk) -> JsonObject:
+        now_s = self._clock.monotonic_s()
+        if desk.current(now_s) is not None:
+            raise ResourceBusy("a transaction is open already; commit it or roll it back")
+        desk.transaction = Transaction(self._ids.tagged("txn"), now_s)
+        return {"transaction": desk.transaction.id}
+
+    async def _commit(self, desk: Desk, transaction_id: str) -> JsonObject:
+        now_s = self._clock.monotonic_s()
+        held = desk.require(transaction_id, now_s)
+        desk.require_rested(now_s)
+        desk.transaction = None  # it ends here, one way or the other
+        counts = await self._run(desk, held.steps) if held.steps else []
+        each: list[JsonValue] = list(counts)
+        return {"rows_affected": sum(counts), "statements": each}
+
+    # -- own -----------------------------------------------------------------------------------
+
+    async def _run(self, desk: Desk, steps: list[GuestStep]) -> list[int]:
+        desk.require_rested(self._clock.monotonic_s())
+        limits = self._quota_of(desk).writing()
+        plugin, prefix = desk.schema.plugin, desk.schema.prefix
+        try:
+            async with self._turn:
+                return await self._tables.change(plugin, prefix, steps, limits)
+        except GuestFault as fault:
+            if fault.kind is FaultKind.TIME:
+                desk.rest(self._clock.monotonic_s())
+            raise
+
+    async def _rewrite(self, desk: Desk, sql: str) -> Rewritten:
+        schema = desk.schema
+        rewriter = self._rewriter or _rewrite_with_sqlglot
+        statement = await self._tables.aside(
+            schema.plugin, schema.prefix, lambda: rewriter(schema, sql)
+        )
+        desk.remember(sql, statement)
+        return statement
+
+    def _require_inside(
+        self, desk: Desk, statement: Rewritten, held: Transaction | None = None
+    ) -> None:
+        """Refuse the host's tables by name, unless the plugin has one of that name itself."""
+        for name in statement.uses & OUTSIDE_TABLES:
+            owner = self._tables.owner_of(fold_name(desk.schema.physical(name)))
+            if owner != desk.schema.plugin and (held is None or name not in held.made):
+                raise outside(name)
+
+    def _quota_of(self, desk: Desk) -> StorageQuota:
+        return self._quotas.get(desk.schema.plugin, self._quota)
+
+    def _desk(self, plugin: str) -> Desk:
+        desk = self._desks.get(plugin)
+        if desk is None:
+            desk = self._desks[plugin] = Desk(PluginSchema.of(plugin))
+        return desk
+
+    async def _record(
+        self,
+        plugin: str,
+        params: JsonValue,
+        error: StorageAccessDenied,
+        fault: StoreError | None,
+    ) -> None:
+        sql = params.get("sql") if isinstance(params, dict) else None
+        event = denied_event(plugin, sql if isinstance(sql, str) else "", error, fault)
+        try:
+            await self._audit.record(event)
+        except KagedError as problem:  # the denial stands without its record
+            _log.error("a denied storage access was not recorded", plugin=plugin, why=problem.code)
+
+
+def _rewrite_with_sqlglot(schema: PluginSchema, sql: str) -> Rewritten:
+    from kaged.plugins.storage.rewrite import rewrite  # noqa: PLC0415 - sqlglot takes its time
+
+    return rewrite(schema, sql)
+
+
+def _access(capabilities: CapabilitySet) -> StorageAccess | None:
+    found: StorageAccess | None = None
+    for item in capabilities:
+        if isinstance(item, StorageCapability) and found is not StorageAccess.WRITE:
+            found = item.access
+    return found
+
+
+def _require(access: StorageAccess | None, needed: StorageAccess, method: str) -> None:
+    if access is None or (needed is StorageAccess.WRITE and access is not StorageAccess.WRITE):
+        raise StorageAccessDenied(f"{method} needs the capability kaged:storage:{needed.value}")
+
+
+__all__ = ["Rewriter", "StorageBroker"]

@@ -1,0 +1,326 @@
+"""`StoreReader`: what lies in the plugin store, and what the operator is to be asked about it.
+
+Blocks on the disk and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from kaged.base import JsonValue, KagedError
+from kaged.config.localconfig import LocalConfig, PluginSettings, load_local_config
+from kaged.config.manifest import Manifest, load_manifest
+from kaged.config.pluginwords import plugin_name_of
+from kaged.config.problems import ConfigInvalid
+from kaged.config.reading import Loaded
+from kaged.config.semver import VersionInvalid, parse_version
+from kaged.kernel.capabilities import CapabilityInvalid, CapabilitySet, diff, parse_capabilities
+from kaged.kernel.policy import CageLimits
+from kaged.plugins.errors import PluginNotFound, ReservedPluginName
+from kaged.plugins.install_errors import AlreadyInstalled, StoreFailed
+from kaged.plugins.installed import InstalledPlugin
+from kaged.plugins.journal import Pin
+from kaged.plugins.prompt import Change, InstallPrompt, install_prompt
+from kaged.plugins.storesteps import StoreSteps
+from kaged.plugins.treecopy import read_tree
+
+MAX_PLUGINS: Final = 1000
+
+
+class Trouble(StrEnum):
+    """Why a plugin in the store is not used; the words that a list shows in brackets."""
+
+    INVALID_MANIFEST = "invalid manifest"
+    CONSENT_NEEDED = "consent needed"
+    LOCAL_CONFIG = "local config"
+    UNFINISHED = "unfinished change"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreProblem:
+    """A plugin in the store that is disabled for this run, and why."""
+
+    name: str
+    directory: Path
+    trouble: Trouble
+    detail: str
+
+    @property
+    def state(self) -> str:
+        """The state as lists show it, for example `disabled (invalid manifest)`."""
+        return f"disabled ({self.trouble.value})"
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """What lies in the store: plugins that can be used, and those that cannot."""
+
+    plugins: tuple[InstalledPlugin, ...]
+    problems: tuple[StoreProblem, ...]
+
+
+class StoreReader:
+    """Reads the store together with `local.toml`."""
+
+    def __init__(
+        self,
+        steps: StoreSteps,
+        *,
+        data_dir: Path,
+        local_toml: Path,
+        environ: Mapping[str, str],
+        limits: Callable[[str], CageLimits],
+    ) -> None:
+        self._steps = steps
+        self._data_dir = data_dir
+        self._local_toml = local_toml
+        self._environ = environ
+        self._limits = limits
+
+    # -- looking -------------------------------------------------------------------------------
+
+    def discover(self) -> Discovered:
+        """Read every plugin of the store. Blocks on the disk; changes nothing."""
+        plugins: list[InstalledPlugin] = []
+        problems: list[StoreProblem] = []
+        local, broken = self._local()
+        unfinished = self._unfinished()
+        for directory in self._directories():
+            if broken is not None or directory.name == unfinished:
+                trouble = Trouble.LOCAL_CONFIG if broken is not None else Trouble.UNFINISHED
+                detail = broken or "a change of this plugin was interrupted"
+                problems.append(StoreProblem(directory.name, directory, trouble, detail))
+                continue
+            found = self._read(directory, local)
+            if isinstance(found, InstalledPlugin):
+                plugins.append(found)
+            else:
+                problems.append(found)
+        return Discovered(tuple(plugins), tuple(problems))
+
+    def get(self, name: str) -> InstalledPlugin:
+        """Read one plugin of the store.
+
+        Raises:
+            PluginNotFound: it is not in the store.
+            StoreFailed: it is, but cannot be used; `trouble` says why.
+        """
+        directory = self.require(name)
+        local, broken = self._local()
+        if broken is not None:
+            raise StoreFailed(broken, trouble=Trouble.LOCAL_CONFIG.value)
+        found = self._read(directory, local)
+        if isinstance(found, StoreProblem):
+            raise StoreFailed(
+                f"{name} is {found.state}: {found.detail}", trouble=found.trouble.value
+            )
+        return found
+
+    def may_use(self, project_id: str, plugin: InstalledPlugin) -> bool:
+        """Say whether a project may use a plugin: a local one is everybody's (PH-INST-15, 16)."""
+        if plugin.local:
+            return True
+        try:
+            pin = self._steps.pin(plugin.name)
+        except (OSError, ValueError):
+            return False
+        return pin is not None and project_id in pin.projects
+
+    def _directories(self) -> Iterator[Path]:
+        try:
+            entries = sorted(self._steps.directory.iterdir())
+        except FileNotFoundError:
+            return
+        for path in entries[:MAX_PLUGINS]:
+            if not path.name.startswith(".") and not path.is_symlink() and path.is_dir():
+                yield path
+
+    def _unfinished(self) -> str | None:
+        try:
+            entry = self._steps.journal.read()
+        except (OSError, ValueError):
+            return None
+        return None if entry is None else entry.name
+
+    def _read(self, directory: Path, local: LocalConfig) -> InstalledPlugin | StoreProblem:
+        name = directory.name
+        try:
+            manifest = load_manifest(directory).value
+        except ConfigInvalid as error:
+            return StoreProblem(name, directory, Trouble.INVALID_MANIFEST, error.message)
+        if manifest.name != name:
+            detail = f"the manifest says {manifest.name!r}, the directory is {name!r}"
+            return StoreProblem(name, directory, Trouble.INVALID_MANIFEST, detail)
+        package = _package(manifest, local)
+        try:
+            settings = local.plugin(package, name)
+        except ConfigInvalid:
+            # A missing variable is told when the plugin starts and asks for its config.
+            settings = PluginSettings()
+        changed = self._changed(directory, manifest, settings)
+        if changed:
+            return StoreProblem(name, directory, Trouble.CONSENT_NEEDED, changed)
+        return InstalledPlugin(
+            directory=directory,
+            data_dir=self._data_dir / name,
+            manifest=manifest,
+            package=package,
+            local=settings.local,
+            grants=settings.grants,
+            limits=self._limits(name),
+        )
+
+    def _changed(self, directory: Path, manifest: Manifest, settings: PluginSettings) -> str:
+        """Say what differs from what was agreed to; nothing for one that was put there by hand."""
+        try:
+            pin = self._steps.pin(manifest.name)
+            if pin is None:
+                if settings.installed is None:
+                    return ""
+                return "there is no record of what the operator agreed to"
+            added = diff(_capabilities(pin), manifest.capabilities).added
+            if added:
+                return f"its manifest asks for more than was agreed to: {_texts(added)}"
+            if read_tree(directory).digest != pin.digest:
+                return "its files were changed after the operator agreed to them"
+        except (KagedError, OSError, ValueError) as error:
+            return f"it cannot be compared with what was agreed to: {error}"
+        return ""
+
+    def _local(self) -> tuple[LocalConfig, str | None]:
+        try:
+            return load_local_config(self._local_toml, self._environ).value, None
+        except ConfigInvalid as error:
+            return LocalConfig(), error.message
+
+    def require(self, name: str) -> Path:
+        """Give the directory of an installed plugin. Raises PluginNotFound."""
+        directory = self._steps.target(name)
+        if "/" in name or name.startswith(".") or not directory.is_dir():
+            raise PluginNotFound(
+                f"no plugin named {name!r} is installed",
+                fix="`kaged plugin list` shows the names",
+                name=name,
+            )
+        return directory
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def prepare(self, path: Path, source: str) -> InstallPrompt:
+        """Check a plugin's directory and give what is shown; see `PluginStore.prepare`."""
+        directory = path.resolve()
+        loaded = read_manifest(directory)
+        if self._steps.directory.resolve().is_relative_to(directory):
+            raise StoreFailed(f"{directory} holds the plugin store itself", fix="choose another")
+        return self._prompt(directory, loaded, source or str(path))
+
+    def _prompt(self, directory: Path, loaded: Loaded[Manifest], source: str) -> InstallPrompt:
+        manifest = loaded.value
+        old_version, old = self.agreed(manifest.name)
+        change = Change.INSTALL if old_version is None else _direction(old_version, manifest)
+        local, _ = self._local()
+        try:
+            grants = local.plugin(_package(manifest, local), manifest.name).grants
+        except ConfigInvalid:
+            grants = CapabilitySet()
+        return install_prompt(
+            manifest,
+            read_tree(directory).digest,
+            change=change,
+            source=source,
+            old_version=old_version or "",
+            old=old,
+            grants=grants,
+            problems=loaded.warnings,
+        )
+
+    def agreed(self, name: str) -> tuple[str | None, CapabilitySet]:
+        """Give the installed version and what was agreed to; None when it is not installed."""
+        directory = self._steps.target(name)
+        if not directory.is_dir():
+            return None, CapabilitySet()
+        try:
+            pin = self._steps.pin(name)
+            if pin is not None:
+                return pin.version, _capabilities(pin)
+            manifest = load_manifest(directory).value
+        except (KagedError, OSError, ValueError):
+            return "unknown", CapabilitySet()  # so that everything counts as new
+        return str(manifest.version), manifest.capabilities
+
+    def renewal(self, name: str) -> InstallPrompt:
+        """Give what is shown before the operator agrees to changed files of an installed plugin."""
+        directory = self.require(name)
+        loaded = read_manifest(directory)
+        version, old = self.agreed(name)
+        return install_prompt(
+            loaded.value,
+            read_tree(directory).digest,
+            change=Change.RENEW,
+            source=str(directory),
+            old_version=version or "",
+            old=old,
+            problems=loaded.warnings,
+        )
+
+    def is_local(self, name: str) -> bool:
+        """Say whether local.toml gives an installed plugin to every project."""
+        local, _ = self._local()
+        try:
+            return local.plugin(name, name).local
+        except ConfigInvalid:
+            return False
+
+
+def read_manifest(directory: Path) -> Loaded[Manifest]:
+    """Read a plugin's manifest. Raises ConfigInvalid, or ReservedPluginName for such a name."""
+    try:
+        return load_manifest(directory)
+    except ConfigInvalid as error:
+        for problem in error.problems:
+            if problem.code == "reserved_plugin_name" and problem.severity == "error":
+                raise ReservedPluginName(problem.message, fix=problem.fix) from error
+        raise
+
+
+def _package(manifest: Manifest, local: LocalConfig) -> str:
+    """Give a plugin's package: the manifest's, else the one local.toml knows it by (PH-AMB-26)."""
+    if manifest.package is not None:
+        return manifest.package
+    known = [*local.plugins.good, *local.plugins.broken]
+    scoped = [key for key in known if key != manifest.name and plugin_name_of(key) == manifest.name]
+    return scoped[0] if len(scoped) == 1 else manifest.name
+
+
+def _direction(old_version: str, manifest: Manifest) -> Change:
+    try:
+        old = parse_version(old_version)
+    except VersionInvalid:
+        return Change.UPGRADE
+    if old == manifest.version:
+        raise AlreadyInstalled(
+            f"{manifest.name} {old_version} is already installed",
+            fix=f"nothing to do; `kaged plugin uninstall {manifest.name}` removes it",
+            name=manifest.name,
+            version=old_version,
+        )
+    return Change.UPGRADE if old < manifest.version else Change.DOWNGRADE
+
+
+def _capabilities(pin: Pin) -> CapabilitySet:
+    texts: list[JsonValue] = list(pin.capabilities)
+    try:
+        return parse_capabilities(texts)
+    except CapabilityInvalid:
+        return CapabilitySet()
+
+
+def _texts(items: tuple[object, ...]) -> str:
+    return ", ".join(str(getattr(item, "text", item)) for item in items)
+
+
+__all__ = ["Discovered", "StoreProblem", "StoreReader", "Trouble", "read_manifest"]

@@ -1,0 +1,318 @@
+"""`PluginSupervisor`: every plugin of this host, the projects that use them, their tools.
+
+register → start_all / enable → plugin runs → load_project → calls, hooks, tools → stop_all
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from kaged.audit import AuditEvent
+from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.config.agents import AgentTree
+from kaged.config.manifest import ToolDeclaration
+from kaged.kernel.capabilities import ExecCapability, FsCapability, PathBase
+from kaged.plugins.admission import Admitted, admit_project
+from kaged.plugins.declarations import Declaration
+from kaged.plugins.errors import PluginConfigInvalid, PluginNotFound, ToolNameCollision
+from kaged.plugins.hooks import HookRunner, Participant
+from kaged.plugins.installed import InstalledPlugin
+from kaged.plugins.parts import HostParts
+from kaged.plugins.plugin import Plugin
+from kaged.plugins.states import PluginState
+from kaged.plugins.status import plugin_status
+from kaged.wire.context import CallContext
+
+
+@dataclass(frozen=True, slots=True)
+class PluginTool:
+    """A tool of a running plugin, under its full name."""
+
+    name: str
+    plugin_name: str
+    declaration: ToolDeclaration
+
+
+class PluginSupervisor:
+    """Owns the plugins. Nothing a plugin does reaches another plugin or the host through it."""
+
+    def __init__(
+        self,
+        parts: HostParts,
+        *,
+        system_config: Callable[[InstalledPlugin], JsonObject] | None = None,
+        may_use: Callable[[str, Plugin], bool] | None = None,
+        on_tools: Callable[[], None] | None = None,
+    ) -> None:
+        self.hooks = HookRunner(parts)
+        self._parts = parts
+        self._system_config = system_config
+        self._may_use = may_use or (lambda _project, plugin: plugin.installed.local)
+        self._on_tools = on_tools or (lambda: None)
+        self._plugins: dict[str, Plugin] = {}
+        self._projects: dict[str, tuple[Declaration, ...]] = {}
+        self._tools: dict[str, PluginTool] = {}
+        self._announced: set[tuple[str, str, str]] = set()
+
+    # -- plugins -------------------------------------------------------------------------------
+
+    @property
+    def plugins(self) -> MappingProxyType[str, Plugin]:
+        """Every registered plugin by name."""
+        return MappingProxyType(self._plugins)
+
+    @property
+    def tools(self) -> MappingProxyType[str, PluginTool]:
+        """The tools of plugins that run or are being restarted, by full name."""
+        return MappingProxyType(self._tools)
+
+    def get(self, name: str) -> Plugin:
+        """Give a plugin. Raises PluginNotFound."""
+        try:
+            return self._plugins[name]
+        except KeyError:
+            raise PluginNotFound(
+                f"no plugin named {name!r} is installed",
+                fix="`kaged plugin list` shows the names",
+                name=name,
+            ) from None
+
+    def register(self, installed: InstalledPlugin) -> Plugin:
+        """Take in an installed plugin; it rests disabled until it is started.
+
+        Raises:
+            ToolNameCollision: a plugin of this name is there already and keeps its tools.
+        """
+        first = self._plugins.get(installed.name)
+        if first is not None:
+            tool = next((t.name for t in installed.manifest.tools), "")
+            self._parts.post(
+                "plugin.tool_name_collision",
+                {
+                    "first": f"{first.name} ({first.installed.directory})",
+                    "second": f"{installed.name} ({installed.directory})",
+                    "tool": f"{installed.name}.{tool}",
+                },
+            )
+            raise ToolNameCollision(
+                f"a plugin named {installed.name} is registered already",
+                fix="remove one of the two directories",
+                name=installed.name,
+            )
+        plugin = Plugin(
+            installed,
+            self._parts,
+            on_state=self._state_changed,
+            system_config=self._system_config,
+        )
+        self._plugins[installed.name] = plugin
+        return plugin
+
+    async def unregister(self, name: str) -> Plugin:
+        """Stop a plugin and forget it; its files are the caller's business."""
+        plugin = self.get(name)
+        await plugin.stop("removed")
+        self._withdraw(plugin)
+        del self._plugins[name]
+        return plugin
+
+    async def start_all(self, names: Iterable[str]) -> None:
+        """Start the enabled plugins side by side; one that fails holds up nobody."""
+        wanted = [self._plugins[name] for name in names if name in self._plugins]
+        await asyncio.gather(*(plugin.start() for plugin in wanted))
+
+    async def stop_all(self) -> None:
+        """Stop every plugin side by side, each within its own bounds (PH-SUP-26)."""
+        await asyncio.gather(*(plugin.stop("shutdown") for plugin in self._plugins.values()))
+        self._tools.clear()
+
+    async def enable(self, name: str) -> None:
+        """Start a plugin at the operator's word; a running one is left alone."""
+        plugin = self.get(name)
+        await self._parts.audit.record(AuditEvent("plugin.enabled", {"name": name}))
+        if plugin.state not in {PluginState.RUNNING, PluginState.SPAWNING}:
+            if plugin.state is PluginState.CRASHED:
+                await plugin.stop("enabled again")
+            await plugin.start()
+
+    async def disable(self, name: str, reason: str = "operator") -> None:
+        """Stop a plugin and leave it disabled."""
+        plugin = self.get(name)
+        await plugin.stop(reason)
+        plugin.rest_disabled()
+        self._withdraw(plugin)
+        self._parts.post("plugin.disabled", {"name": name, "reason": reason})
+
+    async def restart(self, name: str, reason: str) -> None:
+        """Stop and start a plugin, for a new version or a new cage."""
+        plugin = self.get(name)
+        if plugin.state in {PluginState.RUNNING, PluginState.CRASHED, PluginState.SPAWNING}:
+            await plugin.stop(reason)
+            await plugin.start()
+
+    def status(self, name: str) -> JsonObject:
+        """Describe one plugin. Raises PluginNotFound."""
+        return plugin_status(self.get(name), self._parts.clock)
+
+    def statuses(self) -> list[JsonObject]:
+        """Describe every plugin, by name."""
+        return [self.status(name) for name in sorted(self._plugins)]
+
+    # -- projects ------------------------------------------------------------------------------
+
+    async def load_project(self, project_id: str, tree: AgentTree) -> Admitted:
+        """Take in (or take in again) the declarations of a project and tell its plugins."""
+        admitted = admit_project(project_id, tree, self._plugins, self._may_use)
+        for event, data in admitted.events:
+            self._parts.post(event, data)
+        before = {d.plugin_name for d in self._projects.get(project_id, ())}
+        self._projects[project_id] = admitted.accepted
+        now = dict.fromkeys(d.plugin_name for d in admitted.accepted)
+        root = tree.project.root
+        for name in now:
+            await self._activate(self._plugins[name], project_id, root)
+        for name in before - now.keys():
+            await self._deactivate(self._plugins[name], project_id)
+        return admitted
+
+    async def unload_project(self, project_id: str) -> None:
+        """Forget a project and tell its plugins."""
+        declared = self._projects.pop(project_id, ())
+        for name in dict.fromkeys(d.plugin_name for d in declared):
+            if name in self._plugins:
+                await self._deactivate(self._plugins[name], project_id)
+
+    def declarations(self, plugin: str) -> list[Declaration]:
+        """Give the accepted declarations of a plugin, projects in load order, tree order within."""
+        return [d for found in self._projects.values() for d in found if d.plugin_name == plugin]
+
+    def declaration(self, project_id: str, agent_path: str, plugin: str) -> Declaration | None:
+        """Give one agent's accepted declaration of a plugin."""
+        for found in self._projects.get(project_id, ()):
+            if found.agent_path == agent_path and found.plugin_name == plugin:
+                return found
+        return None
+
+    def participants(self, project_id: str, agent_path: str) -> Sequence[Participant]:
+        """Give the plugins of one agent for its hooks, in declared order."""
+        return [
+            Participant(self._plugins[d.plugin_name], d)
+            for d in self._projects.get(project_id, ())
+            if d.agent_path == agent_path and d.plugin_name in self._plugins
+        ]
+
+    # -- calls ---------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        name: str,
+        method: str,
+        params: JsonObject,
+        context: CallContext,
+        *,
+        timeout_s: float | None = None,
+    ) -> JsonValue:
+        """Call a declared method; see `Plugin.call_method` for what it raises."""
+        return await self.get(name).call_method(method, params, context, timeout_s=timeout_s)
+
+    async def call_tool(self, name: str, params: JsonObject, context: CallContext) -> JsonValue:
+        """Call a tool by its full name, under the calling agent's configuration."""
+        plugin_name, _, tool = name.partition(".")
+        plugin = self.get(plugin_name)
+        return await plugin.call_tool(tool, params, context, self._config_for(plugin, context))
+
+    def _config_for(self, plugin: Plugin, context: CallContext) -> JsonObject | None:
+        if context.project_id is None or context.agent_path is None:
+            return None
+        found = self.declaration(context.project_id, context.agent_path, plugin.name)
+        if found is None or not plugin.schemas.any:
+            return None
+        return found.effective(plugin.schemas, plugin.system_config)
+
+    # -- own -----------------------------------------------------------------------------------
+
+    async def _activate(self, plugin: Plugin, project_id: str, root: Path) -> None:
+        changed = plugin.projects.get(project_id) != root
+        plugin.projects[project_id] = root
+        if changed and _sees_projects(plugin) and plugin.state is PluginState.RUNNING:
+            await self.restart(plugin.name, "its projects changed")
+        config = self._project_config(plugin, project_id)
+        await plugin.project_activated(project_id, config)
+        if plugin.schemas.any or plugin.system_config:
+            await self._deliver(plugin, config)
+        self._announce(plugin)
+
+    async def _deactivate(self, plugin: Plugin, project_id: str) -> None:
+        plugin.projects.pop(project_id, None)
+        self._announced = {
+            seen for seen in self._announced if seen[:2] != (plugin.name, project_id)
+        }
+        if _sees_projects(plugin) and plugin.state is PluginState.RUNNING:
+            await self.restart(plugin.name, "its projects changed")
+        await plugin.project_deactivated(project_id)
+
+    async def _deliver(self, plugin: Plugin, config: JsonObject) -> None:
+        try:
+            await plugin.update_config(config)
+        except PluginConfigInvalid as error:
+            self._parts.log.warning("config refused", plugin=plugin.name, why=error.message)
+        except KagedError as error:
+            self._parts.log.info("config not delivered", plugin=plugin.name, why=error.message)
+
+    def _project_config(self, plugin: Plugin, project_id: str) -> JsonObject:
+        """Give the config of the primary's declaration, else of the first in tree order."""
+        own = [d for d in self._projects.get(project_id, ()) if d.plugin_name == plugin.name]
+        chosen = next((d for d in own if d.is_root), own[0])
+        return chosen.effective(plugin.schemas, plugin.system_config)
+
+    def _state_changed(self, plugin: Plugin, state: PluginState) -> None:
+        if state is PluginState.RUNNING:
+            for tool in plugin.installed.manifest.tools:
+                full = f"{plugin.name}.{tool.name}"
+                self._tools[full] = PluginTool(full, plugin.name, tool)
+            self._announce(plugin)
+            self._on_tools()
+        elif state in {PluginState.FAILED, PluginState.STOPPED, PluginState.DISABLED}:
+            self._withdraw(plugin)
+
+    def _announce(self, plugin: Plugin) -> None:
+        """Audit each tool once per declaring agent, when it can first be used (PH-TOOL-12)."""
+        if plugin.state is not PluginState.RUNNING:
+            return
+        for declaration in self.declarations(plugin.name):
+            key = (plugin.name, declaration.project_id, declaration.agent_path)
+            if key in self._announced:
+                continue
+            self._announced.add(key)
+            for tool in plugin.installed.manifest.tools:
+                self._parts.post(
+                    "plugin.tool_registered",
+                    {
+                        "name": plugin.name,
+                        "tool": f"{plugin.name}.{tool.name}",
+                        "agent_path": declaration.agent_path,
+                    },
+                )
+
+    def _withdraw(self, plugin: Plugin) -> None:
+        gone = [name for name, tool in self._tools.items() if tool.plugin_name == plugin.name]
+        for name in gone:
+            del self._tools[name]
+        self._announced = {seen for seen in self._announced if seen[0] != plugin.name}
+        if gone:
+            self._on_tools()
+
+
+def _sees_projects(plugin: Plugin) -> bool:
+    """Whether its cage shows project directories, so that another project is another cage."""
+    return any(
+        isinstance(item, FsCapability | ExecCapability) and item.place.base is PathBase.PROJECT
+        for item in plugin.installed.capabilities
+    )
+
+
+__all__ = ["PluginSupervisor", "PluginTool"]

@@ -1,0 +1,167 @@
+"""A quarter of a million hostile messages against one conversation: no crash, no growth."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import os
+import random
+from typing import Any
+
+import pytest
+
+from kaged.base import JsonValue, KagedError
+from kaged.peer import Connection, ConnectionLimits
+from kaged.wire.correlator import Ignored
+from kaged.wire.errors import RpcError
+from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
+
+MESSAGES = 250_000
+SEED = 20261115
+OPEN = 424242  # stands for the id of a call that is open when the line is sent
+
+
+class Deaf:
+    """An owner that answers at once and counts what it hears."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def _count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    async def answer(self, request: Request) -> JsonValue:
+        self._count("answered")
+        return None
+
+    def asked(self, request: Request) -> None:
+        self._count("asked")
+
+    def notified(self, notification: Notification) -> None:
+        self._count("notified")
+
+    def refused(self, refused: Refused) -> None:
+        self._count(type(refused).__name__)
+
+    def ignored(self, response: Response, why: Ignored) -> None:
+        self._count(f"ignored {why}")
+
+    def out_of_step(self, message_id: MessageId) -> None:
+        self._count("out_of_step")
+
+    def broke(self, error: KagedError) -> None:
+        self._count("broke")
+
+    def closed(self) -> None:
+        self._count("closed")
+
+
+def hostile_line(dice: random.Random) -> bytes:
+    """Make one line that a broken, lying or attacking plugin might write."""
+    values: list[Any] = [
+        None,
+        True,
+        0,
+        -1,
+        1.5,
+        2**70,
+        "",
+        "x",
+        [],
+        {},
+        [1],
+        {"a": 1},
+        "\ud7ff",
+        "é" * 20,
+    ]
+    kind = dice.randrange(10)
+    if kind == 0:
+        return dice.randbytes(dice.randrange(1, 80)).replace(b"\n", b" ")
+    if kind == 1:
+        return b"[" * dice.randrange(1, 600)
+    message: dict[str, Any] = {"jsonrpc": dice.choice(["2.0", "2.0", "2.0", "1.0", 2.0, None])}
+    if kind in {2, 3, 4}:
+        message["id"] = dice.choice([OPEN, OPEN, OPEN, 0, -5, 10**6, "a", None, 1.0, [], True])
+        if dice.random() < 0.8:
+            message["result"] = dice.choice(values)
+        if dice.random() < 0.3:
+            message["error"] = dice.choice(
+                [None, {}, {"code": 1}, {"code": "x", "message": "y"}, 5]
+            )
+    elif kind in {5, 6}:
+        message["method"] = dice.choice(["kaged.storage.exec", "x", "", "a.b", 5, None, "é"])
+        message["params"] = dice.choice(values)
+        message["id"] = dice.choice([1, 2, "z", None, 3.5, {}])
+    elif kind in {7, 8}:
+        message["method"] = dice.choice(["a.b", "kaged.x", "Catalog", "x" * 500])
+        message["params"] = dice.choice(values)
+    else:
+        return json.dumps([message] * dice.randrange(4)).encode()
+    text = json.dumps(message)
+    if dice.random() < 0.1:
+        text = text[: dice.randrange(len(text))]
+    if dice.random() < 0.05:
+        text = text.replace("1.5", "NaN")
+    return text.encode("utf-8", "surrogatepass")
+
+
+@pytest.mark.timeout(300)
+async def test_hostile_messages_neither_crash_nor_grow_the_host() -> None:
+    read_fd, write_fd = os.pipe()
+    sink_read, sink_write = os.pipe()
+    owner = Deaf()
+    connection = Connection(
+        owner, name="hostile", limits=ConnectionLimits(open_calls=64, unasked_per_s=10**9)
+    )
+    await connection.attach(os.fdopen(read_fd, "rb"), os.fdopen(sink_write, "wb", buffering=0))
+    os.set_blocking(sink_read, False)
+    dice = random.Random(SEED)
+    loop = asyncio.get_running_loop()
+    calls: list[asyncio.Task[Any]] = []
+
+    async def ask() -> None:
+        # A hostile answer may be an error; that is an outcome, not a crash.
+        with contextlib.suppress(RpcError):
+            await connection.request("a.b", {}, 3600.0)
+
+    lines = [hostile_line(dice) for _ in range(20_000)]
+    early = 0
+    for n in range(MESSAGES):
+        if n % 500 == 0:
+            await asyncio.sleep(0)
+            while True:
+                try:
+                    if not os.read(sink_read, 1 << 20):
+                        break
+                except BlockingIOError:
+                    break
+            calls = [call for call in calls if not call.done()]
+            calls += [loop.create_task(ask()) for _ in range(8 - min(8, len(calls)))]
+            await asyncio.sleep(0)
+        last = connection._calls._next_id - 1 - n % 3
+        line = lines[dice.randrange(len(lines))].replace(b"424242", b"%d" % last)
+        connection.data_received(line + b"\n")
+        if n == MESSAGES // 5:
+            gc.collect()
+            early = len(gc.get_objects())
+    await asyncio.sleep(0)
+    gc.collect()
+    late = len(gc.get_objects())
+    assert "broke" not in owner.counts
+    heard = sum(owner.counts.values())
+    assert heard > MESSAGES * 0.7, owner.counts
+    assert {"Noise", "Invalid", "Batch", "notified", "asked"} <= set(owner.counts)
+    assert late - early < 2000, (early, late)
+    answer = loop.create_task(connection.request("a.b", {}, 3600.0))
+    await asyncio.sleep(0)
+    last = connection._calls._next_id - 1
+    connection.data_received(b'{"jsonrpc":"2.0","id":%d,"result":"alive"}\n' % last)
+    assert await answer == "alive"
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    await connection.close()
+    os.close(write_fd)
+    os.close(sink_read)

@@ -1,0 +1,227 @@
+"""Two steps of consent for a project's plugins, with real repositories and a real store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fakes.git_repo import plugin_repository
+from fakes.plugin_lab import PluginLab
+from fakes.store_lab import write_plugin
+from kaged.config.agents import resolve_agents
+from kaged.config.daemonconfig import DaemonConfig
+from kaged.config.localconfig import LocalConfig
+from kaged.config.problems import ConfigInvalid
+from kaged.config.project import load_project
+from kaged.config.reading import Loaded
+from kaged.config.toolsections import OptionalSource
+from kaged.plugins.admission import Admitted
+from kaged.plugins.consent import ConsentDesk, ConsentRequest, ConsentStep, ProjectState
+from kaged.plugins.install_errors import ConsentMissing, ConsentUnknown, SourceUnavailable
+from kaged.plugins.installation import PluginStore
+from kaged.plugins.installer import PluginInstaller
+from kaged.plugins.sources import SourceFetcher
+from kaged.plugins.supervisor import PluginSupervisor
+from requirements import requirement
+
+
+class Host:
+    def __init__(self, lab: PluginLab, root: Path) -> None:
+        self.lab = lab
+        self.root = root
+        parts = lab.parts
+        (root / "conf").mkdir()
+        self.local_toml = root / "conf" / "local.toml"
+        self.store = PluginStore(
+            root / "home" / "store",
+            data_dir=root / "data",
+            local_toml=self.local_toml,
+            config_toml=root / "conf" / "config.toml",
+            audit=parts.audit,
+            clock=parts.clock,
+            ids=parts.ids,
+        )
+        self.supervisor = PluginSupervisor(
+            parts, may_use=lambda project, plugin: self.store.may_use(project, plugin.installed)
+        )
+        self.quarantine = root / "home" / "quarantine"
+        fetcher = SourceFetcher(
+            lab.spawner, self.quarantine, parts.ids, allowed=(OptionalSource.GIT_FILE,)
+        )
+        self.installer = PluginInstaller(self.store, self.supervisor)
+        self.desk = ConsentDesk(self.installer, fetcher, parts.audit, parts.ids)
+
+    async def load(
+        self, project: str, declaration: dict[str, Any]
+    ) -> tuple[Admitted, tuple[ConsentRequest, ...]]:
+        root = self.root / project
+        (root / ".kaged").mkdir(parents=True, exist_ok=True)
+        spec = {"model": "m", "system_prompt": "x", "plugins": {"sample": declaration}}
+        (root / ".kaged" / "project.yaml").write_text(
+            yaml.safe_dump({"primary": spec}), encoding="utf-8"
+        )
+        tree = resolve_agents(load_project(root), Loaded(DaemonConfig()), Loaded(LocalConfig()))
+        admitted = await self.supervisor.load_project(project, tree)
+        return admitted, await self.desk.request(project, admitted.missing)
+
+    def untouched(self) -> bool:
+        return not self.local_toml.exists() and not (self.store.directory / "sample").exists()
+
+    def fetches(self) -> int:
+        return len(list(self.quarantine.iterdir())) if self.quarantine.exists() else 0
+
+
+@pytest.fixture
+async def host(lab: PluginLab, tmp_path: Path) -> AsyncIterator[Host]:
+    made = Host(lab, tmp_path)
+    yield made
+    await made.desk.close()
+    await made.supervisor.stop_all()
+    assert made.fetches() == 0
+
+
+def git_declaration(root: Path) -> dict[str, Any]:
+    bare = plugin_repository(root, {"v1.0.0": "1.0.0", "v1.2.0": "1.2.0", "v2.0.0": "2.0.0"})
+    return {"package": "@scope/sample", "source": f"git+file://{bare}", "version": "^1"}
+
+
+@requirement("PH-AMB-44", "PH-INST-12", "PH-INST-13", "PH-INST-21")
+async def test_a_git_source_is_fetched_after_one_yes_and_installed_after_two(
+    host: Host, tmp_path: Path
+) -> None:
+    declaration = git_declaration(tmp_path)
+    _, (request,) = await host.load("p1", declaration)
+    assert (request.plugin, request.step) == ("sample", ConsentStep.FETCH)
+    assert (request.version, request.source) == ("^1", declaration["source"])
+    assert declaration["source"] in request.question
+    assert host.fetches() == 0
+    assert host.untouched()
+    second = await host.desk.answer(request.id, allowed=True)
+    assert second is not None
+    assert second.step is ConsentStep.INSTALL
+    assert second.prompt is not None
+    assert second.prompt.version == "1.2.0"
+    assert second.capabilities == ("read:fs:/opt/sample",)
+    assert host.untouched()
+    with pytest.raises(ConsentMissing):
+        await host.desk.answer(request.id, allowed=True, digest="wrong")
+    assert host.untouched()
+    assert await host.desk.answer(request.id, allowed=True, digest=second.prompt.digest) is None
+    assert host.store.get("sample").version == "1.2.0"
+    assert host.desk.state("p1") is ProjectState.READY
+    assert host.fetches() == 0
+    asked = await host.lab.seen("plugin.consent_requested", "plugin.consent_answered")
+    assert [(name, data["step"]) for name, data in asked][:3] == [
+        ("plugin.consent_requested", "fetch"),
+        ("plugin.consent_answered", "fetch"),
+        ("plugin.consent_requested", "install"),
+    ]
+
+
+@requirement("PH-INST-14")
+async def test_a_no_leaves_the_project_pending_and_fetches_nothing(
+    host: Host, tmp_path: Path
+) -> None:
+    _, (request,) = await host.load("p1", git_declaration(tmp_path))
+    declined = await host.desk.answer(request.id, allowed=False)
+    assert declined is not None
+    assert declined.declined
+    assert host.desk.state("p1") is ProjectState.PENDING
+    assert host.fetches() == 0
+    assert not host.quarantine.exists()
+    assert host.untouched()
+    (event,) = await host.lab.seen("plugin.consent_answered")
+    assert event[1]["allowed"] is False
+
+
+@requirement("PH-INST-15")
+async def test_a_second_project_needs_its_own_yes(host: Host) -> None:
+    declaration = {"package": "sample", "source": "./tools/sample"}
+    for project in ("p1", "p2"):
+        write_plugin(host.root / project / "tools" / "sample")
+    _, (request,) = await host.load("p1", declaration)
+    assert request.step is ConsentStep.INSTALL
+    assert request.capabilities == ("read:fs:/opt/sample",)
+    assert request.prompt is not None
+    await host.desk.answer(request.id, allowed=True, digest=request.prompt.digest)
+    assert "local = false" in host.local_toml.read_text(encoding="utf-8")
+    admitted, requests = await host.load("p1", declaration)
+    assert [d.plugin_name for d in admitted.accepted] == ["sample"]
+    assert requests == ()
+    admitted, (second,) = await host.load("p2", declaration)
+    assert admitted.accepted == ()
+    assert second.step is ConsentStep.USE
+    assert second.capabilities == ("read:fs:/opt/sample",)
+    await host.desk.answer(second.id, allowed=True)
+    admitted, requests = await host.load("p2", declaration)
+    assert [d.plugin_name for d in admitted.accepted] == ["sample"]
+    assert requests == ()
+
+
+@requirement("PH-INST-20", "PH-AMB-27")
+async def test_without_a_source_the_operator_names_a_directory(host: Host) -> None:
+    _, (request,) = await host.load("p1", {"package": "sample"})
+    assert request.step is ConsentStep.PATH
+    assert "source not specified" in request.question
+    with pytest.raises(SourceUnavailable, match="source not specified"):
+        await host.desk.answer(request.id, allowed=True)
+    path = write_plugin(host.root / "by-hand")
+    second = await host.desk.answer(request.id, allowed=True, path=path)
+    assert second is not None
+    assert second.prompt is not None
+    await host.desk.answer(request.id, allowed=True, digest=second.prompt.digest)
+    assert host.store.get("sample").version == "1.0.0"
+    with pytest.raises(ConfigInvalid, match=r"write them under primary\.plugins"):
+        _project_level(host.root / "p3")
+
+
+def _project_level(root: Path) -> None:
+    (root / ".kaged").mkdir(parents=True)
+    (root / ".kaged" / "project.yaml").write_text(
+        yaml.safe_dump(
+            {
+                "primary": {"model": "m", "system_prompt": "x"},
+                "plugins": {"sample": {"source": "./x"}},
+            }
+        ),
+        encoding="utf-8",
+    )
+    load_project(root)
+
+
+async def test_the_wrong_plugin_or_version_is_not_installed(host: Host, tmp_path: Path) -> None:
+    bare = plugin_repository(tmp_path, {"v1.0.0": "1.5.0"}, name="other")
+    source = f"git+file://{bare}"
+    _, (request,) = await host.load("p1", {"package": "sample", "source": source})
+    with pytest.raises(SourceUnavailable, match="holds the plugin other"):
+        await host.desk.answer(request.id, allowed=True)
+    assert host.desk.get(request.id).problem
+    _, (request,) = await host.load(
+        "p2", {"package": "other", "source": source, "version": "1.0.0"}
+    )
+    with pytest.raises(SourceUnavailable, match=r"holds version 1\.5\.0"):
+        await host.desk.answer(request.id, allowed=True)
+    assert host.fetches() == 0
+
+
+async def test_requests_are_kept_over_a_restart(host: Host, tmp_path: Path) -> None:
+    _, (request,) = await host.load("p1", git_declaration(tmp_path))
+    await host.desk.answer(request.id, allowed=True)
+    kept = host.desk.snapshot()
+    await host.desk.close()
+    desk = ConsentDesk(host.installer, host.desk._fetcher, host.lab.parts.audit, host.lab.parts.ids)
+    desk.restore(kept)
+    restored = desk.get(request.id)
+    assert restored.step is ConsentStep.FETCH
+    assert desk.state("p1") is ProjectState.PENDING
+    second = await desk.answer(request.id, allowed=True)
+    assert second is not None
+    await desk.close()
+    with pytest.raises(ConsentUnknown):
+        desk.get("consent_nobody")
+    with pytest.raises(ValueError, match="no consent request"):
+        desk.restore([{"id": 1}])
