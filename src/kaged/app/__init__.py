@@ -1,0 +1,1 @@
+"""The composition root: `run_daemon`, `build` (wiring), `InstanceLock`, `Projects`, `doctor`."""

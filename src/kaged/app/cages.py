@@ -1,0 +1,48 @@
+"""What the composition root tells cages about this daemon, and the rows they add to doctor."""
+
+from __future__ import annotations
+
+from kaged.app.settings import Settings
+from kaged.cage import CageSettings
+from kaged.cage.net import NetProbe, probe_network
+from kaged.cage.probe import ProbeRow, probe_host
+from kaged.serve.http.services import CheckRow, CheckStatus
+
+
+def cage_settings(settings: Settings) -> CageSettings:
+    """Work out where cages keep their cache and what they never show."""
+    places = settings.places
+    protected = (
+        places.home,
+        places.config_dir,
+        places.state_dir,
+        places.runtime_dir,
+        places.plugins_dir,
+    )
+    bwrap = settings.daemon.value.sandbox.bwrap
+    return CageSettings(
+        cache_dir=places.data_dir / "cache",
+        protected=tuple(dict.fromkeys(str(path) for path in protected)),
+        bwrap=None if bwrap is None else str(bwrap),
+    )
+
+
+async def probe_cages(settings: Settings) -> list[CheckRow]:
+    """Try out everything a cage needs on this machine. Call it from the main thread."""
+    chosen = cage_settings(settings)
+    host = [_from_host(row) for row in await probe_host(chosen)]
+    network = [_from_network(row) for row in await probe_network(bwrap=chosen.bwrap)]
+    return [*host, *network]
+
+
+def _from_host(row: ProbeRow) -> CheckRow:
+    return CheckRow(row.id, CheckStatus(row.status.value), row.protects, row.detail, row.fix)
+
+
+def _from_network(row: NetProbe) -> CheckRow:
+    # Without it network grants are refused or served in a narrower way, never in a wider one.
+    status = CheckStatus.OK if row.ok else CheckStatus.WARN
+    return CheckRow(f"cage.{row.id}", status, "network grants of cages", row.detail, row.fix)
+
+
+__all__ = ["cage_settings", "probe_cages"]

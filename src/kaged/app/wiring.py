@@ -1,0 +1,262 @@
+"""`build`: the whole daemon, put together in one function that reads from top to bottom."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import structlog
+
+from kaged.app.cages import cage_settings
+from kaged.app.doctor import CageCheck, Live, examine
+from kaged.app.gates import Gates
+from kaged.app.lock import InstanceLock
+from kaged.app.plugins import build_plugins
+from kaged.app.projects import Projects
+from kaged.app.settings import read_settings, token_file
+from kaged.app.state import DaemonState, access_rules, status_of
+from kaged.audit import AuditEvent, AuditLog, AuditRow, HeadFile, VerifyReport, open_key
+from kaged.base import Clock, Ids, JsonValue, Tasks
+from kaged.cage import Spawner
+from kaged.cage.net import NetGate
+from kaged.config.locations import Locations
+from kaged.serve.http import EventHub, HttpServices, create_app
+from kaged.serve.http.access import Credentials
+from kaged.serve.http.credentials import CookieSessions, LaunchTokens, TokenFile
+from kaged.serve.http.listener import HttpServer, addresses, bind_tcp, bind_unix
+from kaged.serve.http.metrics import Metrics
+from kaged.serve.http.services import CheckRow
+from kaged.store import Store
+
+_log = structlog.get_logger("kaged.start")
+
+
+class Daemon:
+    """Everything that `build` made, in the few pieces that running it needs."""
+
+    def __init__(
+        self,
+        state: DaemonState,
+        server: HttpServer,
+        sockets: Sequence[socket.socket],
+        services: HttpServices,
+        tasks: Tasks,
+    ) -> None:
+        self.state = state
+        self.server = server
+        self.sockets = sockets
+        self.services = services
+        self.tasks = tasks
+
+
+async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top to bottom
+    places: Locations,
+    environ: Mapping[str, str],
+    *,
+    clock: Clock,
+    gates: Gates,
+    closing: AsyncExitStack,
+) -> Daemon:
+    """Build a daemon that only has to be served. What must be undone is put on `closing`.
+
+    Raises:
+        KagedError: a gate is closed; `gates.rows` ends with the one that is.
+    """
+    ids = Ids(clock)
+    with gates.passing("home", "Your data, in folders that only you can change.") as gate:
+        places.ensure()
+        settings = read_settings(places, environ)
+        if settings.places is not places:
+            settings.places.ensure()
+        gate.found = str(settings.places.home)
+    with gates.passing("lock", "One daemon per home, so that two never write at once.") as gate:
+        _take_lock(settings.places.lock, clock, closing)
+        stale = _take_lock(settings.home_lock, clock, closing)
+        if stale is not None:
+            gate.found = f"took over from pid {stale}, which did not end by itself"
+
+    # What remembers: the store, and the audit trail in it.
+    with gates.passing("store", "What the daemon remembers, checked before it is used.") as gate:
+        store = await Store.open(
+            settings.database_url, clock=clock, ids=ids, backup_dir=settings.places.backup_dir
+        )
+        closing.push_async_callback(store.close)
+        gate.found = f"{store.status.place}, schema {store.status.schema_version}"
+    with gates.passing("audit", "Every action on record, in a chain that shows changes.") as gate:
+        head = await asyncio.to_thread(store.audit.head)
+        key = open_key(settings.places.audit_key, chain_exists=head.seq > 0)
+        head_file = HeadFile(settings.audit_head)
+        audit = await AuditLog.open(store.audit, clock=clock, ids=ids, key=key, head_file=head_file)
+        closing.push_async_callback(audit.close)
+        if audit.health.chain_mismatch is not None:
+            gate.warn(
+                "the chain does not end where it should: rows were removed or replaced",
+                "run `kaged audit verify` and compare with your backups",
+            )
+    if store.migrated is not None and store.migrated.from_version:
+        await audit.record(
+            AuditEvent(
+                "store.migrated",
+                {
+                    "from_version": store.migrated.from_version,
+                    "to_version": store.migrated.to_version,
+                    "backup": str(store.migrated.backup) if store.migrated.backup else None,
+                },
+            )
+        )
+
+    # What lets people in.
+    with gates.passing("token", "The bearer token of the TCP door, readable by you alone.") as gate:
+        token = TokenFile.open(token_file(settings.places), os.getuid())
+        gate.found = str(token.path)
+    credentials = Credentials(token, CookieSessions(clock))
+    with gates.passing("socket", "The Unix socket that the command line uses.") as gate:
+        unix = bind_unix(settings.places.socket)
+        closing.callback(_remove_socket, settings.places.socket)
+        closing.callback(unix.close)
+        gate.found = str(settings.places.socket)
+    sockets = [unix]
+    bind = settings.daemon.value.daemon.bind
+    with gates.passing("tcp", "The TCP door for browsers and programs.") as gate:
+        gate.found = "off"
+        if bind is not None:
+            tcp = bind_tcp(bind.host, bind.port, settings.daemon.value.auth.mode)
+            closing.callback(tcp.close)
+            sockets.append(tcp)
+            gate.found = str(addresses([tcp])[1])
+            if not bind.loopback:
+                gate.warn(
+                    f"{gate.found} can be reached from other machines, without encryption",
+                    "bind to 127.0.0.1 and put a proxy with TLS in front",
+                )
+
+    # What happens inside, and who is told.
+    hub = EventHub(clock, ids)
+    closing.callback(hub.close)
+    closing.callback(audit.subscribe(lambda row: _publish(hub, row)))
+    tasks = Tasks("daemon", _report_failure)
+    closing.push_async_callback(tasks.close)
+    state = DaemonState(settings, clock, addresses(sockets)[1])
+
+    # What runs guests: cages with their network gate, and the plugins in them.
+    net_gate = NetGate(lambda event: audit.post(AuditEvent(event.name, event.data())))
+    closing.push_async_callback(net_gate.close)
+    spawner = Spawner(
+        cage_settings(settings),
+        gate=net_gate,
+        on_event=lambda name, data: audit.post(AuditEvent(name, data)),
+        clock=clock,
+    )
+    closing.push_async_callback(spawner.close)
+    plugins = await build_plugins(
+        lambda: state.settings,
+        environ,
+        spawner=spawner,
+        store=store,
+        audit=audit,
+        clock=clock,
+        ids=ids,
+        on_notification=lambda plugin, kind, params: _forward(hub, plugin, kind, params),
+    )
+    closing.push_async_callback(plugins.stop)
+
+    projects = Projects(
+        store,
+        audit,
+        lambda: state.settings,
+        on_loaded=plugins.project_loaded,
+        on_unloaded=plugins.project_unloaded,
+    )
+    metrics = _metrics(audit, hub, projects)
+
+    cage_check = CageCheck(clock)
+
+    async def verify() -> VerifyReport:
+        return await store.audit.verify(key, head_file)
+
+    async def doctor() -> Sequence[CheckRow]:
+        live = Live(state.settings, store, audit, key, gates.rows)
+        return await examine(places, environ, live=live, probe=cage_check.rows)
+
+    services = HttpServices(
+        clock=clock,
+        ids=ids,
+        rules=lambda: access_rules(state),
+        credentials=credentials,
+        launch=LaunchTokens(clock),
+        hub=hub,
+        metrics=metrics,
+        audit=audit,
+        store=store,
+        projects=projects,
+        status=lambda: status_of(state, store, audit, hub, len(projects)),
+        doctor=doctor,
+        verify_audit=verify,
+        export_audit=lambda wanted: store.audit.export(key, wanted),
+        stopping=lambda: state.stopping,
+        base_url=lambda: state.url,
+        plugins=plugins,
+    )
+    with gates.passing("projects", "The projects that were loaded when the daemon ended.") as gate:
+        await projects.restore()
+        gate.found = f"{len(projects)} loaded"
+
+    # The trial runs of the gate are let finish, and guests end, before gate and spawner close.
+    opening = tasks.start(net_gate.start(bwrap=cage_settings(settings).bwrap), "network gate")
+    closing.push_async_callback(asyncio.wait, {opening})
+
+    async def run_guests() -> None:
+        await asyncio.shield(opening)
+        await plugins.run()
+
+    guests = Tasks("guests", _report_failure)
+    closing.push_async_callback(guests.close)
+    guests.start(run_guests(), "plugins")
+    return Daemon(state, HttpServer(create_app(services)), sockets, services, tasks)
+
+
+def _take_lock(path: Path, clock: Clock, closing: AsyncExitStack) -> int | None:
+    lock = InstanceLock.acquire(path, clock.now_ms())
+    closing.callback(lock.release)
+    return lock.stale.pid if lock.stale else None
+
+
+def _remove_socket(path: Path) -> None:
+    # The locks are still held, so whatever lies there is ours; a leftover would do no harm either.
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+def _publish(hub: EventHub, row: AuditRow) -> None:
+    hub.publish("audit", row.name, row.to_json(), ts_ms=row.ts_ms)
+
+
+def _forward(hub: EventHub, plugin: str, kind: str, params: JsonValue) -> None:
+    hub.publish("plugin", kind, {"plugin": plugin, "params": params})
+
+
+def _metrics(audit: AuditLog, hub: EventHub, projects: Projects) -> Metrics:
+    metrics = Metrics()
+    watched = {
+        "kaged_audit_ok": ("1 while the audit trail can be written.", lambda: audit.health.ok),
+        "kaged_audit_queued": ("Audit events not on disk yet.", lambda: audit.health.queued),
+        "kaged_audit_head": ("Number of the newest audit row.", lambda: audit.health.head_seq),
+        "kaged_event_clients": ("Clients of the event stream.", lambda: hub.subscribers),
+        "kaged_events_latest": ("Number of the newest event.", lambda: hub.latest),
+        "kaged_projects": ("Projects that are loaded.", lambda: len(projects)),
+    }
+    for name, (text, read) in watched.items():
+        metrics.watch(name, text, read)
+    return metrics
+
+
+def _report_failure(name: str, error: BaseException) -> None:
+    _log.error("task.failed", task=name, error=repr(error))
+
+
+__all__ = ["Daemon", "build"]

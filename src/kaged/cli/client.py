@@ -1,0 +1,159 @@
+"""`DaemonClient`: the CLI's side of the HTTP interface, over the Unix socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+import httpx
+
+from kaged.base import KagedError
+
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 150.0
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
+PAGE_LIMIT = 200
+
+
+class DaemonUnreachable(KagedError):
+    """Nobody answers on the socket."""
+
+    code: ClassVar[str] = "daemon_unreachable"
+
+
+class Refused(Exception):
+    """The daemon answered with an error; `body` is it, in the one shape."""
+
+    def __init__(self, body: dict[str, Any]) -> None:
+        detail = body["error"]
+        super().__init__(str(detail["message"]))
+        self.body = body
+        self.code = str(detail["code"])
+        self.message = str(detail["message"])
+        data = detail.get("data")
+        fix = data.get("fix") if isinstance(data, dict) else None
+        self.fix = str(fix) if fix else None
+
+
+class DaemonClient:
+    """Talks to one daemon. `start` is called once when nobody answers, to bring one up."""
+
+    def __init__(self, socket: Path, *, start: Callable[[], object] | None = None) -> None:
+        self._socket = socket
+        self._start = start
+        self._http = httpx.Client(
+            transport=httpx.HTTPTransport(uds=str(socket)),
+            base_url="http://kaged/api/v1",
+            timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+            trust_env=False,
+        )
+
+    def __enter__(self) -> Self:
+        """Use the client for a block of code."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
+        """Ask for something."""
+        return self._ask("GET", path, params=params)
+
+    def post(self, path: str, body: Any = None) -> Any:
+        """Have something done."""
+        return self._ask("POST", path, json=body)
+
+    def put(self, path: str, body: Any) -> Any:
+        """Set something."""
+        return self._ask("PUT", path, json=body)
+
+    def delete(self, path: str) -> Any:
+        """Have something taken away."""
+        return self._ask("DELETE", path)
+
+    def pages(self, path: str, params: Mapping[str, Any] | None = None) -> Iterator[Any]:
+        """Go through all items of a paged list."""
+        query: dict[str, Any] = {"limit": PAGE_LIMIT, **(params or {})}
+        while True:
+            page = self.get(path, query)
+            yield from page["items"]
+            if page["next_cursor"] is None:
+                return
+            query["cursor"] = page["next_cursor"]
+
+    def stream(self, path: str, params: Mapping[str, Any] | None = None) -> Iterator[bytes]:
+        """Ask for something long and give it piece by piece."""
+        query = _without_none({"params": dict(params or {})})
+        try:
+            with self._http.stream("GET", path, **query) as response:
+                if not response.is_success:
+                    response.read()
+                    _read(response)
+                yield from response.iter_bytes()
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
+
+    def alive(self) -> bool:
+        """Say whether somebody answers, without starting anything."""
+        try:
+            self._http.get("/status")
+        except httpx.TransportError:
+            return False
+        return True
+
+    def _ask(self, method: str, path: str, **options: Any) -> Any:
+        try:
+            response = self._http.request(method, path, **_without_none(options))
+        except httpx.ConnectError as error:
+            if self._start is None:
+                raise self._unreachable(error) from error
+            start, self._start = self._start, None
+            start()
+            return self._ask(method, path, **options)
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from error
+        return _read(response)
+
+    def _unreachable(self, error: Exception) -> DaemonUnreachable:
+        return DaemonUnreachable(
+            f"No daemon answers on {self._socket}: {error}.",
+            fix="Start one with `kaged daemon start`; `kaged doctor` tells what stands in the way.",
+            socket=str(self._socket),
+        )
+
+
+def _without_none(options: dict[str, Any]) -> dict[str, Any]:
+    params = options.get("params")
+    if params is not None:
+        options["params"] = {name: value for name, value in params.items() if value is not None}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _read(response: httpx.Response) -> Any:
+    if len(response.content) > MAX_ANSWER_BYTES:
+        raise DaemonUnreachable("The answer is too large to be the daemon's.")
+    if response.status_code == 204:
+        return None
+    try:
+        body = response.json()
+    except ValueError as error:
+        raise DaemonUnreachable(
+            "What answers on the socket is not a kaged daemon.",
+            fix="Look who listens there, or set KAGED_HOME to another folder.",
+        ) from error
+    if response.is_success:
+        return body
+    if isinstance(body, dict) and isinstance(body.get("error"), dict):
+        raise Refused(body)
+    raise DaemonUnreachable("What answers on the socket is not a kaged daemon.")
+
+
+__all__ = ["DaemonClient", "DaemonUnreachable", "Refused"]

@@ -1,0 +1,125 @@
+"""`kaged daemon`: run, start, stop and look at the daemon; its token and its launch link."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kaged.base import SystemClock
+from kaged.cli.commands.status import show_status
+from kaged.cli.context import AsJson, NoStart, command, daemon, locations, start_daemon
+from kaged.cli.exits import Exit
+from kaged.cli.output import Output
+
+
+def build() -> typer.Typer:
+    """Build the group."""
+    app = typer.Typer(help="Run, start, stop and look at the daemon.", no_args_is_help=True)
+    _register_life(app)
+    _register_access(app)
+    return app
+
+
+def _register_life(app: typer.Typer) -> None:
+    @command(app, "run")
+    def run(
+        log_file: Annotated[
+            Path | None,
+            typer.Option(help="Write the log there, rotated, instead of to standard error."),
+        ] = None,
+    ) -> None:
+        """Run the daemon in the foreground until it is told to stop."""
+        from kaged.cli.foreground import run_foreground
+
+        raise typer.Exit(run_foreground(None if log_file is None else str(log_file)))
+
+    @command(app, "start")
+    def start(as_json: AsJson = False) -> None:
+        """Start a daemon in the background, unless one is running."""
+        output = Output(as_json=as_json)
+        with daemon(start=False) as client:
+            if client.alive():
+                output.note("A daemon is running already.")
+            else:
+                start_daemon(locations())
+            show_status(client.get("/status"), output)
+
+    @command(app, "stop")
+    def stop(
+        as_json: AsJson = False,
+        force: Annotated[
+            bool, typer.Option("--force", help="Kill it if it does not end by itself.")
+        ] = False,
+    ) -> None:
+        """Stop the daemon and wait until it has ended. No daemon is no error."""
+        from kaged.cli.launch import stop_daemon
+
+        output = Output(as_json=as_json)
+        holder = stop_daemon(locations().lock, SystemClock(), force=force)
+        output.result({"stopped": holder is not None, "pid": holder.pid if holder else None})
+        output.line(f"Stopped (pid {holder.pid})." if holder else "No daemon was running.")
+
+    @command(app, "status")
+    def status(as_json: AsJson = False) -> None:
+        """Show the running daemon; exit code 5 when there is none."""
+        with daemon(start=False) as client:
+            show_status(client.get("/status"), Output(as_json=as_json))
+
+
+def _register_access(app: typer.Typer) -> None:
+    @command(app, "token")
+    def token(
+        as_json: AsJson = False,
+        rotate: Annotated[
+            bool,
+            typer.Option(
+                "--rotate", help="Make a new one; the old one and all browser sessions end."
+            ),
+        ] = False,
+    ) -> None:
+        """Print the bearer token for the TCP door."""
+        from kaged.app.settings import token_file
+        from kaged.serve.http.credentials import TokenFile, read_token
+
+        output = Output(as_json=as_json)
+        path = token_file(locations())
+        if rotate:
+            with daemon(start=False) as client:
+                if client.alive():
+                    client.post("/auth/token/rotate")
+                else:
+                    TokenFile.open(path, os.getuid()).rotate()
+        else:
+            TokenFile.open(path, os.getuid())
+        value = read_token(path, os.getuid())
+        output.result({"token": value, "token_file": str(path)})
+        if not as_json:
+            output.raw(value)
+
+    @command(app, "open")
+    def open_browser(
+        as_json: AsJson = False,
+        no_start: NoStart = False,
+        print_only: Annotated[
+            bool, typer.Option("--print", help="Only print the link; open no browser.")
+        ] = False,
+    ) -> None:
+        """Open the daemon in a browser, by a link that works once within a minute."""
+        output = Output(as_json=as_json)
+        with daemon(start=not no_start) as client:
+            link = client.post("/auth/launch")
+        output.result(link)
+        output.line(link["url"])
+        if not as_json and not print_only and sys.stdout.isatty():
+            import webbrowser
+
+            if not webbrowser.open(link["url"]):
+                output.note("No browser could be opened; use the link above within a minute.")
+                raise typer.Exit(Exit.ERROR)
+
+
+__all__ = ["build"]

@@ -1,0 +1,73 @@
+"""Exit codes: `Exit`, and which error code leads to which of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class Exit(IntEnum):
+    """How a command ended. The numbers are part of the interface (docs/reference/cli.md)."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    DENIED = 4
+    UNREACHABLE = 5
+    INVALID = 6
+    CONFLICT = 7
+    FINDINGS = 8
+    INTERRUPTED = 130
+
+
+MEANINGS: Final[Mapping[Exit, str]] = MappingProxyType(
+    {
+        Exit.OK: "it worked",
+        Exit.ERROR: "it did not work, for a reason that has no number of its own",
+        Exit.USAGE: "the command line makes no sense",
+        Exit.NOT_FOUND: "there is no such project, file or event",
+        Exit.DENIED: "you may not do that",
+        Exit.UNREACHABLE: "no daemon answers, and none could be started",
+        Exit.INVALID: "a file or a value is not valid",
+        Exit.CONFLICT: "something else is in the way: another daemon, a taken port",
+        Exit.FINDINGS: "a check ran and found something wrong",
+        Exit.INTERRUPTED: "you interrupted it",
+    }
+)
+
+_BY_CODE: Final[Mapping[str, Exit]] = MappingProxyType(
+    {
+        "not_found": Exit.NOT_FOUND,
+        "unauthenticated": Exit.DENIED,
+        "launch_token_invalid": Exit.DENIED,
+        "daemon_unreachable": Exit.UNREACHABLE,
+        "daemon_start_failed": Exit.UNREACHABLE,
+        "daemon_stopping": Exit.UNREACHABLE,
+        "daemon_running": Exit.CONFLICT,
+        "port_in_use": Exit.CONFLICT,
+        "tcp_disabled": Exit.CONFLICT,
+    }
+)
+_BY_ENDING: Final = (
+    ("_not_found", Exit.NOT_FOUND),
+    ("_denied", Exit.DENIED),
+    ("_invalid", Exit.INVALID),
+    ("_exists", Exit.CONFLICT),
+    ("_refused", Exit.DENIED),
+)
+
+
+def exit_of(code: str) -> Exit:
+    """Give the exit code for an error code; what has no entry is a plain error."""
+    known = _BY_CODE.get(code)
+    if known is not None:
+        return known
+    if code.startswith("invalid_"):
+        return Exit.INVALID
+    return next((found for ending, found in _BY_ENDING if code.endswith(ending)), Exit.ERROR)
+
+
+__all__ = ["MEANINGS", "Exit", "exit_of"]

@@ -1,0 +1,1 @@
+"""Inbound edges: each parses what came in, calls one function and formats the answer."""

@@ -1,0 +1,301 @@
+"""Who may come in: `AccessRules` and `require_caller`, the one function that lets a request pass.
+
+Two doors. The Unix socket believes the kernel: the peer's uid must be the daemon's own. TCP
+believes nothing by itself: the Host must be one of ours (DNS rebinding), an Origin must be our own
+page (cross-site requests, cross-site WebSocket), and in secure mode there must be the bearer token
+or the cookie that a launch URL gave.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from http.cookies import CookieError, SimpleCookie
+from typing import ClassVar
+
+from kaged.base import KagedError
+from kaged.config.coresections import AuthMode
+from kaged.config.hostvalues import IpNetwork
+from kaged.serve.http.connection import PeerConnection
+from kaged.serve.http.credentials import CookieSessions, TokenFile
+
+COOKIE_NAME = "kaged_session"
+USER_HEADER = b"x-kaged-user-id"
+LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
+LAUNCH_PATH = "/api/v1/auth/launch"
+MAX_COOKIE_CHARS = 4096
+
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+# What anyone who reaches the door may ask: whether it is alive, and to trade in a launch token
+# (which is its own credential).
+_OPEN_TO_ALL = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("GET", LAUNCH_PATH)})
+_HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?)(?::[0-9]{1,5})?")
+_USER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
+
+
+class Unauthenticated(KagedError):
+    """No credential, or one that is not valid (any more)."""
+
+    code: ClassVar[str] = "unauthenticated"
+
+
+class AccessDenied(KagedError):
+    """The caller is known and may not come in here."""
+
+    code: ClassVar[str] = "access_denied"
+
+
+class HostNotAllowed(KagedError):
+    """The Host header names a machine we are not: a rebinding attack or a missing setting."""
+
+    code: ClassVar[str] = "host_not_allowed"
+
+
+class OriginNotAllowed(KagedError):
+    """A web page of another origin tried to use the daemon."""
+
+    code: ClassVar[str] = "origin_not_allowed"
+
+
+class Via(StrEnum):
+    """What vouched for a caller."""
+
+    UNIX = "unix"
+    BEARER = "bearer"
+    COOKIE = "cookie"
+    INSECURE = "insecure"
+    OPEN = "open"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. `operator_id` is None in insecure mode, where nobody was authenticated."""
+
+    operator_id: str | None
+    via: Via
+
+    @property
+    def label(self) -> str:
+        """Give a short name for logs and the audit trail."""
+        return self.operator_id or f"anonymous/{self.via}"
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRules:
+    """The rules of both doors, as the configuration sets them.
+
+    `hosts` are names without port that TCP requests may carry in Host; `origins` are full origins
+    (`https://desk.example`) allowed besides our own; `trusted_proxies` may name the user.
+    """
+
+    mode: AuthMode
+    owner_uid: int
+    operator_id: str
+    hosts: frozenset[str] = LOOPBACK_HOSTS
+    origins: frozenset[str] = frozenset()
+    trusted_proxies: tuple[IpNetwork, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What the TCP door compares with."""
+
+    token: TokenFile
+    cookies: CookieSessions
+
+
+@dataclass(frozen=True, slots=True)
+class Knock:
+    """The parts of a request that access is decided on."""
+
+    method: str
+    path: str
+    headers: Sequence[tuple[bytes, bytes]]
+    connection: PeerConnection | None
+    websocket: bool = False
+    _by_name: dict[bytes, list[bytes]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, value in self.headers:
+            self._by_name.setdefault(name.lower(), []).append(value)
+
+    def single(self, name: bytes) -> str | None:
+        """Give the one value of a header, None when absent.
+
+        Raises AccessDenied when it occurs twice: two readers may then believe different ones.
+        """
+        values = self._by_name.get(name, [])
+        if len(values) > 1:
+            raise AccessDenied(f"The header {name.decode('latin-1')} occurs more than once.")
+        return values[0].decode("latin-1").strip() if values else None
+
+    def first(self, name: bytes) -> str:
+        """Give the first value of a header as it came, for the record; empty when absent."""
+        return next(iter(self.all(name)), "")
+
+    def all(self, name: bytes) -> Iterable[str]:
+        """Give every value of a header."""
+        return [value.decode("latin-1") for value in self._by_name.get(name, [])]
+
+
+def require_caller(rules: AccessRules, credentials: Credentials, knock: Knock) -> Caller:
+    """Let a request in and say who asks.
+
+    Raises:
+        HostNotAllowed, OriginNotAllowed, AccessDenied, Unauthenticated: it may not come in.
+    """
+    connection = knock.connection
+    if connection is None:
+        raise AccessDenied("The daemon does not know where this request came from.")
+    if connection.kind == "unix":
+        return _require_unix_caller(rules, connection, knock)
+    host = _require_host(rules, knock)
+    origin = _require_origin(rules, knock, host)
+    if not knock.websocket and (knock.method, knock.path) in _OPEN_TO_ALL:
+        return Caller(None, Via.OPEN)
+    via = _require_credential(rules, credentials, knock)
+    if via is not Via.BEARER:
+        # The browser adds a cookie, or in insecure mode nothing is needed at all: make sure that
+        # it is our own page which asks, not one that merely runs in the same browser.
+        _require_own_page(knock, origin, needs_origin=via is Via.COOKIE)
+    return Caller(_operator_id(rules, knock, connection), via)
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a bind address stays on this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def cookie_of(knock: Knock) -> str | None:
+    """Read the session cookie, None when there is none or the header makes no sense."""
+    for header in knock.all(b"cookie"):
+        if len(header) > MAX_COOKIE_CHARS:
+            continue
+        try:
+            jar = SimpleCookie(header)
+        except CookieError:
+            continue
+        if COOKIE_NAME in jar:
+            return jar[COOKIE_NAME].value
+    return None
+
+
+def _require_unix_caller(rules: AccessRules, connection: PeerConnection, knock: Knock) -> Caller:
+    if connection.uid is None or connection.uid != rules.owner_uid:
+        raise AccessDenied(
+            f"This daemon belongs to uid {rules.owner_uid}; you are uid {connection.uid}.",
+            fix="Run the command as the user who runs the daemon, or start a daemon of your own.",
+        )
+    if knock.single(b"origin") is not None:
+        raise OriginNotAllowed("Web pages have no business on the Unix socket.")
+    if rules.mode is AuthMode.INSECURE:
+        return Caller(None, Via.UNIX)
+    return Caller(rules.operator_id, Via.UNIX)
+
+
+def _require_host(rules: AccessRules, knock: Knock) -> str:
+    host = (knock.single(b"host") or "").lower()
+    match = _HOST.fullmatch(host)
+    if match is None or match[1] not in rules.hosts:
+        raise HostNotAllowed(
+            f"The Host {host[:100]!r} is not one of this daemon's names.",
+            fix="Use 127.0.0.1 or localhost, or name the host in [auth] allowed_hosts.",
+        )
+    return host
+
+
+def _require_origin(rules: AccessRules, knock: Knock, host: str) -> str | None:
+    origin = knock.single(b"origin")
+    if origin is None:
+        return None
+    origin = origin.lower()
+    if origin != f"http://{host}" and origin not in rules.origins:
+        raise OriginNotAllowed(
+            f"Pages of {origin[:100]!r} may not use this daemon.",
+            fix="If that page is yours, name its origin in [auth] allowed_origins.",
+        )
+    return origin
+
+
+def _require_credential(rules: AccessRules, credentials: Credentials, knock: Knock) -> Via:
+    if rules.mode is AuthMode.INSECURE:
+        return Via.INSECURE
+    authorization = knock.single(b"authorization")
+    if authorization is not None:
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() == "bearer" and credentials.token.matches(token.strip()):
+            return Via.BEARER
+        raise Unauthenticated(
+            "The bearer token is not this daemon's.",
+            fix="Get the current one with `kaged daemon token`.",
+        )
+    cookie = cookie_of(knock)
+    if cookie is not None and credentials.cookies.valid(cookie):
+        return Via.COOKIE
+    raise Unauthenticated(
+        "Over TCP this daemon wants its bearer token or a browser session.",
+        fix="Send `Authorization: Bearer $(kaged daemon token)`, or run `kaged daemon open`.",
+    )
+
+
+def _require_own_page(knock: Knock, origin: str | None, *, needs_origin: bool) -> None:
+    site = knock.single(b"sec-fetch-site")
+    if site is not None and site not in ("same-origin", "none"):
+        # `same-site` is not enough: sites ignore ports, and another program may own the next port.
+        raise OriginNotAllowed("Another page in your browser tried to use the daemon.")
+    changes = knock.websocket or knock.method not in _SAFE_METHODS
+    if needs_origin and changes and origin is None and site != "same-origin":
+        raise OriginNotAllowed("A browser session needs an Origin header for this request.")
+
+
+def _operator_id(rules: AccessRules, knock: Knock, connection: PeerConnection) -> str | None:
+    if rules.mode is AuthMode.INSECURE:
+        return None
+    named = knock.single(USER_HEADER)
+    if named is None or not _is_trusted_proxy(rules, connection):
+        return rules.operator_id
+    if _USER_ID.fullmatch(named) is None:
+        raise AccessDenied(
+            "The proxy named a user id that is not one.",
+            fix="X-Kaged-User-Id takes letters, digits and . _ @ + - (128 at most).",
+        )
+    return named
+
+
+def _is_trusted_proxy(rules: AccessRules, connection: PeerConnection) -> bool:
+    try:
+        address = ipaddress.ip_address(connection.address or "")
+    except ValueError:
+        return False
+    return any(
+        address in network
+        for network in rules.trusted_proxies
+        if network.version == address.version
+    )
+
+
+__all__ = [
+    "COOKIE_NAME",
+    "LAUNCH_PATH",
+    "LOOPBACK_HOSTS",
+    "AccessDenied",
+    "AccessRules",
+    "Caller",
+    "Credentials",
+    "HostNotAllowed",
+    "Knock",
+    "OriginNotAllowed",
+    "Unauthenticated",
+    "Via",
+    "cookie_of",
+    "is_loopback",
+    "require_caller",
+]

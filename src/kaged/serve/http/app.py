@@ -1,0 +1,89 @@
+"""`create_app`: routes, layers and error handlers put together."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from kaged import __version__
+from kaged.base import KagedError
+from kaged.serve.http.context import RequestContext
+from kaged.serve.http.documented import completed
+from kaged.serve.http.errors import on_http_exception, on_kaged_error, on_validation_error
+from kaged.serve.http.gatekeeper import Gatekeeper, Limits
+from kaged.serve.http.routes import (
+    audit,
+    auth,
+    doctor,
+    events,
+    health,
+    plugins,
+    projects,
+    status,
+)
+from kaged.serve.http.services import HttpServices
+
+API_PREFIX = "/api/v1"
+
+_DESCRIPTION = """\
+The daemon's interface. Every answer that is no success has one shape:
+`{"error": {"code", "message", "data", "request_id"}}`; match on `code`. Lists are paged with
+`cursor` and `limit`. `WS /api/v1/events` streams what happens, with resume by sequence number.
+
+Over the Unix socket the peer's uid is the credential. Over TCP send `Authorization: Bearer <token>`
+(`kaged daemon token`) or open a browser session with `kaged daemon open`.
+"""
+
+
+def create_app(services: HttpServices) -> FastAPI:
+    """Build the HTTP application around the daemon's services.
+
+    Layers run outermost first: `RequestContext`, `Gatekeeper`, `Limits`. A request that reaches a
+    route has an id, a caller and a body within its limits.
+    """
+    app = FastAPI(
+        title="kaged",
+        version=__version__,
+        description=_DESCRIPTION,
+        openapi_url=f"{API_PREFIX}/openapi.json",
+        # The interactive pages load scripts from elsewhere, which a daemon of this kind must not.
+        docs_url=None,
+        redoc_url=None,
+        # Nothing about requests leaves this machine, whatever the environment says.
+        telemetry={
+            "tracing": False,
+            "metrics": False,
+            "logs": False,
+            "operation_spans": False,
+            "auto_configure": False,
+        },
+    )
+    app.state.services = services
+    draw = app.openapi
+    app.openapi = lambda: completed(draw())
+    health.add_routes(app, "")
+    for module in (status, projects, plugins, audit, doctor, auth, events):
+        module.add_routes(app, API_PREFIX)
+
+    app.add_exception_handler(KagedError, on_kaged_error)
+    app.add_exception_handler(HTTPException, on_http_exception)
+    app.add_exception_handler(RequestValidationError, on_validation_error)
+
+    # Added last runs first.
+    app.add_middleware(Limits, stopping=services.stopping)
+    app.add_middleware(
+        Gatekeeper,
+        rules=services.rules,
+        credentials=services.credentials,
+        metrics=services.metrics,
+        audit=services.audit,
+        clock=services.clock,
+    )
+    app.add_middleware(
+        RequestContext, clock=services.clock, ids=services.ids, metrics=services.metrics
+    )
+    return app
+
+
+__all__ = ["API_PREFIX", "create_app"]

@@ -1,0 +1,167 @@
+"""The one error shape of the HTTP edge; `statuses` has the table of HTTP statuses.
+
+Every answer that is no success looks like this, whatever went wrong and wherever:
+
+    {"error": {"code": "project_not_found", "message": "…", "data": {…}, "request_id": "req_…"}}
+
+`data.fix` tells the reader what to do about it, when something can be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
+
+from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.serve.http.statuses import status_of
+
+MAX_PROBLEMS = 20
+MAX_PROBLEM_CHARS = 500
+
+_CODE_OF_STATUS: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        400: "invalid_request",
+        401: "unauthenticated",
+        403: "access_denied",
+        404: "not_found",
+        405: "method_not_allowed",
+        413: "payload_too_large",
+        422: "invalid_request",
+    }
+)
+
+
+class InvalidRequest(KagedError):
+    """The request does not say what the route needs; `data.problems` lists what is wrong."""
+
+    code: ClassVar[str] = "invalid_request"
+
+
+class NotFound(KagedError):
+    """There is nothing at that path."""
+
+    code: ClassVar[str] = "not_found"
+
+
+class PayloadTooLarge(KagedError):
+    """The body is larger than this route takes."""
+
+    code: ClassVar[str] = "payload_too_large"
+
+
+class RequestTimeout(KagedError):
+    """The request took longer than the daemon waits for one."""
+
+    code: ClassVar[str] = "request_timeout"
+
+
+class DaemonStopping(KagedError):
+    """The daemon is on its way out and takes no more work."""
+
+    code: ClassVar[str] = "daemon_stopping"
+
+
+class Internal(KagedError):
+    """Something broke inside; the log has it under the request id, the caller gets no details."""
+
+    code: ClassVar[str] = "internal"
+
+
+def error_body(error: KagedError, request_id: str | None) -> JsonObject:
+    """Write an error in the one shape."""
+    data: JsonObject = dict(error.data)
+    if error.fix:
+        data["fix"] = error.fix
+    return _shape(error.code, error.message, data, request_id)
+
+
+def error_response(
+    error: KagedError, request_id: str | None, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """Make the HTTP answer for an error."""
+    all_headers = dict(headers or {})
+    status = status_of(error.code)
+    if status == 401:
+        all_headers.setdefault("WWW-Authenticate", "Bearer")
+    return JSONResponse(error_body(error, request_id), status_code=status, headers=all_headers)
+
+
+def request_id_of(connection: HTTPConnection) -> str | None:
+    """Give the id under which this request is logged."""
+    value: object = getattr(connection.state, "request_id", None)
+    return value if isinstance(value, str) else None
+
+
+async def on_kaged_error(request: HTTPConnection, error: Exception) -> JSONResponse:
+    """Answer an error of ours."""
+    assert isinstance(error, KagedError)
+    return error_response(error, request_id_of(request))
+
+
+async def on_http_exception(request: HTTPConnection, error: Exception) -> JSONResponse:
+    """Answer what the framework itself refuses: unknown path, wrong method, unreadable body."""
+    assert isinstance(error, HTTPException)
+    code = _CODE_OF_STATUS.get(error.status_code, "internal")
+    return JSONResponse(
+        _shape(code, str(error.detail), {}, request_id_of(request)),
+        # One status per code: a body that is no JSON is as invalid as one that does not fit.
+        status_code=status_of(code),
+        headers=dict(error.headers) if error.headers else None,
+    )
+
+
+async def on_validation_error(request: HTTPConnection, error: Exception) -> JSONResponse:
+    """Answer a request whose parts do not fit the route."""
+    assert isinstance(error, RequestValidationError)
+    return error_response(invalid_request(error.errors()), request_id_of(request))
+
+
+def invalid_request(errors: Iterable[Mapping[str, Any]]) -> InvalidRequest:
+    """Put a validator's findings into the one shape, without the values it was given.
+
+    What the caller sent may hold secrets and may be huge; the place and the reason are enough.
+    """
+    problems: list[JsonValue] = []
+    for found in errors:
+        if len(problems) == MAX_PROBLEMS:
+            break
+        problems.append(
+            {
+                "where": _place(found.get("loc", ())),
+                "message": str(found.get("msg", "is not valid"))[:MAX_PROBLEM_CHARS],
+            }
+        )
+    first = problems[0] if problems else None
+    detail = f": {first['where']}: {first['message']}" if isinstance(first, dict) else "."
+    return InvalidRequest(f"The request is not valid{detail}", problems=problems)
+
+
+def _shape(code: str, message: str, data: JsonObject, request_id: str | None) -> JsonObject:
+    return {"error": {"code": code, "message": message, "data": data, "request_id": request_id}}
+
+
+def _place(loc: Sequence[object]) -> str:
+    return ".".join(str(part) for part in loc)[:MAX_PROBLEM_CHARS]
+
+
+__all__ = [
+    "DaemonStopping",
+    "Internal",
+    "InvalidRequest",
+    "NotFound",
+    "PayloadTooLarge",
+    "RequestTimeout",
+    "error_body",
+    "error_response",
+    "invalid_request",
+    "on_http_exception",
+    "on_kaged_error",
+    "on_validation_error",
+    "request_id_of",
+]

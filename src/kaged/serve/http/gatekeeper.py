@@ -1,0 +1,189 @@
+"""ASGI layers between the request's id and its route: access first, then body and time limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
+from kaged.base import Clock, KagedError
+from kaged.serve.http.access import AccessRules, Credentials, Knock, require_caller
+from kaged.serve.http.connection import STATE_KEY, PeerConnection
+from kaged.serve.http.errors import (
+    DaemonStopping,
+    PayloadTooLarge,
+    RequestTimeout,
+    error_response,
+)
+from kaged.serve.http.metrics import Metrics
+
+_log = structlog.get_logger("kaged.http")
+
+MAX_BODY_BYTES = 1024 * 1024
+BODY_TIMEOUT_S = 30.0
+REQUEST_TIMEOUT_S = 120.0
+DENIALS_BURST = 100.0
+DENIALS_PER_S = 1.0
+SHOWN_CHARS = 200
+
+
+class Gatekeeper:
+    """ASGI layer that turns each request's maker into a `Caller`, or the request away.
+
+    `rules` is asked for anew on each request, so a reloaded configuration holds from the next one
+    on.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        rules: Callable[[], AccessRules],
+        credentials: Credentials,
+        metrics: Metrics,
+        audit: AuditLog,
+        clock: Clock,
+    ) -> None:
+        self._app = app
+        self._rules = rules
+        self._credentials = credentials
+        self._metrics = metrics
+        self._audit = audit
+        self._clock = clock
+        self._denials = DENIALS_BURST
+        self._refilled_s = clock.monotonic_s()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let one request through or answer it."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        state = scope["state"]
+        connection = state.get(STATE_KEY)
+        knock = Knock(
+            method=scope.get("method", "GET"),
+            path=scope["path"],
+            headers=scope["headers"],
+            connection=connection if isinstance(connection, PeerConnection) else None,
+            websocket=scope["type"] == "websocket",
+        )
+        try:
+            state["caller"] = require_caller(self._rules(), self._credentials, knock)
+        except KagedError as error:
+            self._note_refusal(error, knock, state["request_id"])
+            await error_response(error, state["request_id"])(scope, receive, send)
+            return
+        state["knock"] = knock
+        await self._app(scope, receive, send)
+
+    def _note_refusal(self, error: KagedError, knock: Knock, request_id: str) -> None:
+        """Count every refusal; write down as many as cannot fill the disk of a victim."""
+        self._metrics.refused(error.code)
+        now = self._clock.monotonic_s()
+        self._denials = min(DENIALS_BURST, self._denials + (now - self._refilled_s) * DENIALS_PER_S)
+        self._refilled_s = now
+        if self._denials < 1:
+            return
+        self._denials -= 1
+        peer = knock.connection
+        _log.warning("request.refused", code=error.code, path=knock.path[:SHOWN_CHARS])
+        event = AuditEvent(
+            "access.denied",
+            {
+                "surface": "websocket" if knock.websocket else "http",
+                "reason": error.code,
+                "peer": peer.address if peer else None,
+                "peer_uid": peer.uid if peer else None,
+                "method": knock.method[:SHOWN_CHARS],
+                "path": knock.path[:SHOWN_CHARS],
+                "host": knock.first(b"host")[:SHOWN_CHARS],
+                "origin": knock.first(b"origin")[:SHOWN_CHARS],
+            },
+            request_id=request_id,
+        )
+        # While the daemon stops, the trail may be closed already; the refusal itself stands.
+        with suppress(AuditUnavailable):
+            self._audit.post(event)
+
+
+class Limits:
+    """ASGI layer that bounds what a request may send and how long it may take.
+
+    The body is read here, before the route runs, so that a body which is too large or too slow gets
+    its own answer whatever the route does with it.
+    """
+
+    def __init__(self, app: ASGIApp, *, stopping: Callable[[], bool]) -> None:
+        self._app = app
+        self._stopping = stopping
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run one request within its limits."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        deadline: asyncio.Timeout | None = None
+
+        async def send_watched(message: Message) -> None:
+            # The limit is for the answer to begin; a long export may take its time after that.
+            if deadline is not None and message["type"] == "http.response.start":
+                deadline.reschedule(None)
+            await send(message)
+
+        try:
+            if self._stopping() and scope["path"] != "/healthz":
+                raise DaemonStopping("The daemon is stopping.", fix="Start it again and retry.")
+            async with asyncio.timeout(BODY_TIMEOUT_S):
+                body = await _read_body(scope, receive)
+            async with asyncio.timeout(REQUEST_TIMEOUT_S) as deadline:
+                await self._app(scope, _replay(body, receive), send_watched)
+        except TimeoutError:
+            if deadline is not None and deadline.when() is None:
+                raise
+            refusal: KagedError = RequestTimeout("The request took too long and was given up.")
+            await error_response(refusal, scope["state"]["request_id"])(scope, receive, send)
+        except (PayloadTooLarge, DaemonStopping) as refusal:
+            # The connection stays: whatever of the body is still to come is thrown away unread,
+            # and the answer is not lost to a reset.
+            await error_response(refusal, scope["state"]["request_id"])(scope, receive, send)
+
+
+async def _read_body(scope: Scope, receive: Receive) -> bytes:
+    declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+    # A number of more than fifteen digits is too large without being read.
+    if declared.isdigit() and (len(declared) > 15 or int(declared) > MAX_BODY_BYTES):
+        raise _too_large()
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return bytes(body)
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY_BYTES:
+            raise _too_large()
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    given = False
+
+    async def replayed() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed
+
+
+def _too_large() -> PayloadTooLarge:
+    return PayloadTooLarge(f"The body may have {MAX_BODY_BYTES} bytes.", limit_bytes=MAX_BODY_BYTES)
+
+
+__all__ = ["BODY_TIMEOUT_S", "MAX_BODY_BYTES", "REQUEST_TIMEOUT_S", "Gatekeeper", "Limits"]

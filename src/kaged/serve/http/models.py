@@ -1,0 +1,239 @@
+"""What the API takes and gives, as the OpenAPI document shows it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+T = TypeVar("T")
+
+
+class Model(BaseModel):
+    """Base of all of them: closed, so that a misspelt field is an error and not silence."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ErrorDetail(Model):
+    """What went wrong."""
+
+    code: Annotated[str, Field(description="Stable name of the error; match on this.")]
+    message: Annotated[str, Field(description="The same for people; may change.")]
+    data: Annotated[
+        dict[str, Any], Field(description="Facts about it; `fix` says what to do about it.")
+    ]
+    request_id: Annotated[str | None, Field(description="Where to look in log and audit trail.")]
+
+
+class ErrorOut(Model):
+    """The one shape of every answer that is no success."""
+
+    error: ErrorDetail
+
+
+class Page(Model, Generic[T]):
+    """One page of a list."""
+
+    items: list[T]
+    next_cursor: Annotated[
+        str | None, Field(description="Pass as `cursor` for the next page; null on the last.")
+    ]
+
+
+class IndexOut(Model):
+    """What this is and where to go on."""
+
+    name: Literal["kaged"]
+    version: str
+    openapi: str
+    status: str
+    events: str
+
+
+class HealthOut(Model):
+    """Whether the daemon can do its work."""
+
+    status: Annotated[
+        Literal["ok", "degraded", "stopping"],
+        Field(description="`degraded`: reads work, changes are refused."),
+    ]
+
+
+class LaunchOut(Model):
+    """A link that opens one browser session."""
+
+    url: str
+    expires_in_s: float
+
+
+class WhoamiOut(Model):
+    """Who the daemon takes you for."""
+
+    operator_id: Annotated[
+        str | None, Field(description="Null in insecure mode, where nobody is authenticated.")
+    ]
+    via: Annotated[str, Field(description="What vouched for you: unix, bearer, cookie, insecure.")]
+
+
+class RotatedOut(Model):
+    """The bearer token was replaced."""
+
+    token_file: Annotated[str, Field(description="Where the new one is; it is not sent.")]
+
+
+class AuditHealthOut(Model):
+    """Whether the audit trail can be written; while it cannot, changes are refused."""
+
+    ok: bool
+    last_error: str | None
+    queued: int
+    written: int
+    head_seq: Annotated[int, Field(description="Number of the newest row of the chain.")]
+
+
+class StatusOut(Model):
+    """Which daemon this is and how it fares."""
+
+    version: str
+    pid: int
+    home: str
+    socket: str
+    url: Annotated[str | None, Field(description="Where TCP is served; null when it is not.")]
+    auth_mode: Literal["secure", "insecure"]
+    started_at: str
+    uptime_s: float
+    epoch: Annotated[str, Field(description="Names this run; event numbers belong to it.")]
+    projects: Annotated[int, Field(description="How many projects are loaded.")]
+    event_clients: int
+    audit: AuditHealthOut
+    warnings: Annotated[list[str], Field(description="What a person should know about.")]
+
+
+class DoctorRowOut(Model):
+    """One thing that was checked."""
+
+    id: str
+    status: Literal["ok", "warn", "fail"]
+    what: Annotated[str, Field(description="What this protects, or what needs it.")]
+    cause: Annotated[str, Field(description="What was found.")]
+    fix: Annotated[str, Field(description="What to do; empty when all is well.")]
+
+
+class DoctorOut(Model):
+    """Everything that was checked."""
+
+    rows: list[DoctorRowOut]
+
+
+class AuditRowOut(Model):
+    """One row of the audit trail."""
+
+    seq: int
+    id: str
+    timestamp: str
+    event: str
+    project_id: str | None
+    request_id: str | None
+    data: dict[str, Any]
+    prev_hash: str
+    hash: str
+
+
+class FindingOut(Model):
+    """One thing wrong with the chain."""
+
+    seq: int
+    kind: str
+    detail: str
+
+
+class VerifyOut(Model):
+    """What a check of the whole chain found."""
+
+    ok: bool
+    rows: int
+    head_seq: int
+    head_hash: str
+    findings: list[FindingOut]
+    findings_total: int
+    anchors: Annotated[list[str], Field(description="Which anchors were there and agreed.")]
+
+
+class LoadProjectIn(Model):
+    """Which project to load."""
+
+    root: Annotated[
+        str, Field(min_length=1, max_length=4096, description="Absolute path of its folder.")
+    ]
+
+
+class TrustIn(Model):
+    """Whether the operator trusts a project."""
+
+    trusted: bool
+
+
+class ProblemOut(Model):
+    """Something noticed while reading a project's files."""
+
+    file: str
+    line: int | None
+    column: int | None
+    key_path: str
+    message: str
+    fix: str
+    severity: str
+    code: str
+
+
+class ProjectOut(Model):
+    """One project that the daemon knows."""
+
+    id: str
+    slug: str
+    name: str
+    root: str
+    trusted: Annotated[
+        bool, Field(description="Whether commands that the project file names may run.")
+    ]
+    state: Annotated[
+        Literal["loaded", "failed"], Field(description="`failed`: its files have errors.")
+    ]
+    loaded_at: str
+    agents: Annotated[int, Field(description="How many agents its tree has.")]
+    problems: list[ProblemOut]
+
+
+class ProjectDetailOut(ProjectOut):
+    """One project with its agents, as they were resolved."""
+
+    tree: Annotated[
+        dict[str, Any] | None,
+        Field(description="The agent tree: model, cage, tools, plugins, and where each came from."),
+    ]
+
+
+__all__ = [
+    "AuditHealthOut",
+    "AuditRowOut",
+    "DoctorOut",
+    "DoctorRowOut",
+    "ErrorDetail",
+    "ErrorOut",
+    "FindingOut",
+    "HealthOut",
+    "IndexOut",
+    "LaunchOut",
+    "LoadProjectIn",
+    "Model",
+    "Page",
+    "ProblemOut",
+    "ProjectDetailOut",
+    "ProjectOut",
+    "RotatedOut",
+    "StatusOut",
+    "TrustIn",
+    "VerifyOut",
+    "WhoamiOut",
+]

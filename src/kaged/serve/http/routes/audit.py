@@ -1,0 +1,168 @@
+"""`/api/v1/audit`: ask the audit trail, and check that nobody changed it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Depends, FastAPI, Query
+from starlette.responses import StreamingResponse
+
+from kaged.audit import AuditEvent, AuditFilter
+from kaged.serve.http.documented import errors
+from kaged.serve.http.errors import InvalidRequest
+from kaged.serve.http.models import AuditRowOut, FindingOut, Page, VerifyOut
+from kaged.serve.http.services import Asker, HttpServices, asker_of, services_of
+
+MAX_PAGE = 500
+MAX_MOMENT_CHARS = 40
+MAX_EPOCH_MS = 253_402_300_799_999  # the end of the year 9999
+
+
+def add_routes(app: FastAPI, prefix: str) -> None:
+    """Add these routes to the application, below `prefix`."""
+    app.add_api_route(
+        f"{prefix}/audit",
+        query,
+        methods=["GET"],
+        tags=["audit"],
+        responses=errors(400),
+        summary="Ask the audit trail",
+    )
+    app.add_api_route(
+        f"{prefix}/audit/export",
+        export,
+        methods=["GET"],
+        tags=["audit"],
+        responses={
+            200: {
+                "content": {"application/x-ndjson": {}},
+                "description": "One JSON object per line.",
+            },
+            **errors(),
+        },
+        response_class=StreamingResponse,
+        summary="Take a copy that can be checked elsewhere",
+    )
+    app.add_api_route(
+        f"{prefix}/audit/verify",
+        verify,
+        methods=["POST"],
+        tags=["audit"],
+        responses=errors(),
+        summary="Check the whole chain",
+    )
+
+
+async def audit_filter(  # one parameter per query parameter is how FastAPI reads them
+    event: Annotated[
+        list[str] | None,
+        Query(max_length=50, description="Event names; `plugin.*` covers all that begin so."),
+    ] = None,
+    project_id: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
+    request_id: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
+    since: Annotated[
+        str | None,
+        Query(max_length=MAX_MOMENT_CHARS, description="ISO 8601 with zone, or epoch ms; included"),
+    ] = None,
+    until: Annotated[
+        str | None,
+        Query(max_length=MAX_MOMENT_CHARS, description="ISO 8601 with zone, or epoch ms; excluded"),
+    ] = None,
+    text: Annotated[
+        str, Query(max_length=200, description="Looked for in names and data, any case.")
+    ] = "",
+    after_seq: Annotated[
+        int, Query(ge=0, le=2**53, description="Only rows behind this number.")
+    ] = 0,
+) -> AuditFilter:
+    """Read a filter from the query."""
+    try:
+        return AuditFilter(
+            names=tuple(event or ()),
+            project_id=project_id,
+            request_id=request_id,
+            since_ms=parse_moment(since, "since"),
+            until_ms=parse_moment(until, "until"),
+            text=text,
+            after_seq=after_seq,
+        )
+    except ValueError as error:
+        raise InvalidRequest(f"The filter is not valid: {error}.") from error
+
+
+async def query(
+    services: Annotated[HttpServices, Depends(services_of)],
+    wanted: Annotated[AuditFilter, Depends(audit_filter)],
+    cursor: Annotated[str | None, Query(max_length=512)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+) -> Page[AuditRowOut]:
+    """Give the rows that fit, newest first, a page at a time."""
+    page = await services.store.audit.query(wanted, cursor, limit)
+    return Page[AuditRowOut](
+        items=[AuditRowOut.model_validate(row.to_json()) for row in page.items],
+        next_cursor=page.next_cursor,
+    )
+
+
+async def export(
+    services: Annotated[HttpServices, Depends(services_of)],
+    wanted: Annotated[AuditFilter, Depends(audit_filter)],
+    asker: Annotated[Asker, Depends(asker_of)],
+) -> StreamingResponse:
+    """Give the rows that fit as JSON lines, with their hashes and a signed last line.
+
+    That a copy was taken is itself on record before the first line leaves.
+    """
+    head = services.audit.health.head_seq
+    event = AuditEvent(
+        "audit.exported",
+        {"rows": head, "complete": wanted.everything, "filter": wanted.to_json()},
+        request_id=asker.request_id,
+        caller=asker.caller.label,
+    )
+    await services.audit.record(event, durable=True)
+    return StreamingResponse(services.export_audit(wanted), media_type="application/x-ndjson")
+
+
+async def verify(services: Annotated[HttpServices, Depends(services_of)]) -> VerifyOut:
+    """Read the whole trail and say whether a row was changed, removed or added."""
+    report = await services.verify_audit()
+    return VerifyOut(
+        ok=report.ok,
+        rows=report.rows,
+        head_seq=report.head.seq,
+        head_hash=report.head.hash,
+        findings=[
+            FindingOut(seq=found.seq, kind=found.kind.value, detail=found.detail)
+            for found in report.findings
+        ],
+        findings_total=report.total,
+        anchors=list(report.anchors),
+    )
+
+
+def parse_moment(text: str | None, name: str) -> int | None:
+    """Read a moment: ISO 8601 with a zone, or milliseconds since the epoch.
+
+    Raises:
+        InvalidRequest: it is neither.
+    """
+    if text is None:
+        return None
+    if text.isdigit() and text.isascii() and int(text) <= MAX_EPOCH_MS:
+        return int(text)
+    try:
+        # A `+` that nobody encoded arrives as a space.
+        moment = datetime.fromisoformat(text.replace(" ", "+"))
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise InvalidRequest(
+            f"{name} is neither ISO 8601 with a zone nor milliseconds since the epoch.",
+            fix="Write it like 2026-01-31T12:00:00Z.",
+        )
+    return max(0, round(moment.timestamp() * 1000))
+
+
+__all__ = ["add_routes", "audit_filter", "parse_moment"]

@@ -1,0 +1,214 @@
+"""`WS /api/v1/events`: everything that happens, with resume by sequence number.
+
+The daemon speaks, the client listens. First comes `hello` (epoch, newest and oldest number), then
+`gap` if something the client asked for is gone, then one `event` per event. `mark` tells a client
+that filters how far it is. Before the daemon hangs up it sends one `error` in the one error shape.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Annotated, ClassVar
+
+import structlog
+from fastapi import Depends, FastAPI
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from kaged.base import JsonObject, KagedError
+from kaged.serve.http.connection import STATE_KEY, PeerConnection
+from kaged.serve.http.errors import (
+    DaemonStopping,
+    InvalidRequest,
+    error_body,
+    error_response,
+    request_id_of,
+)
+from kaged.serve.http.hub import EventHub, TooManySubscribers, topic_filter
+from kaged.serve.http.services import HttpServices, services_of
+
+SEND_TIMEOUT_S = 10.0
+MARK_EVERY = 256
+MAX_TOPICS = 32
+
+_log = structlog.get_logger("kaged.http")
+_TOPIC = re.compile(r"[a-z][a-z0-9_]{0,31}(:[A-Za-z0-9._@/-]{1,128})?")
+_EPOCH = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
+_NUMBER = re.compile(r"[0-9]{1,15}")
+_CLOSE_CODES = {"daemon_stopping": 1001, "unexpected_message": 1003, "slow_client": 1013}
+
+
+class SlowClient(KagedError):
+    """The client reads slower than events come; what it missed is gone from the ring."""
+
+    code: ClassVar[str] = "slow_client"
+
+
+class UnexpectedMessage(KagedError):
+    """The client spoke on a stream that only the daemon speaks on."""
+
+    code: ClassVar[str] = "unexpected_message"
+
+
+def add_routes(app: FastAPI, prefix: str) -> None:
+    """Add these routes to the application, below `prefix`."""
+    app.add_api_websocket_route(f"{prefix}/events", events)
+
+
+async def events(
+    websocket: WebSocket, services: Annotated[HttpServices, Depends(services_of)]
+) -> None:
+    """Stream events to one client until either side ends it."""
+    hub = services.hub
+    try:
+        resume = _Resume.parse(websocket, hub)
+        with hub.subscribe() as waker:
+            await websocket.accept()
+            ended = await _converse(websocket, hub, waker, resume)
+    except (InvalidRequest, TooManySubscribers) as refusal:
+        answer = error_response(refusal, request_id_of(websocket))
+        await answer(websocket.scope, websocket.receive, websocket.send)
+        return
+    if ended is not None:
+        await _hang_up(websocket, ended)
+
+
+class _Resume:
+    """Where a client wants to go on, and what it wants to hear."""
+
+    def __init__(self, after: int, topics: frozenset[str], *, epoch_changed: bool) -> None:
+        self.after = after
+        self.wanted = topic_filter(topics)
+        self.epoch_changed = epoch_changed
+
+    @classmethod
+    def parse(cls, websocket: WebSocket, hub: EventHub) -> _Resume:
+        query = websocket.query_params
+        topics = frozenset(part for part in query.get("topics", "").split(",") if part)
+        if len(topics) > MAX_TOPICS or not all(_TOPIC.fullmatch(topic) for topic in topics):
+            raise InvalidRequest(
+                "topics is a comma-separated list such as `audit,project,plugin:memory`.",
+                limit=MAX_TOPICS,
+            )
+        epoch, after = query.get("epoch"), query.get("after")
+        if epoch is not None and _EPOCH.fullmatch(epoch) is None:
+            raise InvalidRequest("epoch is the value that an earlier `hello` gave.")
+        if after is None:
+            return cls(hub.latest, topics, epoch_changed=False)
+        if _NUMBER.fullmatch(after) is None:
+            raise InvalidRequest("after is the number of the last event seen.")
+        # Numbers of an earlier run, or beyond what this one has given out, say nothing: the client
+        # gets all there is and is told that it missed the rest.
+        if (epoch is not None and epoch != hub.epoch) or int(after) > hub.latest:
+            return cls(0, topics, epoch_changed=True)
+        return cls(int(after), topics, epoch_changed=False)
+
+
+async def _converse(
+    websocket: WebSocket, hub: EventHub, waker: asyncio.Event, resume: _Resume
+) -> KagedError | None:
+    """Send until there is a reason to stop; None when the client left by itself."""
+    async with asyncio.TaskGroup() as group:
+        sender = group.create_task(_send_events(websocket, hub, waker, resume))
+        listener = group.create_task(_listen(websocket))
+        await asyncio.wait({sender, listener}, return_when=asyncio.FIRST_COMPLETED)
+        ended = (sender if sender.done() else listener).result()
+        sender.cancel()
+        listener.cancel()
+    return ended
+
+
+async def _send_events(
+    websocket: WebSocket, hub: EventHub, waker: asyncio.Event, resume: _Resume
+) -> KagedError | None:
+    after, marked = resume.after, resume.after
+    try:
+        await _send(websocket, _hello(hub, resume))
+        gap = hub.gap_after(after)
+        if gap is not None or resume.epoch_changed:
+            first, last = (gap.first, gap.last) if gap else (None, None)
+            reason = "epoch_changed" if resume.epoch_changed else "too_old"
+            await _send(
+                websocket,
+                _text({"type": "gap", "reason": reason, "first": first, "last": last}),
+            )
+            after = marked = gap.last if gap else after
+        while True:
+            waker.clear()
+            if hub.gap_after(after) is not None:
+                return _slow(after)
+            for event in hub.read(after):
+                after = event.seq
+                if resume.wanted(event.topic):
+                    await _send(websocket, event.text)
+                    marked = after
+            if after - marked >= MARK_EVERY:
+                await _send(websocket, _text({"type": "mark", "seq": after}))
+                marked = after
+            if after < hub.latest:
+                continue
+            if hub.closed:
+                return DaemonStopping("The daemon is stopping.", fix="Connect again later.")
+            await waker.wait()
+    except TimeoutError:
+        return _slow(after)
+    except WebSocketDisconnect:
+        return None
+
+
+async def _listen(websocket: WebSocket) -> KagedError | None:
+    message = await websocket.receive()
+    if message["type"] == "websocket.disconnect":
+        return None
+    return UnexpectedMessage(
+        "This stream is for listening; the daemon takes no messages on it.",
+        fix="Use the HTTP routes to ask for something.",
+    )
+
+
+async def _send(websocket: WebSocket, text: str) -> None:
+    async with asyncio.timeout(SEND_TIMEOUT_S):
+        await websocket.send_text(text)
+
+
+async def _hang_up(websocket: WebSocket, error: KagedError) -> None:
+    """Say why, then close; a client that does not even read that is cut off."""
+    _log.info("events.client_dropped", code=error.code)
+    try:
+        async with asyncio.timeout(1.0):
+            body = error_body(error, request_id_of(websocket))
+            await websocket.send_text(_text({"type": "error", **body}))
+            await websocket.close(_CLOSE_CODES.get(error.code, 1011), error.code)
+    except (TimeoutError, WebSocketDisconnect, RuntimeError):
+        connection = websocket.scope["state"].get(STATE_KEY)
+        if isinstance(connection, PeerConnection):
+            connection.abort()
+        websocket.application_state = WebSocketState.DISCONNECTED
+
+
+def _hello(hub: EventHub, resume: _Resume) -> str:
+    return _text(
+        {
+            "type": "hello",
+            "epoch": hub.epoch,
+            "latest": hub.latest,
+            "oldest": hub.oldest,
+            "after": resume.after,
+        }
+    )
+
+
+def _slow(after: int) -> SlowClient:
+    return SlowClient(
+        "You read slower than events come; the daemon keeps no queue for you.",
+        fix="Connect again with after= the last number you saw; `gap` tells what is lost.",
+        last_seq=after,
+    )
+
+
+def _text(message: JsonObject) -> str:
+    return json.dumps(message, separators=(",", ":"))
+
+
+__all__ = ["SEND_TIMEOUT_S", "SlowClient", "UnexpectedMessage", "add_routes"]

@@ -1,0 +1,145 @@
+"""`/api/v1/projects`: load, list, look at, reload, trust and unload projects."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, FastAPI, Path, Query, Response
+
+from kaged.serve.http.documented import errors
+from kaged.serve.http.models import (
+    LoadProjectIn,
+    Page,
+    ProblemOut,
+    ProjectDetailOut,
+    ProjectOut,
+    TrustIn,
+)
+from kaged.serve.http.services import Asker, HttpServices, ProjectView, asker_of, services_of
+
+MAX_PAGE = 200
+PROJECT_ID = r"^prj_[0-9A-HJKMNP-TV-Z]{26}$"
+
+
+Services = Annotated[HttpServices, Depends(services_of)]
+Who = Annotated[Asker, Depends(asker_of)]
+ProjectId = Annotated[str, Path(pattern=PROJECT_ID, description="As `POST /projects` gave it.")]
+
+
+def add_routes(app: FastAPI, prefix: str) -> None:
+    """Add these routes to the application, below `prefix`."""
+    app.add_api_route(
+        f"{prefix}/projects",
+        load,
+        methods=["POST"],
+        tags=["projects"],
+        responses=errors(),
+        status_code=201,
+        summary="Load a project",
+    )
+    app.add_api_route(
+        f"{prefix}/projects",
+        list_projects,
+        methods=["GET"],
+        tags=["projects"],
+        responses=errors(400),
+        summary="List the loaded projects",
+    )
+    app.add_api_route(
+        f"{prefix}/projects/{{project_id}}",
+        get,
+        methods=["GET"],
+        tags=["projects"],
+        responses=errors(404),
+        summary="Look at one project",
+    )
+    app.add_api_route(
+        f"{prefix}/projects/{{project_id}}/reload",
+        reload,
+        methods=["POST"],
+        tags=["projects"],
+        responses=errors(404),
+        summary="Read a project's files again",
+    )
+    app.add_api_route(
+        f"{prefix}/projects/{{project_id}}/trust",
+        trust,
+        methods=["PUT"],
+        tags=["projects"],
+        responses=errors(404),
+        summary="Trust a project, or stop",
+    )
+    app.add_api_route(
+        f"{prefix}/projects/{{project_id}}",
+        unload,
+        methods=["DELETE"],
+        tags=["projects"],
+        responses=errors(404),
+        status_code=204,
+        summary="Unload a project",
+    )
+
+
+async def load(services: Services, who: Who, body: LoadProjectIn) -> ProjectDetailOut:
+    """Read a project's files and keep it loaded. Loading one again reads its files anew."""
+    return detail(await services.projects.load(body.root, who))
+
+
+async def list_projects(
+    services: Services,
+    cursor: Annotated[str | None, Query(max_length=128)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+) -> Page[ProjectOut]:
+    """Give the loaded projects in the order of their ids, a page at a time."""
+    views, next_cursor = await services.projects.page(cursor, limit)
+    return Page[ProjectOut](items=[summary(view) for view in views], next_cursor=next_cursor)
+
+
+async def get(services: Services, project_id: ProjectId) -> ProjectDetailOut:
+    """Give one project with its agent tree."""
+    return detail(await services.projects.get(project_id))
+
+
+async def reload(services: Services, who: Who, project_id: ProjectId) -> ProjectDetailOut:
+    """Read the files again. If they have errors, what was loaded before stays in force."""
+    return detail(await services.projects.reload(project_id, who))
+
+
+async def trust(
+    services: Services, who: Who, project_id: ProjectId, body: TrustIn
+) -> ProjectDetailOut:
+    """Allow the commands that a project's files name to be run, or take that back."""
+    return detail(await services.projects.set_trusted(project_id, body.trusted, who))
+
+
+async def unload(services: Services, who: Who, project_id: ProjectId) -> Response:
+    """Let go of a project. Its files, and whether it is trusted, stay as they are."""
+    await services.projects.unload(project_id, who)
+    return Response(status_code=204)
+
+
+def summary(view: ProjectView) -> ProjectOut:
+    """Write a project without its tree."""
+    return ProjectOut.model_validate(_fields(view))
+
+
+def detail(view: ProjectView) -> ProjectDetailOut:
+    """Write a project with its tree."""
+    return ProjectDetailOut.model_validate({**_fields(view), "tree": view.tree})
+
+
+def _fields(view: ProjectView) -> dict[str, object]:
+    return {
+        "id": view.id,
+        "slug": view.slug,
+        "name": view.name,
+        "root": view.root,
+        "trusted": view.trusted,
+        "state": view.state,
+        "loaded_at": view.loaded_at,
+        "agents": view.agents,
+        "problems": [ProblemOut.model_validate(problem.as_json()) for problem in view.problems],
+    }
+
+
+__all__ = ["PROJECT_ID", "add_routes", "detail", "summary"]

@@ -1,0 +1,31 @@
+"""`/api/v1/status`: which daemon this is and how it fares."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends, FastAPI
+
+from kaged.serve.http.documented import errors
+from kaged.serve.http.models import StatusOut
+from kaged.serve.http.services import HttpServices, services_of
+
+
+def add_routes(app: FastAPI, prefix: str) -> None:
+    """Add these routes to the application, below `prefix`."""
+    app.add_api_route(
+        f"{prefix}/status",
+        status,
+        methods=["GET"],
+        tags=["status"],
+        responses=errors(),
+        summary="Which daemon this is and how it fares",
+    )
+
+
+async def status(services: Annotated[HttpServices, Depends(services_of)]) -> StatusOut:
+    """Give version, addresses, uptime, projects and the health of the audit trail."""
+    return services.status()
+
+
+__all__ = ["add_routes"]

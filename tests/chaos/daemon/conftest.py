@@ -1,0 +1,48 @@
+"""Daemons as processes of their own; none outlives its test."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fakes.running_daemon import DaemonProcess, kaged, make_project, start_daemon
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Give a folder whose path is short enough for a socket below it, unlike pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
+        yield Path(folder).resolve()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """Give a home; whatever daemon holds it at the end is ended."""
+    yield tmp_path / "h"
+    if (tmp_path / "h").exists():
+        kaged(tmp_path / "h", "daemon", "stop", "--force")
+
+
+@pytest.fixture
+def start(home: Path) -> Iterator[Callable[..., DaemonProcess]]:
+    """Give a function that starts a daemon and waits until it is ready or gave up."""
+    started: list[DaemonProcess] = []
+
+    def begin(where: Path | None = None, **options: object) -> DaemonProcess:
+        daemon = start_daemon(where or home, **options)  # type: ignore[arg-type]
+        started.append(daemon)
+        return daemon
+
+    yield begin
+    for daemon in started:
+        if daemon.process.poll() is None:
+            daemon.kill()
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Give the root of a project with two agents."""
+    return make_project(tmp_path / "sample")

@@ -1,0 +1,252 @@
+"""A real daemon for tests: inside this process on the test's loop, or as a process of its own.
+
+Nothing here is fake but the home: the wiring, the store, the sockets and the commands are the
+product's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from kaged.app.gates import Gates
+from kaged.app.wiring import Daemon, build
+from kaged.base import Clock, SystemClock
+from kaged.config import Locations
+from kaged.serve.http.connection import STATE_KEY, PeerConnection
+
+WAIT_S = 60
+ANY_PORT = '[daemon]\nbind = "127.0.0.1:0"\n'
+KAGED = (sys.executable, "-P", "-m", "kaged.cli")
+
+
+def make_home(home: Path, config: str = ANY_PORT) -> Path:
+    """Make a home with a configuration that takes any free port."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (home / "config.toml").write_text(config, encoding="utf-8")
+    (home / "config.toml").chmod(0o600)
+    return home
+
+
+def make_project(root: Path, text: str | None = None) -> Path:
+    """Make a project with one subagent, or with this project file."""
+    (root / ".kaged").mkdir(parents=True, exist_ok=True)
+    (root / ".kaged" / "project.yaml").write_text(
+        text
+        or (
+            "version: 1\nproject: sample\nprimary:\n  model: default\n"
+            "  system_prompt: You help.\n  subagents:\n    reader:\n      model: default\n"
+            "      system_prompt: You read.\n      cage: {fs: [{mode: ro, path: .}]}\n"
+        ),
+        encoding="utf-8",
+    )
+    return root
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """Give the environment in which commands use this home and nothing of the real user's."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
+    return {**kept, "HOME": str(home), "KAGED_HOME": str(home), "KAGED_DEBUG": "1", **more}
+
+
+@dataclass(slots=True)
+class InProcess:
+    """A built daemon in this process. `client` speaks to the application without a socket."""
+
+    daemon: Daemon
+    places: Locations
+    client: httpx.AsyncClient
+
+    @property
+    def url(self) -> str:
+        """Where TCP is served."""
+        assert self.daemon.state.url is not None
+        return self.daemon.state.url
+
+    @property
+    def port(self) -> int:
+        """The TCP port."""
+        return int(self.url.rpartition(":")[2])
+
+    @property
+    def socket(self) -> str:
+        """The path of the Unix socket."""
+        return str(self.places.socket)
+
+    def over(
+        self, connection: PeerConnection | None, *, base_url: str = "http://127.0.0.1"
+    ) -> httpx.AsyncClient:
+        """Give a client whose requests seem to come over `connection`."""
+        app: Any = self.daemon.server.config.app
+
+        async def with_peer(scope: Any, receive: Any, send: Any) -> None:
+            scope.setdefault("state", {})[STATE_KEY] = connection
+            await app(scope, receive, send)
+
+        return httpx.AsyncClient(
+            transport=httpx.ASGITransport(with_peer, raise_app_exceptions=False), base_url=base_url
+        )
+
+
+@asynccontextmanager
+async def daemon_in_process(
+    home: Path, *, config: str = ANY_PORT, clock: Clock | None = None, serve: bool = False
+) -> AsyncGenerator[InProcess]:
+    """Build a daemon on `home`; with `serve` its sockets answer, too."""
+    make_home(home, config)
+    environ = environment(home)
+    places = Locations.from_env(environ)
+    async with AsyncExitStack() as closing:
+        daemon = await build(
+            places, environ, clock=clock or SystemClock(), gates=Gates(), closing=closing
+        )
+        own = PeerConnection("unix", uid=os.getuid(), pid=os.getpid())
+        inside = InProcess(daemon, places, httpx.AsyncClient())
+        await inside.client.aclose()
+        inside.client = await closing.enter_async_context(inside.over(own, base_url="http://kaged"))
+        if serve:
+            serving = daemon.tasks.start(daemon.server.serve(list(daemon.sockets)), "http")
+            async with asyncio.timeout(WAIT_S):
+                await daemon.server.listening.wait()
+            closing.push_async_callback(_stop, daemon, serving)
+        yield inside
+
+
+async def _stop(daemon: Daemon, serving: asyncio.Task[None]) -> None:
+    daemon.services.hub.close()
+    daemon.server.stop()
+    await serving
+
+
+@dataclass(slots=True)
+class DaemonProcess:
+    """A daemon as a process of its own, started the way `kaged daemon start` starts it."""
+
+    home: Path
+    env: dict[str, str]
+    process: subprocess.Popen[bytes]
+    said: dict[str, Any]
+    stderr: Path
+    argv: Sequence[str] = field(default=KAGED)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self.process.send_signal(number)
+
+    def stop(self) -> int:
+        """Ask it to end and wait for it; gives the exit code."""
+        self.process.terminate()
+        return self.process.wait(WAIT_S)
+
+    def kill(self) -> None:
+        """End it without giving it a chance to do anything."""
+        self.process.kill()
+        self.process.wait(WAIT_S)
+
+    def client(self) -> httpx.Client:
+        """Give a client over the Unix socket."""
+        return httpx.Client(
+            transport=httpx.HTTPTransport(uds=self.said["socket"]),
+            base_url="http://kaged/api/v1",
+            timeout=WAIT_S,
+            trust_env=False,
+        )
+
+    def log(self) -> str:
+        """Give what it logged so far."""
+        return self.stderr.read_text(encoding="utf-8")
+
+    def __del__(self) -> None:
+        self.stderr.unlink(missing_ok=True)
+
+
+def start_daemon(
+    home: Path,
+    *,
+    config: str | None = ANY_PORT,
+    env: Mapping[str, str] | None = None,
+    argv: Sequence[str] = KAGED,
+) -> DaemonProcess:
+    """Start a daemon and wait until it is ready or has given up; `said` tells which."""
+    if config is not None:
+        make_home(home, config)
+    all_env = {**environment(home), **(env or {})}
+    reader, writer = os.pipe()
+    handle, name = tempfile.mkstemp(prefix="kgd-", suffix=".log")
+    stderr = Path(name)
+    with os.fdopen(handle, "wb") as log:
+        process = subprocess.Popen(
+            [*argv, "daemon", "run"],
+            env={**all_env, "KAGED_READY_FD": str(writer)},
+            pass_fds=[writer],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = json.loads(pipe.readline() or b'{"ready": false, "error": {"code": "silent"}}')
+    return DaemonProcess(home, all_env, process, said, stderr, argv)
+
+
+def kaged(
+    home: Path, *arguments: str, env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run one command line on this home."""
+    return subprocess.run(
+        [*KAGED, *arguments],
+        env={**environment(home), **(env or {})},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=WAIT_S * 2,
+        check=False,
+    )
+
+
+def require_error_shape(body: Any, code: str | None = None) -> dict[str, Any]:
+    """Check the one error shape; gives its inside."""
+    assert isinstance(body, dict)
+    assert set(body) == {"error"}, body
+    error = body["error"]
+    assert set(error) == {"code", "message", "data", "request_id"}, error
+    assert isinstance(error["code"], str)
+    assert isinstance(error["message"], str)
+    assert isinstance(error["data"], dict)
+    if code is not None:
+        assert error["code"] == code, error
+    return error
+
+
+__all__ = [
+    "ANY_PORT",
+    "KAGED",
+    "DaemonProcess",
+    "InProcess",
+    "daemon_in_process",
+    "environment",
+    "kaged",
+    "make_home",
+    "make_project",
+    "require_error_shape",
+    "start_daemon",
+]
