@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -79,11 +79,13 @@ class AskingLab:
 
 
 @asynccontextmanager
-async def asking_lab(root: Path, quota: StorageQuota | None = None) -> AsyncGenerator[AskingLab]:
+async def asking_lab(
+    root: Path, quotas: Mapping[str, StorageQuota] | None = None
+) -> AsyncGenerator[AskingLab]:
     """Open a lab with storage; everything is closed at the end."""
     home = root / "home"
     home.mkdir()
-    arena = await StorageArena(home).open(quota)
+    arena = await StorageArena(home).open(quotas)
     lab = PluginLab(root, config_patience_s=0.5)
     await lab.open(storage=arena.broker)
     try:

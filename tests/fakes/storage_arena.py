@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +34,21 @@ class StorageArena:
         self.audit: AuditLog
         self.broker: StorageBroker
 
-    async def open(
-        self, quota: StorageQuota | None = None, rewriter: Rewriter | None = None
-    ) -> StorageArena:
+    async def open(self, quotas: Mapping[str, StorageQuota] | None = None) -> StorageArena:
         self.store = await self.home.store()
         self.audit = await self.home.log(self.store)
         self.audit.subscribe(self.rows.append)
-        self.broker = await self.reopened(quota, rewriter)
+        self.broker = await self.reopened(quotas)
         return self
 
     async def reopened(
-        self, quota: StorageQuota | None = None, rewriter: Rewriter | None = None
+        self,
+        quotas: Mapping[str, StorageQuota] | None = None,
+        rewriter: Rewriter | None = None,
     ) -> StorageBroker:
         """Make another broker on the same store."""
         return await StorageBroker.open(
-            self.store, self.audit, self.clock, self.ids, quota=quota, rewriter=rewriter
+            self.store, self.audit, self.clock, self.ids, quotas=quotas, rewriter=rewriter
         )
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ import structlog
 from kaged.app.cages import cage_settings
 from kaged.app.doctor import CageCheck, Live, examine
 from kaged.app.gates import Gates
-from kaged.app.lock import InstanceLock
+from kaged.app.lock import HomeUnusable, InstanceLock
 from kaged.app.plugins import build_plugins
 from kaged.app.projects import Projects
 from kaged.app.settings import read_settings, token_file
@@ -146,13 +146,21 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
     # What runs guests: cages with their network gate, and the plugins in them.
     net_gate = NetGate(lambda event: audit.post(AuditEvent(event.name, event.data())))
     closing.push_async_callback(net_gate.close)
-    spawner = Spawner(
-        cage_settings(settings),
-        gate=net_gate,
-        on_event=lambda name, data: audit.post(AuditEvent(name, data)),
-        clock=clock,
-    )
-    closing.push_async_callback(spawner.close)
+    with gates.passing("cages", "The cages that guests live in.") as gate:
+        try:
+            spawner = Spawner(
+                cage_settings(settings),
+                gate=net_gate,
+                on_event=lambda name, data: audit.post(AuditEvent(name, data)),
+                clock=clock,
+            )
+        except OSError as error:
+            raise HomeUnusable(
+                f"Cages cannot be prepared: {error.strerror or error}.",
+                fix="Free some disk space, or make the home writable.",
+            ) from error
+        closing.push_async_callback(spawner.close)
+        gate.found = f"bubblewrap {'.'.join(map(str, spawner.facts.bwrap_version)) or 'missing'}"
     plugins = await build_plugins(
         lambda: state.settings,
         environ,

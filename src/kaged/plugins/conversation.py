@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.cage import CageError, ExitReport, StopReport
-from kaged.kernel.capabilities import CapabilityInvalid
+from kaged.kernel.capabilities import CapabilityInvalid, StorageCapability
 from kaged.peer import Connection, PeerGone, PeerProcess, PeerTimeout
 from kaged.plugins import handshake
 from kaged.plugins.environment import cage_request
@@ -157,7 +157,9 @@ class PluginConversation:
         params = handshake.greeting_params(
             self.plugin.manifest,
             settings.daemon_version,
-            storage=storage is not None and storage.available(self.plugin.name),
+            storage=storage is not None
+            and storage.available(self.plugin.name)
+            and any(isinstance(c, StorageCapability) for c in self.plugin.manifest.capabilities),
             projects=projects,
         )
         try:

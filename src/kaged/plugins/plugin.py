@@ -127,6 +127,8 @@ class Plugin:
         if conversation is not None:
             self._conversation = None
             await self._say_goodbye(conversation, reason)
+            if self._parts.storage is not None:
+                await self._parts.storage.plugin_exited(self.name)
         await self._tasks.close()
         self._tasks = Tasks(f"plugin {self.name}", self._task_failed)
         if self._state in {PluginState.RUNNING, PluginState.SPAWNING, PluginState.CRASHED}:

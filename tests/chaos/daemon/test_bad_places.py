@@ -320,7 +320,7 @@ def test_a_disk_that_fills_up_stops_changes_and_not_reads_and_loses_nothing(
     disk = tmp_path / "disk"
     disk.mkdir(mode=0o700)
     config = f'{ANY_PORT}home = "{disk}/data"\n'
-    daemon = start(config=config, argv=_in_small_disk("3m", disk))
+    daemon = start(config=config, argv=_in_small_disk("24m", disk))
     assert daemon.said["ready"] is True, daemon.said
     root = make_project(tmp_path / "sample")
     inside = Path(f"/proc/{daemon.pid}/root{disk}")

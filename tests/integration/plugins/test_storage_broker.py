@@ -450,44 +450,61 @@ async def test_a_failed_transaction_leaves_no_names_behind(arena: StorageArena) 
     await arena.exec("foo-bar", "CREATE TABLE x (a)")
 
 
+NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT {})"
+ENDLESS_WRITE = NUMBERS.format(-1) + " INSERT INTO t SELECT i FROM n WHERE i < 0"
+
+
 @requirement("PH-BEY-08")
 async def test_limits_end_a_request_with_details(tmp_path: Path) -> None:
-    quota = StorageQuota(
-        database_bytes=256 * 1024, rows=100, result_bytes=50_000, read_time_s=0.2, write_time_s=0.2
-    )
-    arena = await StorageArena(tmp_path).open(quota)
+    small = StorageQuota(database_bytes=256 * 1024, rows=100, result_bytes=50_000)
+    hasty = StorageQuota(read_time_s=0.05, write_time_s=0.05)
+    arena = await StorageArena(tmp_path).open()
     try:
-        await arena.exec("notes", "CREATE TABLE t (a)")
-        numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT {})"
+        for plugin in ("small", "hasty"):
+            await arena.exec(plugin, "CREATE TABLE t (a)")
+        arena.broker = await arena.reopened({"small": small, "hasty": hasty})
         cases = [
-            ("query", numbers.format(101) + " SELECT i FROM n", "rows", 100),
-            ("query", numbers.format(60) + " SELECT printf('%.1000c', 'x') FROM n", "result_bytes",
-             50_000),
-            ("query", numbers.format(10**9) + " SELECT max(i) FROM n", "time_s", 0.2),
-            ("query", "SELECT zeroblob(2000000)", "value_bytes", 1024 * 1024),
-            ("exec", numbers.format(500) + " INSERT INTO t SELECT randomblob(1000) FROM n",
+            ("small", "query", NUMBERS.format(101) + " SELECT i FROM n", "rows", 100),
+            ("small", "query", NUMBERS.format(60) + " SELECT printf('%.1000c', 'x') FROM n",
+             "result_bytes", 50_000),
+            ("small", "query", "SELECT zeroblob(2000000)", "value_bytes", 1024 * 1024),
+            ("small", "exec", NUMBERS.format(500) + " INSERT INTO t SELECT randomblob(1000) FROM n",
              "database_bytes", 256 * 1024),
-            ("exec", numbers.format(10**9) + " INSERT INTO t SELECT i FROM n WHERE i < 0",
-             "time_s", 0.2),
+            ("hasty", "query", NUMBERS.format(-1) + " SELECT max(i) FROM n", "time_s", 0.05),
+            ("hasty", "exec", ENDLESS_WRITE, "time_s", 0.05),
         ]  # fmt: skip
-        for method, sql, limit, value in cases:
-            answer = await arena.ask("notes", method, {"sql": sql})
+        for plugin, method, sql, limit, value in cases:
+            answer = await arena.ask(plugin, method, {"sql": sql})
             assert answer["error"]["code"] == -32000, (sql, answer)
             assert answer["error"]["data"]["limit"] == limit, (sql, answer)
             assert answer["error"]["data"]["value"] == value
-        assert await arena.query("notes", "SELECT count(*) AS n FROM t") == [{"n": 0}]
+        for plugin in ("small", "hasty"):
+            assert arena.raw(f"SELECT count(*) FROM plugin_{plugin}_t") == [(0,)]
+    finally:
+        await arena.close()
+
+
+async def test_sorting_spills_to_disk_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kaged.store.backends.sqlite_guest.SCRATCH_LIMIT_BYTES", 1_000_000)
+    patient = StorageQuota(read_time_s=60.0)
+    arena = await StorageArena(tmp_path).open({"notes": patient})
+    try:
+        sql = NUMBERS.format(-1) + " SELECT i, randomblob(10000) AS b FROM n ORDER BY b"
+        answer = await arena.ask("notes", "query", {"sql": sql})
+        assert answer["error"]["data"]["limit"] == "scratch_bytes"
+        assert await arena.query("notes", "SELECT 1 AS fine") == [{"fine": 1}]
     finally:
         await arena.close()
 
 
 async def test_room_that_was_freed_can_be_used_again(tmp_path: Path) -> None:
-    arena = await StorageArena(tmp_path).open(StorageQuota(database_bytes=300 * 1024))
+    small = StorageQuota(database_bytes=300 * 1024)
+    arena = await StorageArena(tmp_path).open({"notes": small, "others": small})
     try:
         await arena.exec("notes", "CREATE TABLE t (a)")
-        fill = (
-            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n LIMIT 200) "
-            "INSERT INTO t SELECT randomblob(1000) FROM n"
-        )
+        fill = NUMBERS.format(200) + " INSERT INTO t SELECT randomblob(1000) FROM n"
         for _ in range(4):
             await arena.exec("notes", fill)
             assert await arena.code("notes", fill) == -32000
@@ -499,14 +516,10 @@ async def test_room_that_was_freed_can_be_used_again(tmp_path: Path) -> None:
 
 
 async def test_writes_rest_after_one_that_was_too_slow(tmp_path: Path) -> None:
-    arena = await StorageArena(tmp_path).open(StorageQuota(write_time_s=0.05))
+    arena = await StorageArena(tmp_path).open({"slow": StorageQuota(write_time_s=0.3)})
     try:
         await arena.exec("slow", "CREATE TABLE t (a)")
-        endless = (
-            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) "
-            "INSERT INTO t SELECT i FROM n WHERE i < 0"
-        )
-        assert await arena.code("slow", endless) == -32000
+        assert await arena.code("slow", ENDLESS_WRITE) == -32000
         assert await arena.code("slow", "DELETE FROM t") == -32005
         assert await arena.query("slow", "SELECT * FROM t") == []
         await arena.exec("quick", "CREATE TABLE t (a)")
@@ -516,15 +529,11 @@ async def test_writes_rest_after_one_that_was_too_slow(tmp_path: Path) -> None:
 
 async def test_a_write_that_is_cut_short_undoes_nobody_elses(tmp_path: Path) -> None:
     """SQLite undoes the whole transaction of an interrupted write; it is the plugin's own."""
-    arena = await StorageArena(tmp_path).open(StorageQuota(write_time_s=0.05))
+    arena = await StorageArena(tmp_path).open({"slow": StorageQuota(write_time_s=0.3)})
     try:
         await arena.exec("slow", "CREATE TABLE t (a)")
-        endless = (
-            "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) "
-            "INSERT INTO t SELECT i FROM n WHERE i < 0"
-        )
         async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-            refused = group.create_task(arena.ask("slow", "exec", {"sql": endless}))
+            refused = group.create_task(arena.ask("slow", "exec", {"sql": ENDLESS_WRITE}))
             for number in range(40):
                 event = edited(str(number))
                 group.create_task(arena.audit.record(event, durable=True))

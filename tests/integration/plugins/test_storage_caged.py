@@ -85,6 +85,7 @@ async def test_the_database_is_not_to_be_seen_in_the_cage(asking: AskingLab) -> 
     assert "read" in await asking.read(plugin, own)
 
 
+@requirement("PH-STOR-18")
 async def test_an_answer_longer_than_a_line_is_an_error_and_the_plugin_goes_on(
     asking: AskingLab,
 ) -> None:

@@ -23,7 +23,7 @@ from kaged.store.guest import Claim, GuestStatement, NameKind
 from requirements import requirement
 from security.plugins.storage_attacks import ATTACKS, DENIED, HARMLESS, SECRETS, Attack, V
 
-QUOTA = StorageQuota(read_time_s=0.5, write_time_s=0.3)
+HASTY = {"attacker": StorageQuota(read_time_s=0.3, write_time_s=0.2)}
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ async def arena(tmp_path: Path) -> AsyncIterator[StorageArena]:
 
 
 async def settled(root: Path) -> StorageArena:
-    arena = await StorageArena(root).open(QUOTA)
+    arena = await StorageArena(root).open()
     await arena.store.projects.upsert(f"/srv/{SECRETS[1]}", "slug", SECRETS[1])
     for sql in (
         "CREATE TABLE secrets (id INTEGER PRIMARY KEY AUTOINCREMENT, token TEXT)",
@@ -246,7 +246,7 @@ async def test_the_guard_alone_denies_what_fooled_the_rewriter(
     arena: StorageArena, sql: str
 ) -> None:
     """The rewriter is off and claims everything; only SQLite's own questions are left."""
-    arena.broker = await arena.reopened(QUOTA, fooled)
+    arena.broker = await arena.reopened(None, fooled)
     before = untouched(arena)
     reads = fooled(PluginSchema.of("attacker"), sql).reads_only
     answer = await arena.ask("attacker", "query" if reads else "exec", {"sql": sql})
@@ -263,7 +263,7 @@ async def test_the_guard_alone_denies_what_fooled_the_rewriter(
     "sql", ["UPDATE sqlite_master SET sql = ''", "VACUUM", "VACUUM INTO '/tmp/kaged-evil.db'"]
 )
 async def test_sqlite_itself_refuses_some_before_it_asks(arena: StorageArena, sql: str) -> None:
-    arena.broker = await arena.reopened(QUOTA, fooled)
+    arena.broker = await arena.reopened(None, fooled)
     before = untouched(arena)
     for method in ("query", "exec"):
         answer = await arena.ask("attacker", method, {"sql": sql})
@@ -273,7 +273,7 @@ async def test_sqlite_itself_refuses_some_before_it_asks(arena: StorageArena, sq
 
 
 async def test_without_the_rewriter_no_attack_gives_anything_away(arena: StorageArena) -> None:
-    arena.broker = await arena.reopened(QUOTA, fooled)
+    arena.broker = await arena.reopened(None, fooled)
     before = untouched(arena)
     for attack in ATTACKS:
         answer = await arena.ask("attacker", attack.method, params(attack))
@@ -287,7 +287,7 @@ async def test_without_the_rewriter_no_attack_gives_anything_away(arena: Storage
 
 async def test_a_statement_of_one_plugin_is_checked_again_for_another(arena: StorageArena) -> None:
     """The driver keeps compiled statements by their text; nobody inherits another's."""
-    arena.broker = await arena.reopened(QUOTA, fooled)
+    arena.broker = await arena.reopened(None, fooled)
     for plugin, expected in (("victim", True), ("attacker", False), ("victim", True)):
         answer = await arena.ask(plugin, "query", {"sql": f"SELECT token FROM {V}"})
         assert ("result" in answer) is expected
@@ -339,10 +339,12 @@ BOMBS = [
 async def test_a_bomb_ends_with_an_answer_and_takes_nobody_along(
     arena: StorageArena, method: str, sql: str
 ) -> None:
+    arena.broker = await arena.reopened(HASTY)
     answer = await arena.ask("attacker", method, {"sql": sql})
     assert "result" in answer or answer["error"]["code"] in {-32000, -32602, -32003}, answer
     assert await arena.query("victim", "SELECT count(*) AS n FROM secrets") == [{"n": 1}]
     await arena.exec("victim", "UPDATE secrets SET id = id")
+    arena.broker = await arena.reopened()
     await arena.query("attacker", "SELECT count(*) FROM notes")
 
 
@@ -427,10 +429,10 @@ async def test_no_statement_ever_gives_a_foreign_row(
 ) -> None:
     """With the rewriter or without it: what comes back, and what can be read later, is own."""
     method, sql = statement
-    arena.broker = await arena.reopened(QUOTA, fooled if trusting else None)
+    arena.broker = await arena.reopened(None, fooled if trusting else None)
     answer = await arena.ask("attacker", method, {"sql": sql})
     assert leaks(answer) == [], (sql, answer)
-    arena.broker = await arena.reopened(QUOTA)
+    arena.broker = await arena.reopened()
     for table in await arena.tables("attacker"):
         kept = await arena.ask("attacker", "query", {"sql": f'SELECT * FROM "{table}"'})
         assert leaks(kept) == [], (sql, kept)

@@ -16,8 +16,7 @@ WRITE = "kaged:storage:write"
 
 @requirement("PH-STOR-04", "PH-STOR-05")
 async def test_a_caged_plugin_tries_everything_gets_nothing_and_goes_on(tmp_path: Path) -> None:
-    quota = StorageQuota(read_time_s=0.5, write_time_s=0.3)
-    async with asking_lab(tmp_path, quota) as asking:
+    async with asking_lab(tmp_path) as asking:
         arena = asking.arena
         await arena.store.projects.upsert(f"/srv/{SECRETS[1]}", "slug", SECRETS[1])
         victim = await asking.plugin("victim", WRITE)
@@ -55,8 +54,8 @@ async def test_a_caged_plugin_tries_everything_gets_nothing_and_goes_on(tmp_path
 
 
 async def test_a_plugin_that_floods_storage_leaves_the_others_alone(tmp_path: Path) -> None:
-    quota = StorageQuota(read_time_s=0.3, write_time_s=0.1)
-    async with asking_lab(tmp_path, quota) as asking:
+    hasty = StorageQuota(read_time_s=0.2, write_time_s=0.3)
+    async with asking_lab(tmp_path, {"flooding": hasty}) as asking:
         flooding = await asking.plugin("flooding", WRITE)
         quiet = await asking.plugin("quiet", WRITE)
         await asking.sql(flooding, "exec", "CREATE TABLE t (a)")

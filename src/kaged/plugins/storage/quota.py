@@ -21,7 +21,7 @@ class StorageQuota:
     rows: int = 10_000
     result_bytes: int = LINE_LIMIT_BYTES - ENVELOPE_BYTES
     read_time_s: float = 5.0
-    write_time_s: float = 1.0
+    write_time_s: float = 2.0
 
     def reading(self) -> GuestLimits:
         """Give the limits of one query."""
