@@ -1,0 +1,382 @@
+"""Filter, merge and whole chains of plugins beside the published framework, in one run.
+
+Run it alone with `python benchmarks/bench_extensions.py`; `run()` gives the rows for the suite. The
+published package lives in an environment of its own under build/, made on the first run. Both sides
+take turns, round by round, so that a busy machine hits both alike; the best round counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import subprocess
+import sys
+import time
+import timeit
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+from kaged.base import Ids, SystemClock
+from kaged.pipeline import (
+    Extensions,
+    GlobalContext,
+    HttpExtension,
+    Pipeline,
+    Plugin,
+    PluginConfig,
+    ToolPreInvokePayload,
+    ToolPreInvokeResult,
+    filter_extensions,
+    merge_extensions,
+)
+
+ROOT = Path(__file__).resolve().parents[1]
+PEER = ROOT / "build" / "peers" / "cpex"
+PEER_VERSION = "0.1.4"
+RATIO_TARGET = 8.0
+IMPORT_TARGET_MS = 120.0
+GROWTH_TARGET_KIB = 64.0
+INVOCATIONS = 100_000
+ROUNDS = 120
+FUNCTION_CALLS = 200
+CHAIN_CALLS = {1: 100, 5: 30, 10: 15}
+"""Calls per round by number of plugins: each about a millisecond of ours."""
+# What is timed of the functions; both sides run the very same lines.
+STATEMENTS = {
+    "merge nothing": "merge_extensions(ext, filter_extensions(ext, caps), caps, 'p')",
+    "merge header": "filter_extensions(ext, caps); merge_extensions(ext, header, caps, 'p')",
+    "merge both": "filter_extensions(ext, caps); merge_extensions(ext, both, caps, 'p')",
+    "read all": "dict(filter_extensions(ext, caps))",
+}
+
+CAPABILITIES = [
+    "read_roles",
+    "append_labels",
+    "write_headers",
+    "read_agent",
+    "append_delegation",
+]
+# The same data for both sides, as plain values.
+SLOTS: dict[str, Any] = {
+    "request": {"environment": "production", "request_id": "req-1", "trace_id": "t"},
+    "agent": {"session_id": "s", "agent_id": "a", "turn": 3},
+    "http": {"headers": {"authorization": "Bearer x", "x-tenant": "t"}},
+    "security": {
+        "labels": ["pii"],
+        "classification": "internal",
+        "subject": {"id": "u", "type": "user", "roles": ["r"], "claims": {"iss": "idp"}},
+        "objects": {"db": {"permissions": ["db.read"]}},
+        "data": {"db": {"apply_labels": ["pii"]}},
+    },
+    "delegation": {
+        "chain": [{"subject_id": "u", "subject_type": "user", "timestamp": "2026-01-01T00:00:00Z"}],
+        "depth": 1,
+    },
+    "mcp": {"tool": {"name": "t", "input_schema": {"type": "object"}}},
+    "completion": {
+        "model": "m",
+        "tokens": {"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
+    },
+    "provenance": {"source": "user", "message_id": "m1"},
+    "llm": {"model_id": "m", "capabilities": ["tools"]},
+    "framework": {"framework": "f", "metadata": {"k": 1}},
+    "meta": {"tags": ["a"], "properties": {"k": "v"}},
+    "custom": {"a": 1},
+}
+PEER_PROGRAM = """
+import asyncio, json, logging, sys, time, timeit
+logging.disable(logging.CRITICAL)
+from cpex.framework import (GlobalContext, Plugin, PluginConfig, TenantPluginManager,
+                            ToolPreInvokePayload, ToolPreInvokeResult)
+from cpex.framework.extensions import Extensions, HttpExtension
+from cpex.framework.extensions.tiers import filter_extensions, merge_extensions
+from cpex.framework.models import Config
+sys.modules["bench_peer"] = sys.modules["__main__"]
+setup = json.loads(sys.stdin.readline())
+ext = Extensions.model_validate(setup["slots"])
+caps = frozenset(setup["capabilities"])
+
+class Looks(Plugin):
+    async def tool_pre_invoke(self, payload, context, extensions):
+        return ToolPreInvokeResult(continue_processing=True)
+
+class Edits(Plugin):
+    async def tool_pre_invoke(self, payload, context, extensions):
+        return ToolPreInvokeResult(
+            continue_processing=True,
+            modified_extensions=extensions.model_copy(update={"custom": {"by": self.name}}))
+
+view = filter_extensions(ext, caps)
+http = HttpExtension(headers={**view.http.headers, "x": "y"})
+header = view.model_copy(update={"http": http})
+both = header.model_copy(update={"custom": {"b": 2}})
+
+async def main():
+    managers = {}
+    for name in ("Looks", "Edits"):
+        for count in (1, 5, 10):
+            manager = TenantPluginManager(Config(plugins=[
+                PluginConfig(name=f"p{n}", kind=f"bench_peer.{name}", hooks=["tool_pre_invoke"],
+                             capabilities=sorted(caps)) for n in range(count)]))
+            await manager.initialize()
+            assert manager.plugin_count == count
+            managers[f"{name} {count}"] = manager
+    timers = {what: timeit.Timer(line, globals=globals())
+              for what, line in setup["lines"].items()}
+    payload = ToolPreInvokePayload(name="t", args={"a": 1})
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        found = {}
+        for what, timer in timers.items():
+            found[what] = timer.timeit(setup["function_calls"]) / setup["function_calls"]
+        for what, manager in managers.items():
+            start = time.perf_counter()
+            calls = setup["chain_calls"][what.split()[1]]
+            for _ in range(calls):
+                await manager.invoke_hook(
+                    "tool_pre_invoke", payload, GlobalContext(request_id="r"), extensions=ext)
+            found[what] = (time.perf_counter() - start) / calls
+        print(json.dumps(found), flush=True)
+
+asyncio.run(main())
+"""
+
+
+class Looks(Plugin):
+    async def tool_pre_invoke(self, payload: Any, context: Any, extensions: Any) -> Any:
+        return ToolPreInvokeResult(continue_processing=True)
+
+
+class Edits(Plugin):
+    async def tool_pre_invoke(self, payload: Any, context: Any, extensions: Any) -> Any:
+        return ToolPreInvokeResult(
+            continue_processing=True,
+            modified_extensions=extensions.model_copy(update={"custom": {"by": self.name}}),
+        )
+
+
+def run() -> list[dict[str, Any]]:
+    python = _peer_python()
+    ours, theirs = asyncio.run(_turns(python))
+    rows = [
+        _ratio("filter + merge, 12 full slots, nothing changed", ours, theirs, "merge nothing"),
+        _ratio("filter + merge, 12 full slots, a header added", ours, theirs, "merge header"),
+        _ratio("filter + merge, header and custom changed", ours, theirs, "merge both", None),
+    ]
+    rows.append(_ratio("filter, then every slot is read", ours, theirs, "read all", target=None))
+    for count in (1, 5, 10):
+        rows.append(_ratio(f"{count} plugins that allow", ours, theirs, f"Looks {count}"))
+        rows.append(
+            _ratio(f"{count} plugins that change custom, merged", ours, theirs, f"Edits {count}")
+        )
+    rows.append(_imports("kaged.pipeline", python, IMPORT_TARGET_MS))
+    rows.append(_imports("kaged.pipeline.pipeline", python, None))
+    rows.append(asyncio.run(_growth()))
+    return rows
+
+
+def _peer_python() -> str:
+    python = PEER / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(PEER)], check=True)
+        subprocess.run(
+            [str(python), "-m", "pip", "install", "--quiet", f"cpex=={PEER_VERSION}"], check=True
+        )
+    return str(python)
+
+
+async def _pipeline(plugin: type[Plugin], count: int) -> Pipeline:
+    clock = SystemClock()
+    pipeline = Pipeline(clock, Ids(clock))
+    sys.modules["bench_own"] = sys.modules[__name__]
+    report = await pipeline.load_configs(
+        PluginConfig(
+            name=f"p{n}",
+            kind=f"bench_own.{plugin.__name__}",
+            hooks=["tool_pre_invoke"],
+            capabilities=frozenset(CAPABILITIES),
+        )
+        for n in range(count)
+    )
+    assert report.in_force, report.problems
+    return pipeline
+
+
+async def _turns(python: str) -> tuple[dict[str, float], dict[str, float]]:
+    ext = Extensions.model_validate(SLOTS)
+    caps = frozenset(CAPABILITIES)
+    view = filter_extensions(ext, caps)
+    assert view is not None
+    assert view.http is not None
+    http = HttpExtension(headers={**view.http.headers, "x": "y"})
+    header = view.model_copy(update={"http": http})
+    both = header.model_copy(update={"custom": {"b": 2}})
+    names = {
+        "filter_extensions": filter_extensions,
+        "merge_extensions": merge_extensions,
+        "ext": ext,
+        "caps": caps,
+        "header": header,
+        "both": both,
+    }
+    timers = {what: timeit.Timer(line, globals=names) for what, line in STATEMENTS.items()}
+    pipelines = {
+        f"{plugin.__name__} {count}": await _pipeline(plugin, count)
+        for plugin in (Looks, Edits)
+        for count in (1, 5, 10)
+    }
+    payload = ToolPreInvokePayload(name="t", args={"a": 1})
+
+    async def own_round() -> dict[str, float]:
+        found: dict[str, float] = {}
+        for what, timer in timers.items():
+            found[what] = timer.timeit(FUNCTION_CALLS) / FUNCTION_CALLS
+        for what, pipeline in pipelines.items():
+            start = time.perf_counter()
+            calls = CHAIN_CALLS[int(what.split()[1])]
+            for _ in range(calls):
+                await pipeline.invoke_hook(
+                    "tool_pre_invoke", payload, GlobalContext(request_id="r"), extensions=ext
+                )
+            found[what] = (time.perf_counter() - start) / calls
+        return found
+
+    peer = subprocess.Popen(
+        [python, "-c", PEER_PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert peer.stdin is not None
+    assert peer.stdout is not None
+    setup = {
+        "slots": SLOTS,
+        "capabilities": CAPABILITIES,
+        "lines": STATEMENTS,
+        "function_calls": FUNCTION_CALLS,
+        "chain_calls": CHAIN_CALLS,
+    }
+    print(json.dumps(setup), file=peer.stdin, flush=True)
+    assert peer.stdout.readline().strip() == "ready"
+    ours: dict[str, float] = {}
+    theirs: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        _best(ours, await own_round())
+        print("go", file=peer.stdin, flush=True)
+        _best(theirs, json.loads(peer.stdout.readline()))
+    peer.stdin.close()
+    peer.wait(60)
+    for pipeline in pipelines.values():
+        await pipeline.close()
+    return ours, theirs
+
+
+def _best(kept: dict[str, float], found: dict[str, float]) -> None:
+    for what, seconds in found.items():
+        kept[what] = min(kept.get(what, seconds), seconds)
+
+
+def _imports(module: str, python: str, target: float | None) -> dict[str, Any]:
+    """Time a bare import in fresh interpreters, in turns; the best of each counts."""
+    own: list[float] = []
+    peer: list[float] = []
+    script = "import time; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
+    for _ in range(5):
+        for where, name, kept in (
+            (sys.executable, module, own),
+            (python, "cpex.framework", peer),
+        ):
+            done = subprocess.run(
+                [where, "-c", script.format(name)], capture_output=True, text=True, check=True
+            )
+            kept.append(float(done.stdout))
+    ms = min(own) * 1000
+    return _row(
+        f"import {module}",
+        ms,
+        "ms",
+        f"import cpex.framework {PEER_VERSION}",
+        min(peer) * 1000,
+        "shown, no target" if target is None else f"<= {target:g} ms",
+        ok=target is None or ms <= target,
+    )
+
+
+async def _growth() -> dict[str, Any]:
+    """Run 100,000 calls of two editing plugins and see what stays in memory."""
+    pipeline = await _pipeline(Edits, 2)
+    ext = Extensions.model_validate(SLOTS)
+    payload = ToolPreInvokePayload(name="t", args={"a": 1})
+
+    async def calls(count: int) -> None:
+        for number in range(count):
+            context = GlobalContext(request_id=str(number))
+            await pipeline.invoke_hook("tool_pre_invoke", payload, context, extensions=ext)
+
+    await calls(1000)
+    gc.collect()
+    tracemalloc.start()
+    await calls(100)
+    gc.collect()
+    before = tracemalloc.get_traced_memory()[0]
+    await calls(INVOCATIONS)
+    gc.collect()
+    grown = (tracemalloc.get_traced_memory()[0] - before) / 1024
+    tracemalloc.stop()
+    await pipeline.close()
+    return _row(
+        f"memory kept after {INVOCATIONS:,} invocations",
+        grown,
+        "KiB",
+        "nothing",
+        0.0,
+        f"<= {GROWTH_TARGET_KIB:g} KiB",
+        ok=grown <= GROWTH_TARGET_KIB,
+    )
+
+
+def _ratio(
+    work: str,
+    ours: dict[str, float],
+    theirs: dict[str, float],
+    key: str,
+    target: float | None = RATIO_TARGET,
+) -> dict[str, Any]:
+    ratio = theirs[key] / ours[key]
+    return _row(
+        work,
+        ours[key] * 1e6,
+        "µs",
+        f"cpex {PEER_VERSION}",
+        theirs[key] * 1e6,
+        "shown, no target" if target is None else f">= {target:g}x faster",
+        ok=target is None or ratio >= target,
+        ratio=ratio,
+    )
+
+
+def _row(
+    work: str,
+    ours: float,
+    unit: str,
+    against: str,
+    peer: float,
+    target: str,
+    *,
+    ok: bool,
+    ratio: float | None = None,
+) -> dict[str, Any]:
+    return {
+        "work": work,
+        "ours": round(ours, 2),
+        "unit": unit,
+        "against": against,
+        "peer": round(peer, 2),
+        "ratio": round(ratio if ratio is not None else (ours / peer if peer else 0.0), 2),
+        "target": target,
+        "verdict": "met" if ok else "missed",
+    }
+
+
+if __name__ == "__main__":
+    for line in run():
+        print(line)

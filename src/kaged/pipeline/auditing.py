@@ -1,0 +1,67 @@
+"""`PipelineAudit`: what happens in the pipeline, written to the audit log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kaged.audit import AuditEvent
+from kaged.pipeline.records import shorten
+
+if TYPE_CHECKING:
+    from kaged.base import JsonObject
+    from kaged.pipeline.merge import DiscardedChange
+    from kaged.pipeline.plan import Step
+    from kaged.pipeline.results import PluginViolation
+
+
+class PipelineAudit:
+    """Posts an event for every denial, every failure and every set of discarded changes.
+
+    Names and counts only: no payload, no slot value, no header ever gets into an event.
+    """
+
+    def __init__(self, post: Callable[[AuditEvent], None]) -> None:
+        self._post = post
+
+    def changes_discarded(self, step: Step, discarded: tuple[DiscardedChange, ...]) -> None:
+        """Write down which slots a plugin tried to change without the right to."""
+        slots: JsonObject = dict(Counter(change.slot for change in discarded))
+        self._post(
+            AuditEvent(
+                "pipeline.changes_discarded",
+                {"plugin": step.name, "hook": step.hook, "slots": slots},
+            )
+        )
+
+    def call_denied(self, step: Step, violation: PluginViolation | None) -> None:
+        """Write down who said no."""
+        self._post(
+            AuditEvent(
+                "pipeline.plugin_denied",
+                {
+                    "plugin": step.name,
+                    "hook": step.hook,
+                    "violation_code": "" if violation is None else shorten(violation.code),
+                    "detail": "" if violation is None else shorten(violation.reason),
+                    "mode": step.mode.value,
+                },
+            )
+        )
+
+    def plugin_failed(self, step: Step, code: str, reason: str) -> None:
+        """Write down that a plugin failed or took too long."""
+        data: JsonObject = {
+            "plugin": step.name,
+            "hook": step.hook,
+            "failure": code,
+            "on_error": step.on_error.value,
+            "detail": shorten(reason),
+        }
+        if code == "plugin_timeout":
+            data["timeout_sec"] = step.timeout_s
+        self._post(AuditEvent("pipeline.plugin_failed", data))
+
+
+__all__ = ["PipelineAudit"]

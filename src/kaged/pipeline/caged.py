@@ -1,0 +1,303 @@
+"""Kind `caged`: a plugin class in a worker process of its own, inside a cage.
+
+The worker sees no network and no files but its code, and of every call only the filtered view. It
+is started when the plugin is loaded, and again by the next call after it died.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import sysconfig
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import structlog
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+import kaged
+from kaged.base import JsonObject, JsonValue, KagedError, Tasks
+from kaged.cage import CageKind, CageRequest, HostMount, Spawner
+from kaged.kernel.net import parse_target
+from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
+from kaged.peer import Connection, PeerProcess
+from kaged.pipeline.binding import HookNotBound, Passing
+from kaged.pipeline.kinds import BoundHook, PluginNotLoaded, StartedPlugin
+from kaged.pipeline.payloads import HookRegistry
+from kaged.pipeline.remote import decode_answer, encode_call
+from kaged.wire.errors import RpcError
+
+if TYPE_CHECKING:
+    from kaged.pipeline.contexts import PluginContext
+    from kaged.pipeline.results import PluginResult
+    from kaged.pipeline.settings import PluginConfig
+    from kaged.pipeline.slots import Extensions
+    from kaged.wire.correlator import Ignored
+    from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
+
+LOAD_TIMEOUT_S = 30.0
+CALL_TIMEOUT_S = 3600.0
+"""Beyond any plugin's own timeout, which the runner keeps."""
+PING_TIMEOUT_S = 2.0
+SHUTDOWN_TIMEOUT_S = 3.0
+
+_ROOT = "/opt/kaged"
+_log = structlog.get_logger(__name__)
+
+
+class PluginWorkerGone(KagedError):
+    """The worker of a caged plugin ended, or could not be started again."""
+
+    code: ClassVar[str] = "plugin_worker_gone"
+
+
+class CageGrants(BaseModel):
+    """What a caged plugin gets beside its code: nothing, unless it is written down here."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
+
+    read: list[str] = Field(default_factory=list)
+    write: list[str] = Field(default_factory=list)
+    net: list[str] = Field(default_factory=list)
+    env: dict[str, str] = Field(default_factory=dict)
+    memory_mb: int = Field(default=512, ge=64, le=65536)
+
+
+class CagedKind:
+    """Starts caged plugins: `kind: caged` with `config.class_name`.
+
+    `config.cage` may grant paths (`read`, `write`), destinations (`net`), variables (`env`) and
+    memory; the rest of `config` is the plugin's own.
+    """
+
+    def __init__(self, spawner: Spawner, *, python: str | None = None) -> None:
+        self._spawner = spawner
+        self._python = python or os.path.realpath(sys.executable)
+
+    async def start(self, config: PluginConfig) -> StartedPlugin:
+        """Start a worker and load the class in it. Raises PluginNotLoaded."""
+        options = dict(config.config or {})
+        class_name = options.pop("class_name", None)
+        if not isinstance(class_name, str) or "." not in class_name:
+            raise PluginNotLoaded(
+                "kind caged needs config.class_name, a dotted class path", key="config"
+            )
+        try:
+            grants = CageGrants.model_validate(options.pop("cage", None) or {})
+            policy = _policy(grants)
+        except (ValidationError, KagedError) as error:
+            raise PluginNotLoaded(f"config.cage is wrong: {error}", key="config") from error
+        request = CageRequest(
+            name=f"pipeline:{config.name}",
+            policy=policy,
+            command=(self._python, "-m", "kaged.pipeline.worker"),
+            kind=CageKind.PLUGIN,
+            env=(("PYTHONPATH", f"{_ROOT}/plugin:{_ROOT}/lib:{_ROOT}/site"), ("LANG", "C.UTF-8")),
+            fixed_env=(("PYTHONDONTWRITEBYTECODE", "1"), ("PYTHONNOUSERSITE", "1")),
+            mounts=(*_host_mounts(), _plugin_mount(class_name)),
+        )
+        plain = config.model_copy(update={"config": options}).model_dump(mode="json")
+        plugin = CagedPlugin(self._spawner, request, class_name, plain, config)
+        await plugin.open()
+        return plugin
+
+
+class CagedPlugin:
+    """One caged plugin: its worker, and how to get another when it dies."""
+
+    def __init__(
+        self,
+        spawner: Spawner,
+        request: CageRequest,
+        class_name: str,
+        plain_config: JsonObject,
+        config: PluginConfig,
+    ) -> None:
+        self._spawner = spawner
+        self._request = request
+        self._class_name = class_name
+        self._plain_config = plain_config
+        self._name = config.name
+        self._hooks = frozenset(config.hooks)
+        self._registry = HookRegistry()
+        self._tasks = Tasks(f"pipeline {config.name}", self._task_failed)
+        self._worker: PeerProcess | None = None
+        self._starting: Awaitable[PeerProcess] | None = None
+
+    async def open(self) -> None:
+        """Start the first worker. Raises PluginNotLoaded."""
+        try:
+            self._worker = await self._start_worker()
+        except KagedError as error:
+            raise PluginNotLoaded(
+                f"plugin {self._name!r} refused to start: {error.message}",
+                fix=error.fix,
+                key="config",
+            ) from error
+
+    def bind(self, hook: str) -> BoundHook:
+        """Give what to call for a hook; the worker has checked its method when it was loaded."""
+        if hook not in self._hooks:
+            raise HookNotBound(f"plugin {self._name!r} lists no hook {hook!r}", hook=hook)
+        kind = self._registry.kind(hook)
+
+        async def call(
+            payload: Any, context: PluginContext, extensions: Extensions | None
+        ) -> PluginResult[Any]:
+            params = encode_call(hook, payload, context, extensions)
+            answer = await self._ask(params)
+            return decode_answer(answer, kind, context, extensions)
+
+        return call, Passing.BY_POSITION, ""
+
+    async def shutdown(self) -> None:
+        """End the worker: ask, then signal."""
+        worker, self._worker = self._worker, None
+        await self._tasks.close()
+        if worker is not None:
+            await worker.stop(("shutdown", {}), SHUTDOWN_TIMEOUT_S)
+
+    async def _ask(self, params: JsonObject) -> JsonValue:
+        worker = await self._ready()
+        answered = False
+        try:
+            answer = await worker.connection.request("invoke", params, CALL_TIMEOUT_S, cancel=True)
+            answered = True
+        except RpcError as error:
+            answered = True
+            raise PluginWorkerGone(f"the worker did not take the call: {error.message}") from error
+        finally:
+            if not answered and worker is self._worker and worker.connection.is_open:
+                # Given up on, by a timeout or the caller: is it slow, or stuck for everybody?
+                self._tasks.start(self._check(worker), "check")
+        return answer
+
+    async def _check(self, worker: PeerProcess) -> None:
+        """End a worker that does not even answer a ping; the next call starts another."""
+        try:
+            await worker.connection.request("ping", {}, PING_TIMEOUT_S)
+        except KagedError:
+            if worker is self._worker:
+                self._worker = None
+            await worker.close()
+
+    async def _ready(self) -> PeerProcess:
+        worker = self._worker
+        if worker is not None and worker.connection.is_open:
+            return worker
+        if worker is not None:
+            self._worker = None
+            await worker.close()
+        if self._starting is None:
+            self._starting = self._tasks.start(self._start_worker(), "start")
+        try:
+            self._worker = await self._starting
+        except KagedError as error:
+            raise PluginWorkerGone(f"no new worker: {error.message}") from error
+        finally:
+            self._starting = None
+        return self._worker
+
+    async def _start_worker(self) -> PeerProcess:
+        owner = _Owner(self._name)
+        connection = Connection(owner, name=f"pipeline plugin {self._name}")
+        worker = await PeerProcess.start(self._spawner, self._request, connection, owner.printed)
+        try:
+            await connection.request(
+                "load",
+                {"class_name": self._class_name, "config": self._plain_config},
+                LOAD_TIMEOUT_S,
+            )
+        except BaseException:
+            await worker.close()
+            raise
+        return worker
+
+    def _task_failed(self, name: str, error: BaseException) -> None:
+        _log.warning("pipeline.worker_task_failed", plugin=self._name, task=name, error=repr(error))
+
+
+class _Owner:
+    """Hears what a worker does unasked: it has nothing to ask, so it is only noted."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def answer(self, request: Request) -> JsonValue:
+        raise RpcError("pipeline plugins cannot ask the host", number=-32601)
+
+    def printed(self, line: str) -> None:
+        _log.info("pipeline.plugin_output", plugin=self._name, line=line)
+
+    def asked(self, request: Request) -> None:
+        """Hear of a request; `answer` refuses it."""
+
+    def notified(self, notification: Notification) -> None:
+        """Hear a notification; none means anything."""
+
+    def refused(self, refused: Refused) -> None:
+        _log.warning("pipeline.worker_talks_nonsense", plugin=self._name)
+
+    def ignored(self, response: Response, why: Ignored) -> None:
+        """Hear a late answer; the caller has given up on it."""
+
+    def out_of_step(self, message_id: MessageId) -> None:
+        """Hear of odd request ids; its requests are refused anyway."""
+
+    def broke(self, error: KagedError) -> None:
+        _log.warning("pipeline.worker_broke", plugin=self._name, error=error.message)
+
+    def closed(self) -> None:
+        _log.info("pipeline.worker_ended", plugin=self._name)
+
+
+def _policy(grants: CageGrants) -> CagePolicy:
+    return CagePolicy(
+        fs=(
+            *(FsGrant(path, FsMode.RO) for path in grants.read),
+            *(FsGrant(path, FsMode.RW) for path in grants.write),
+        ),
+        net=tuple(parse_target(target) for target in grants.net),
+        env=tuple(grants.env.items()),
+        limits=CageLimits(memory_mb=grants.memory_mb),
+    )
+
+
+def _host_mounts() -> tuple[HostMount, ...]:
+    """Give our own package and the installed libraries: code, read-only."""
+    package = Path(kaged.__file__).parent
+    libraries = dict.fromkeys(
+        os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")
+    )
+    mounts = [HostMount(str(package), f"{_ROOT}/lib/kaged")]
+    mounts += [
+        HostMount(folder, f"{_ROOT}/site{'' if number == 0 else number}")
+        for number, folder in enumerate(libraries)
+    ]
+    return tuple(mounts)
+
+
+def _plugin_mount(class_name: str) -> HostMount:
+    """Give the top-level package of the plugin, found without importing it."""
+    top = class_name.partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError) as error:
+        raise PluginNotLoaded(f"package {top!r} cannot be found: {error}", key="config") from error
+    if spec is None:
+        raise PluginNotLoaded(
+            f"package {top!r} is not installed",
+            fix="install it, or put its folder into plugin_dirs",
+            key="config",
+        )
+    folders = list(spec.submodule_search_locations or ())
+    if folders:
+        return HostMount(os.path.realpath(folders[0]), f"{_ROOT}/plugin/{top}")
+    if spec.origin is None or not spec.origin.endswith(".py"):
+        raise PluginNotLoaded(f"{top!r} is not a plugin package", key="config")
+    return HostMount(os.path.realpath(spec.origin), f"{_ROOT}/plugin/{top}.py")
+
+
+__all__ = ["CageGrants", "CagedKind", "CagedPlugin", "PluginWorkerGone"]

@@ -1,0 +1,147 @@
+"""What becomes of a changed payload: checked, copied into the host's hands, cut to the policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from pydantic import ValidationError
+
+from kaged.base import KagedError
+from kaged.pipeline.errors import PayloadSizeError
+from kaged.pipeline.isolation import isolate_payload, model_dict
+from kaged.pipeline.payloads import HOST, HookKind, PluginPayload
+from kaged.pipeline.shapes import plain
+
+MAX_PAYLOAD_CHARS = 1_000_000
+
+_HOST_CONTEXT = {HOST: True}
+_SMALL = frozenset({bool, int, float, type(None)})
+
+
+class DefaultHookPolicy(StrEnum):
+    """What happens to edits of a hook that has no policy of its own."""
+
+    ALLOW = "allow"
+    DENY = "deny"
+
+
+@dataclass(frozen=True)
+class HookPayloadPolicy:
+    """The fields of a hook's payload that plugins may change."""
+
+    writable_fields: frozenset[str]
+
+
+class ForeignPayload(KagedError):
+    """A plugin returned a payload of a type or with values that the hook does not have."""
+
+    code: ClassVar[str] = "pipeline_foreign_payload"
+
+
+def accept_payload(current: Any, returned: object, kind: HookKind | None, plugin_name: str) -> Any:
+    """Copy a returned payload into the host's hands.
+
+    For a known hook the result is exactly the hook's class with validated fields; for others it is
+    any payload or dict.
+
+    Raises:
+        ForeignPayload: it is something else.
+    """
+    if kind is None:
+        if isinstance(returned, PluginPayload) or type(returned) is dict:
+            return isolate_payload(returned)
+        raise _foreign(plugin_name, type(returned).__name__)
+    if kind.modified is dict:
+        if type(returned) is not dict:
+            raise _foreign(plugin_name, type(returned).__name__)
+        return isolate_payload(returned)
+    model = type(current) if isinstance(current, kind.modified) else kind.modified
+    if not isinstance(returned, kind.modified) or not isinstance(returned, PluginPayload):
+        raise _foreign(plugin_name, type(returned).__name__)
+    assert issubclass(model, PluginPayload)
+    state = isolate_payload(model_dict(returned))
+    try:
+        return model.model_validate(
+            state.get("root") if "root" in model.model_fields else state, context=_HOST_CONTEXT
+        )
+    except ValidationError as error:
+        raise ForeignPayload(
+            f"plugin {plugin_name!r} returned a payload that does not fit:"
+            f" {error.errors()[0]['msg']}",
+            fix="change payloads with model_copy(update={...}) and values of the right types",
+            plugin=plugin_name,
+        ) from error
+
+
+def apply_policy(
+    given: PluginPayload, returned: PluginPayload, policy: HookPayloadPolicy, current: PluginPayload
+) -> tuple[PluginPayload | None, tuple[str, ...]]:
+    """Take over the writable fields that differ from what the plugin was given.
+
+    Gives the changed payload (None when nothing writable changed) and the names of refused fields.
+    """
+    before = model_dict(given)
+    updates: dict[str, Any] = {}
+    refused: list[str] = []
+    for name, value in model_dict(returned).items():
+        if plain(value) == plain(before.get(name)):
+            continue
+        if name in policy.writable_fields:
+            updates[name] = value
+        else:
+            refused.append(name)
+    return (current.model_copy(update=updates) if updates else None), tuple(refused)
+
+
+def resolve_policy(
+    hook: str, policies: Mapping[str, HookPayloadPolicy], default: DefaultHookPolicy
+) -> HookPayloadPolicy | None:
+    """Give the policy of a hook; None means that edits are taken whole."""
+    policy = policies.get(hook)
+    if policy is None and default is DefaultHookPolicy.DENY:
+        return HookPayloadPolicy(writable_fields=frozenset())
+    return policy
+
+
+def check_size(payload: Any) -> None:
+    """Refuse a payload beyond the limit; plain texts and numbers are weighed without copying.
+
+    Raises:
+        PayloadSizeError: it is too large.
+    """
+    content = getattr(payload, "args", None) or getattr(payload, "result", None)
+    if not content:
+        return
+    weight = 0
+    for value in content.values() if type(content) is dict else (content,):
+        if type(value) is str:
+            weight += len(value)
+        elif type(value) not in _SMALL:
+            weight += len(str(value))
+        if weight > MAX_PAYLOAD_CHARS:
+            raise PayloadSizeError(
+                f"the payload is longer than {MAX_PAYLOAD_CHARS} characters",
+                fix="pass a reference instead of the content",
+            )
+
+
+def _foreign(plugin_name: str, type_name: str) -> ForeignPayload:
+    return ForeignPayload(
+        f"plugin {plugin_name!r} returned {type_name} as modified_payload",
+        fix="return a payload of the hook's own class, made with model_copy",
+        plugin=plugin_name,
+    )
+
+
+__all__ = [
+    "DefaultHookPolicy",
+    "ForeignPayload",
+    "HookPayloadPolicy",
+    "accept_payload",
+    "apply_policy",
+    "check_size",
+    "resolve_policy",
+]

@@ -1,0 +1,117 @@
+"""Errors of the pipeline that a caller handles: a denial, a failed plugin, a faulty setup."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kaged.base import KagedError
+from kaged.pipeline.records import DenialOutcome, sanitize_denial_metadata
+from kaged.pipeline.shapes import Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kaged.pipeline.records import ControlExecutionRecord
+    from kaged.pipeline.violations import PluginViolation
+
+MCP_INTERNAL_ERROR = -32603
+
+
+class PluginErrorModel(Shape):
+    """What went wrong inside a plugin, as data."""
+
+    __slots__ = ("code", "details", "mcp_error_code", "message", "plugin_name")
+    shape: ClassVar[tuple[str, ...]] = (
+        "message",
+        "plugin_name",
+        "code",
+        "details",
+        "mcp_error_code",
+    )
+
+    def __init__(
+        self,
+        message: str,
+        plugin_name: str,
+        code: str | None = "",
+        details: dict[str, Any] | None = None,
+        mcp_error_code: int = MCP_INTERNAL_ERROR,
+    ) -> None:
+        self.message = message
+        self.plugin_name = plugin_name
+        self.code = code
+        self.details: dict[str, Any] = {} if details is None else details
+        self.mcp_error_code = mcp_error_code
+
+
+class PluginError(KagedError):
+    """A plugin failed and its error policy ends the call; `executions` tells how far it got."""
+
+    code: ClassVar[str] = "plugin_error"
+
+    def __init__(self, error: PluginErrorModel) -> None:
+        super().__init__(error.message, plugin=error.plugin_name)
+        self.error = error
+        self.executions: list[ControlExecutionRecord] | None = None
+
+
+class PluginViolationError(KagedError):
+    """A plugin denied the call, and the caller asked to have denials raised."""
+
+    code: ClassVar[str] = "plugin_violation"
+
+    def __init__(self, message: str, violation: PluginViolation | None = None) -> None:
+        super().__init__(message)
+        self.violation = violation
+        self.executions: list[ControlExecutionRecord] | None = None
+        self.denial_outcome: DenialOutcome | None = None
+
+    @classmethod
+    def of_host(
+        cls,
+        message: str,
+        violation: PluginViolation | None,
+        denial_metadata: Mapping[str, Any] | None,
+        executions: list[ControlExecutionRecord],
+    ) -> PluginViolationError:
+        """Make the error of a denial that the host found; the last record is the denier's."""
+        error = cls(message, violation)
+        error.executions = executions
+        error.denial_outcome = DenialOutcome.from_execution(
+            executions[-1], violation, sanitize_denial_metadata(denial_metadata)
+        )
+        return error
+
+
+class PayloadSizeError(KagedError, ValueError):
+    """A payload is larger than the pipeline takes."""
+
+    code: ClassVar[str] = "pipeline_payload_too_large"
+
+
+class PipelineRecursion(KagedError):
+    """A plugin called the pipeline from within the pipeline, too many levels deep."""
+
+    code: ClassVar[str] = "pipeline_recursion"
+
+
+class PipelineNotReady(KagedError):
+    """The configuration that names this hook is faulty, so calls on it are refused."""
+
+    code: ClassVar[str] = "pipeline_not_ready"
+
+
+def convert_exception_to_error(exception: BaseException, plugin_name: str) -> PluginErrorModel:
+    """Describe an exception as data."""
+    return PluginErrorModel(message=repr(exception), plugin_name=plugin_name)
+
+
+__all__ = [
+    "PayloadSizeError",
+    "PipelineNotReady",
+    "PipelineRecursion",
+    "PluginError",
+    "PluginErrorModel",
+    "PluginViolationError",
+    "convert_exception_to_error",
+]

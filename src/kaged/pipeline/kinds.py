@@ -1,0 +1,177 @@
+"""How a plugin of some kind comes to life: `PluginKind`, and the trusted class in our process."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from kaged.base import KagedError
+from kaged.pipeline.binding import Passing, bind_hook
+from kaged.pipeline.plugin import Plugin
+from kaged.pipeline.published import offer_standin
+from kaged.pipeline.settings import PluginConfig
+
+BLOCKED_MODULES = frozenset(
+    {
+        "os",
+        "sys",
+        "subprocess",
+        "shutil",
+        "socket",
+        "http.server",
+        "ctypes",
+        "importlib",
+        "builtins",
+        "code",
+        "codeop",
+        "compileall",
+        "runpy",
+    }
+)
+
+_ELSEWHERE = {
+    "external": "no MCP client was given to this pipeline",
+    "isolated_venv": "an environment of its own is not made here",
+}
+
+BoundHook: TypeAlias = tuple[Callable[..., Awaitable[Any]], Passing, str]
+
+
+class PluginNotLoaded(KagedError):
+    """A plugin of the configuration could not be brought to life; `data.key` names the culprit."""
+
+    code: ClassVar[str] = "pipeline_plugin_not_loaded"
+
+
+class StartedPlugin(Protocol):
+    """A plugin that is alive, wherever it runs."""
+
+    def bind(self, hook: str) -> BoundHook:
+        """Give what to call for a hook. Raises HookNotBound."""
+        ...
+
+    async def shutdown(self) -> None:
+        """End it."""
+        ...
+
+
+class PluginKind(Protocol):
+    """Brings plugins of one kind to life."""
+
+    async def start(self, config: PluginConfig) -> StartedPlugin:
+        """Start one plugin. Raises PluginNotLoaded."""
+        ...
+
+
+class TrustedClass:
+    """Kind "dotted class path": a class of an installed module, in our own process.
+
+    Operator-installed and trusted not to attack the interpreter; what it sees and changes is
+    filtered and merged like everybody's.
+    """
+
+    async def start(self, config: PluginConfig) -> StartedPlugin:
+        """Import, construct and initialise the class. Raises PluginNotLoaded."""
+        plugin_class = load_class(config.kind)
+        try:
+            # A deep copy: nothing the plugin does to its configuration reaches the host's.
+            plugin = plugin_class(config.model_copy(deep=True))
+            await plugin.initialize()
+        except Exception as error:
+            # Boundary: constructor and initialize are plugin code; that it failed is all we ask.
+            raise PluginNotLoaded(
+                f"plugin {config.name!r} refused to start: {type(error).__name__}: {error}",
+                key="config",
+            ) from error
+        return _InProcess(plugin, config.name)
+
+
+class _InProcess:
+    """A trusted plugin object."""
+
+    def __init__(self, plugin: Plugin, name: str) -> None:
+        self.plugin = plugin
+        self._name = name
+
+    def bind(self, hook: str) -> BoundHook:
+        bound = bind_hook(self.plugin, self._name, hook)
+        return bound.method, bound.passing, bound.keyword
+
+    async def shutdown(self) -> None:
+        await self.plugin.shutdown()
+
+
+def load_class(dotted: str) -> Callable[[PluginConfig], Plugin]:
+    """Import a plugin class by its dotted path. Raises PluginNotLoaded."""
+    module_name, _, class_name = dotted.rpartition(".")
+    if not module_name:
+        raise PluginNotLoaded(f"{dotted!r} is not a dotted class path", key="kind")
+    if any(
+        module_name == blocked or module_name.startswith(f"{blocked}.")
+        for blocked in BLOCKED_MODULES
+    ):
+        raise PluginNotLoaded(
+            f"module {module_name!r} is part of the system, not a plugin", key="kind"
+        )
+    offer_standin()
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        # Boundary: importing runs the module; whatever it raises, the plugin is not loaded.
+        raise PluginNotLoaded(
+            f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}",
+            fix="install the package, or put its folder into plugin_dirs",
+            key="kind",
+        ) from error
+    found = getattr(module, class_name, None)
+    if not isinstance(found, type) or not issubclass(found, Plugin):
+        raise PluginNotLoaded(
+            f"{dotted!r} is not a Plugin class",
+            fix="name a class that derives from Plugin",
+            key="kind",
+        )
+    return found
+
+
+def resolve_kind(kind: str, special: Mapping[str, PluginKind]) -> PluginKind:
+    """Give what starts plugins of this kind. Raises PluginNotLoaded for an unknown word."""
+    if kind in special:
+        return special[kind]
+    if kind in _ELSEWHERE:
+        raise PluginNotLoaded(
+            f"kind {kind} is not available: {_ELSEWHERE[kind]}",
+            fix="use kind: caged with config.class_name",
+            key="kind",
+        )
+    if "." not in kind:
+        known = ", ".join(["a dotted class path", *sorted(special)])
+        raise PluginNotLoaded(f"unknown kind {kind!r}", fix=f"known are {known}", key="kind")
+    return TrustedClass()
+
+
+def add_plugin_dirs(folders: tuple[str, ...], base: Path) -> list[str]:
+    """Make modules in `folders` importable; folders outside `base` are refused and given back."""
+    refused: list[str] = []
+    root = base.resolve()
+    for folder in folders:
+        path = (root / folder).resolve()
+        if not path.is_relative_to(root):
+            refused.append(folder)
+        elif str(path) not in sys.path:
+            sys.path.append(str(path))
+    return refused
+
+
+__all__ = [
+    "BoundHook",
+    "PluginKind",
+    "PluginNotLoaded",
+    "StartedPlugin",
+    "TrustedClass",
+    "add_plugin_dirs",
+    "load_class",
+    "resolve_kind",
+]

@@ -1,0 +1,234 @@
+"""`CallPassage`: one call on its way through the pipeline, before and after, for each kind of call.
+
+The host opens one per call with the call's origin. A refusal is a value (`Decision`), so that the
+caller decides how to answer; a faulty policy file and a failed policy plugin are errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kaged.kernel.decision import Decision
+from kaged.pipeline.contexts import GlobalContext
+from kaged.pipeline.origin import fill_slots
+from kaged.pipeline.payloads import (
+    HOST,
+    AgentPostInvokePayload,
+    AgentPreInvokePayload,
+    PromptPosthookPayload,
+    PromptPrehookPayload,
+    ResourcePostFetchPayload,
+    ResourcePreFetchPayload,
+    ToolPostInvokePayload,
+    ToolPreInvokePayload,
+)
+from kaged.pipeline.slots import MCPExtension, PromptMetadata, ResourceMetadata, ToolMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kaged.pipeline.contexts import PluginContextTable
+    from kaged.pipeline.origin import CallOrigin
+    from kaged.pipeline.payloads.messages import Message
+    from kaged.pipeline.pipeline import Pipeline
+    from kaged.pipeline.results import PluginViolation
+    from kaged.pipeline.slots import CompletionExtension, Extensions
+
+_ALLOWED = Decision.allow("pipeline")
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What came out on the other side of one hook.
+
+    `payload` is what to go on with. `changed_by` names the plugins that changed it, oldest first:
+    a changed tool call is to be decided again. `violation` is the denier's own words.
+    """
+
+    decision: Decision
+    payload: Any
+    changed_by: tuple[str, ...] = ()
+    violation: PluginViolation | None = None
+    retry_delay_ms: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Say whether any plugin changed the payload."""
+        return bool(self.changed_by)
+
+
+class CallPassage:
+    """One call's way through the pipeline; keeps plugin memory and extensions from pre to post."""
+
+    def __init__(self, pipeline: Pipeline, origin: CallOrigin) -> None:
+        self._pipeline = pipeline
+        self._origin = origin
+        self._contexts: PluginContextTable | None = None
+        self._extensions: Extensions | None = None
+        subject = origin.subject
+        self._shared = GlobalContext(
+            origin.request_id,
+            user=None if subject is None else subject.id,
+            server_id=origin.scope,
+        )
+
+    @property
+    def extensions(self) -> Extensions | None:
+        """Give the extensions as the plugins so far have left them; None before the first hook."""
+        return self._extensions
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """Give the labels of the call, those added by plugins included."""
+        filled = self._extensions
+        if filled is None or filled.security is None:
+            return self._origin.labels
+        return filled.security.labels
+
+    async def before_tool(self, name: str, args: dict[str, Any], tool: ToolMetadata) -> Passed:
+        """Pass `tool_pre_invoke`; gives the call to make, which may be another than asked for."""
+        payload = ToolPreInvokePayload.model_validate(
+            {"name": name, "args": args, "headers": self._headers()}, context={HOST: True}
+        )
+        return await self._pass("tool_pre_invoke", payload, MCPExtension(tool=tool))
+
+    async def after_tool(self, name: str, result: Any, tool: ToolMetadata) -> Passed:
+        """Pass `tool_post_invoke`; gives the result to hand on."""
+        payload = ToolPostInvokePayload(name=name, result=result)
+        return await self._pass("tool_post_invoke", payload, MCPExtension(tool=tool))
+
+    async def before_prompt(
+        self, prompt_id: str, args: dict[str, str], prompt: PromptMetadata
+    ) -> Passed:
+        """Pass `prompt_pre_fetch`."""
+        payload = PromptPrehookPayload(prompt_id=prompt_id, args=args)
+        return await self._pass("prompt_pre_fetch", payload, MCPExtension(prompt=prompt))
+
+    async def after_prompt(self, prompt_id: str, result: Any, prompt: PromptMetadata) -> Passed:
+        """Pass `prompt_post_fetch`."""
+        payload = PromptPosthookPayload(prompt_id=prompt_id, result=result)
+        return await self._pass("prompt_post_fetch", payload, MCPExtension(prompt=prompt))
+
+    async def before_resource(
+        self, uri: str, metadata: dict[str, Any], resource: ResourceMetadata
+    ) -> Passed:
+        """Pass `resource_pre_fetch`."""
+        payload = ResourcePreFetchPayload(uri=uri, metadata=metadata)
+        return await self._pass("resource_pre_fetch", payload, MCPExtension(resource=resource))
+
+    async def after_resource(self, uri: str, content: Any, resource: ResourceMetadata) -> Passed:
+        """Pass `resource_post_fetch`."""
+        payload = ResourcePostFetchPayload(uri=uri, content=content)
+        return await self._pass("resource_post_fetch", payload, MCPExtension(resource=resource))
+
+    async def before_agent(
+        self,
+        agent_id: str,
+        messages: list[Any],
+        *,
+        tools: list[str] | None = None,
+        model: str | None = None,
+        system_prompt: str | None = None,
+        parameters: dict[str, Any] | None = None,
+    ) -> Passed:
+        """Pass `agent_pre_invoke`."""
+        payload = AgentPreInvokePayload.model_validate(
+            {
+                "agent_id": agent_id,
+                "messages": messages,
+                "tools": tools,
+                "headers": self._headers(),
+                "model": model,
+                "system_prompt": system_prompt,
+                "parameters": parameters or {},
+            },
+            context={HOST: True},
+        )
+        return await self._pass("agent_pre_invoke", payload)
+
+    async def after_agent(
+        self, agent_id: str, messages: list[Any], tool_calls: list[dict[str, Any]] | None = None
+    ) -> Passed:
+        """Pass `agent_post_invoke`."""
+        payload = AgentPostInvokePayload(
+            agent_id=agent_id, messages=messages, tool_calls=tool_calls
+        )
+        return await self._pass("agent_post_invoke", payload)
+
+    async def before_model(self, message: Message) -> Passed:
+        """Pass `cmf.llm_input` with a message that is about to go to the model."""
+        return await self._pass_message("llm_input", message, None)
+
+    async def after_model(self, message: Message, completion: CompletionExtension) -> Passed:
+        """Pass `cmf.llm_output` with the model's answer, its stop reason and its usage."""
+        return await self._pass_message("llm_output", message, completion)
+
+    async def _pass_message(
+        self, hook: str, message: Message, completion: CompletionExtension | None
+    ) -> Passed:
+        # Thirty models that only set-ups with message hooks need.
+        from kaged.pipeline.payloads.messages import (  # noqa: PLC0415 - see above
+            MessageHookType,
+            MessagePayload,
+        )
+
+        payload = MessagePayload(message=message, hook=MessageHookType(hook))
+        return await self._pass(f"cmf.{hook}", payload, completion=completion)
+
+    async def _pass(
+        self,
+        hook: str,
+        payload: Any,
+        mcp: MCPExtension | None = None,
+        completion: CompletionExtension | None = None,
+    ) -> Passed:
+        if not self._pipeline.has_hooks_for(hook):
+            return Passed(_ALLOWED, payload)
+        extensions = self._filled(mcp, completion)
+        result, contexts = await self._pipeline.invoke_hook(
+            hook, payload, self._shared, self._contexts, extensions=extensions
+        )
+        self._extensions = result.modified_extensions or extensions
+        if contexts is not None:
+            self._contexts = {**(self._contexts or {}), **contexts}
+        if result.continue_processing and result.modified_payload is None:
+            return Passed(_ALLOWED, payload, retry_delay_ms=result.retry_delay_ms)
+        records = result.executions
+        denier = next((r.plugin_name for r in records if not r.effective_allow), None)
+        return Passed(
+            decision=_ALLOWED if denier is None else _denied(hook, denier, result.violation),
+            payload=result.modified_payload or payload,
+            changed_by=tuple(r.plugin_name for r in records if r.payload_modified),
+            violation=result.violation,
+            retry_delay_ms=result.retry_delay_ms,
+        )
+
+    def _filled(
+        self, mcp: MCPExtension | None, completion: CompletionExtension | None
+    ) -> Extensions:
+        """Fill the slots for the first hook; later hooks go on with what the plugins left."""
+        if self._extensions is None:
+            return fill_slots(self._origin, mcp=mcp, completion=completion)
+        news: dict[str, Any] = {}
+        if mcp is not None:
+            news["mcp"] = mcp
+        if completion is not None:
+            news["completion"] = completion
+        return self._extensions.model_copy(update=news)
+
+    def _headers(self) -> Mapping[str, str] | None:
+        headers = self._origin.headers
+        return None if headers is None else {name.lower(): headers[name] for name in headers}
+
+
+def _denied(hook: str, plugin: str, violation: PluginViolation | None) -> Decision:
+    detail = "no reason given" if violation is None else violation.reason
+    return Decision.deny(
+        "pipeline",
+        f"{hook}: {plugin}: {detail}",
+        f"ask whoever runs this daemon about the policy {plugin}",
+    )
+
+
+__all__ = ["CallPassage", "Passed"]

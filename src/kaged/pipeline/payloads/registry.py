@@ -1,0 +1,183 @@
+"""Which payload belongs to which hook, and what a plugin may put in its place: `HookRegistry`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from kaged.pipeline.payloads.agents import (
+    AgentHookType,
+    AgentPostInvokePayload,
+    AgentPreInvokePayload,
+)
+from kaged.pipeline.payloads.base import HOST, HttpHeaderPayload, PluginPayload
+from kaged.pipeline.payloads.calls import (
+    PromptHookType,
+    PromptPosthookPayload,
+    PromptPrehookPayload,
+    ResourceHookType,
+    ResourcePostFetchPayload,
+    ResourcePreFetchPayload,
+    ToolHookType,
+    ToolPostInvokePayload,
+    ToolPreInvokePayload,
+)
+from kaged.pipeline.payloads.http import (
+    HttpAuthCheckPermissionPayload,
+    HttpAuthCheckPermissionResultPayload,
+    HttpAuthResolveUserPayload,
+    HttpHookType,
+    HttpPostRequestPayload,
+    HttpPreRequestPayload,
+)
+from kaged.pipeline.results import PluginResult, PluginViolation
+from kaged.pipeline.slots import Extensions
+
+
+@dataclass(frozen=True, slots=True)
+class HookKind:
+    """A hook that the host knows: its payload, and the type of a changed payload."""
+
+    name: str
+    payload: type[PluginPayload]
+    modified: type[PluginPayload | dict[str, Any]]
+
+
+class HookRegistry:
+    """The known hooks; any other text is a hook too, with a payload of any type."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, HookKind] = {kind.name: kind for kind in _built_in_kinds()}
+
+    def kind(self, hook: str) -> HookKind | None:
+        """Give what is known about a hook; knowledge of identity and message hooks is fetched."""
+        known = self._kinds.get(hook)
+        if known is None and (hook in _LATE_HOOKS or hook.startswith("cmf.")):
+            for kind in _late_kinds():
+                self._kinds.setdefault(kind.name, kind)
+            known = self._kinds.get(hook)
+        return known
+
+    def register_hook(
+        self, hook_type: str, payload_class: type[PluginPayload], result_class: object = None
+    ) -> None:
+        """Make a hook of your own known; needed only where payloads travel as JSON."""
+        del result_class  # one result class serves all hooks
+        self._kinds[str(hook_type)] = HookKind(str(hook_type), payload_class, payload_class)
+
+    def get_payload_type(self, hook_type: str) -> type[PluginPayload] | None:
+        """Give the payload class of a hook."""
+        kind = self.kind(str(hook_type))
+        return None if kind is None else kind.payload
+
+    def get_result_type(self, hook_type: str) -> type[PluginResult[Any]] | None:
+        """Give the result class of a known hook."""
+        return None if self.kind(str(hook_type)) is None else PluginResult
+
+    def is_registered(self, hook_type: str) -> bool:
+        """Say whether a hook is known."""
+        return self.kind(str(hook_type)) is not None
+
+    def get_registered_hooks(self) -> list[str]:
+        """Give the names of the known hooks."""
+        return list(self._kinds)
+
+    def json_to_payload(self, hook_type: str, payload: str | dict[str, Any]) -> PluginPayload:
+        """Parse a payload that came as JSON. Raises ValueError for an unknown hook or bad data."""
+        kind = self.kind(str(hook_type))
+        if kind is None:
+            raise ValueError(f"no payload is registered for hook {hook_type}")
+        data = json.loads(payload) if isinstance(payload, str) else payload
+        return kind.payload.model_validate(data, context={HOST: True})
+
+    def json_to_result(self, hook_type: str, result: str | dict[str, Any]) -> PluginResult[Any]:
+        """Parse a result that came as JSON. Raises ValueError for an unknown hook or bad data."""
+        kind = self.kind(str(hook_type))
+        if kind is None:
+            raise ValueError(f"no result is registered for hook {hook_type}")
+        data: Any = json.loads(result) if isinstance(result, str) else result
+        if not isinstance(data, dict):
+            raise ValueError("a result is a JSON object")  # noqa: TRY004 - one error type for bad JSON
+        return parse_result(kind, data)
+
+
+def parse_result(kind: HookKind, data: dict[str, Any]) -> PluginResult[Any]:
+    """Turn the plain data of a result into a result; unknown keys are ignored.
+
+    Raises:
+        ValueError: a field has the wrong shape (pydantic's error is one of these).
+    """
+    payload = data.get("modified_payload")
+    extensions = data.get("modified_extensions")
+    violation = data.get("violation")
+    if payload is not None and kind.modified is not dict:
+        payload = kind.modified.model_validate(payload, context={HOST: True})  # pyright: ignore[reportAttributeAccessIssue] - narrowed by the line above
+    try:
+        return PluginResult(
+            continue_processing=data.get("continue_processing", True),
+            modified_payload=payload,
+            modified_extensions=None
+            if extensions is None
+            else Extensions.model_validate(extensions),
+            violation=None if violation is None else PluginViolation(**violation),
+            metadata=data.get("metadata"),
+            denial_metadata=data.get("denial_metadata"),
+            http_headers=data.get("http_headers"),
+            retry_delay_ms=data.get("retry_delay_ms", 0),
+        )
+    except TypeError as error:
+        raise ValueError(str(error)) from error
+
+
+def _built_in_kinds() -> tuple[HookKind, ...]:
+    return (
+        _same(ToolHookType.TOOL_PRE_INVOKE, ToolPreInvokePayload),
+        _same(ToolHookType.TOOL_POST_INVOKE, ToolPostInvokePayload),
+        _same(PromptHookType.PROMPT_PRE_FETCH, PromptPrehookPayload),
+        _same(PromptHookType.PROMPT_POST_FETCH, PromptPosthookPayload),
+        _same(ResourceHookType.RESOURCE_PRE_FETCH, ResourcePreFetchPayload),
+        _same(ResourceHookType.RESOURCE_POST_FETCH, ResourcePostFetchPayload),
+        _same(AgentHookType.AGENT_PRE_INVOKE, AgentPreInvokePayload),
+        _same(AgentHookType.AGENT_POST_INVOKE, AgentPostInvokePayload),
+        HookKind(HttpHookType.HTTP_PRE_REQUEST, HttpPreRequestPayload, HttpHeaderPayload),
+        HookKind(HttpHookType.HTTP_POST_REQUEST, HttpPostRequestPayload, HttpHeaderPayload),
+        HookKind(HttpHookType.HTTP_AUTH_RESOLVE_USER, HttpAuthResolveUserPayload, dict),
+        HookKind(
+            HttpHookType.HTTP_AUTH_CHECK_PERMISSION,
+            HttpAuthCheckPermissionPayload,
+            HttpAuthCheckPermissionResultPayload,
+        ),
+    )
+
+
+def _late_kinds() -> tuple[HookKind, ...]:
+    # Twenty models that most set-ups never use; their classes are built when a hook needs them.
+    from kaged.pipeline.payloads.identity import (  # noqa: PLC0415 - see above
+        DelegationPayload,
+        DelegationResult,
+        IdentityHookType,
+        IdentityPayload,
+        IdentityResult,
+    )
+    from kaged.pipeline.payloads.messages import (  # noqa: PLC0415 - see above
+        CmfHookType,
+        MessageHookType,
+        MessagePayload,
+    )
+
+    return (
+        HookKind(IdentityHookType.IDENTITY_RESOLVE, IdentityPayload, IdentityResult),
+        HookKind(IdentityHookType.TOKEN_DELEGATE, DelegationPayload, DelegationResult),
+        _same(MessageHookType.EVALUATE, MessagePayload),
+        *(_same(hook, MessagePayload) for hook in CmfHookType),
+    )
+
+
+def _same(hook: str, payload: type[PluginPayload]) -> HookKind:
+    return HookKind(str(hook), payload, payload)
+
+
+_LATE_HOOKS = frozenset({"identity_resolve", "token_delegate", "evaluate"})
+
+__all__ = ["HookKind", "HookRegistry", "parse_result"]

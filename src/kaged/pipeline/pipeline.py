@@ -1,0 +1,380 @@
+"""`Pipeline`: the plugins in force, loaded from a file, changed as a whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from kaged.base import Clock, Ids, KagedError, Tasks
+from kaged.config.problems import Problem, Severity, format_key_path
+from kaged.pipeline.binding import HookNotBound
+from kaged.pipeline.document import PipelineDocument, PluginEntry, parse_document
+from kaged.pipeline.edits import DefaultHookPolicy, HookPayloadPolicy, resolve_policy
+from kaged.pipeline.errors import PipelineNotReady
+from kaged.pipeline.kinds import (
+    PluginKind,
+    StartedPlugin,
+    add_plugin_dirs,
+    resolve_kind,
+)
+from kaged.pipeline.modes import PluginMode
+from kaged.pipeline.payloads import HookRegistry
+from kaged.pipeline.plan import LoadedPlugin, Plan, compile_plan, load_plugin
+from kaged.pipeline.runner import Runner
+
+if TYPE_CHECKING:
+    from kaged.pipeline.contexts import GlobalContext, PluginContextTable
+    from kaged.pipeline.results import PluginResult
+    from kaged.pipeline.settings import PluginConfig
+    from kaged.pipeline.slots import Extensions
+    from kaged.pipeline.watchers import PipelineObserver, StepTracer
+
+DEFAULT_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
+SHUTDOWN_TIMEOUT_S = 10.0
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LivePlugin:
+    """A plugin in force: what the host knows about it, and the plugin itself."""
+
+    loaded: LoadedPlugin
+    started: StartedPlugin
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """What came of loading a file.
+
+    `in_force` tells whether its plugins run now. Otherwise the previous ones still run, or, when
+    there were none, calls on the hooks it names are refused.
+    """
+
+    file: str
+    problems: tuple[Problem, ...]
+    in_force: bool
+    plugins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineStatus:
+    """How the pipeline stands, for status pages and `doctor`."""
+
+    file: str | None
+    problems: tuple[Problem, ...]
+    plugins: tuple[str, ...]
+    switched_off: tuple[str, ...]
+    refused_hooks: tuple[str, ...]
+    refuses_all: bool
+
+    @property
+    def sound(self) -> bool:
+        """Say whether everything the file asks for is in force."""
+        return not any(problem.severity is Severity.ERROR for problem in self.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class _Force:
+    """What is in force: live plugins and their plans, or the hooks that are refused."""
+
+    live: tuple[LivePlugin, ...] = ()
+    plans: Mapping[str, Plan] | None = None
+    refused: frozenset[str] | None = frozenset()
+    """Hooks on which calls are refused; None means all."""
+
+
+class Pipeline:
+    """Runs hooks through the plugins of one configuration.
+
+    A faulty configuration never takes the place of a sound one. One `Pipeline` per daemon, or per
+    tenant; it shares no state with others.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        ids: Ids,
+        *,
+        kinds: Mapping[str, PluginKind] | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        observer: PipelineObserver | None = None,
+        tracer: StepTracer | None = None,
+        hook_policies: Mapping[str, HookPayloadPolicy] | None = None,
+        default_hook_policy: DefaultHookPolicy = DefaultHookPolicy.ALLOW,
+        guarded: bool = True,
+    ) -> None:
+        self._ids = ids
+        self._kinds = dict(kinds or {})
+        self._timeout_s = timeout_s
+        self._policies = dict(hook_policies or {})
+        self._default_policy = default_hook_policy
+        self._registry = HookRegistry()
+        self._tasks = Tasks("pipeline", _background_failed)
+        self._runner = Runner(clock, self._tasks, guarded=guarded, observer=observer, tracer=tracer)
+        self._force = _Force()
+        self._report: LoadReport | None = None
+        self._loading = asyncio.Lock()
+
+    # -- loading -------------------------------------------------------------------------------
+
+    async def load_file(self, path: Path, *, lenient: bool = False) -> LoadReport:
+        """Load the configuration file and put it in force if it is sound.
+
+        Never raises for what the file says: a starting daemon must come up. With `lenient`, faulty
+        plugins are left out and the rest runs.
+        """
+        try:
+            text = await asyncio.to_thread(path.read_text, encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            problem = Problem(str(path), None, None, "", f"cannot be read: {error}")
+            document = PipelineDocument(str(path), (), (problem,), None)
+        else:
+            document = parse_document(text, str(path))
+        return await self.load(document, base=path.parent, lenient=lenient)
+
+    async def load(
+        self, document: PipelineDocument, *, base: Path | None = None, lenient: bool = False
+    ) -> LoadReport:
+        """Start the plugins of a parsed file and put them in force if all is sound."""
+        async with self._loading:
+            problems = list(document.problems)
+            problems += _open_dirs(document, base or Path.cwd())
+            live = await self._start_all(document.entries, document.file, problems)
+            faulty = any(problem.severity is Severity.ERROR for problem in problems)
+            if faulty and not lenient:
+                await _stop_all(live)
+                if self._force.plans is None:
+                    self._force = _Force(refused=document.hooks)
+                report = LoadReport(document.file, _in_order(problems), False, ())
+                self._report = report
+                return report
+            names = tuple(plugin.loaded.config.name for plugin in live)
+            report = LoadReport(document.file, _in_order(problems), True, names)
+            await self._put_in_force(live, report)
+            return report
+
+    async def load_configs(self, configs: Iterable[PluginConfig]) -> LoadReport:
+        """Start plugins from configuration objects instead of a file."""
+        entries = tuple(
+            PluginEntry(index, config, 1, {}, {}) for index, config in enumerate(configs)
+        )
+        hooks = frozenset(hook for entry in entries for hook in entry.config.hooks)
+        return await self.load(PipelineDocument("<configs>", entries, (), hooks))
+
+    async def close(self) -> None:
+        """Stop the plugins, last first, and what still runs in the background."""
+        async with self._loading:
+            live, self._force = self._force.live, _Force()
+            await _stop_all(live)
+            await self._tasks.close()
+
+    async def _start_all(
+        self, entries: Iterable[PluginEntry], file: str, problems: list[Problem]
+    ) -> list[LivePlugin]:
+        live: list[LivePlugin] = []
+        for entry in entries:
+            if entry.config.mode is PluginMode.DISABLED:
+                continue
+            started: StartedPlugin | None = None
+            try:
+                kind = resolve_kind(entry.config.kind, self._kinds)
+                async with asyncio.timeout(START_TIMEOUT_S):
+                    started = await kind.start(entry.config)
+                for hook in entry.config.hooks:
+                    started.bind(hook)
+            except (KagedError, TimeoutError) as error:
+                problems.append(_load_problem(entry, file, error))
+                if started is not None:
+                    await _stop(started, entry.config.name)
+                continue
+            plugin_id = hashlib.blake2b(self._ids.ulid().encode(), digest_size=16).hexdigest()
+            loaded = load_plugin(entry.config, plugin_id, self._timeout_s, started.bind)
+            live.append(LivePlugin(loaded, started))
+        return live
+
+    async def _put_in_force(self, live: list[LivePlugin], report: LoadReport) -> None:
+        hooks = {hook for plugin in live for hook in plugin.loaded.config.hooks}
+        plans = {hook: self._plan(hook, live) for hook in hooks}
+        previous = self._force.live
+        self._force = _Force(tuple(live), plans, frozenset())
+        self._report = report
+        await _stop_all(previous)
+
+    def _plan(self, hook: str, live: Iterable[LivePlugin]) -> Plan:
+        policy = resolve_policy(hook, self._policies, self._default_policy)
+        loaded = (plugin.loaded for plugin in live)
+        return compile_plan(hook, loaded, self._registry.kind(hook), policy)
+
+    # -- looking -------------------------------------------------------------------------------
+
+    @property
+    def status(self) -> PipelineStatus:
+        """Tell what is in force and what is wrong."""
+        force, report = self._force, self._report
+        return PipelineStatus(
+            file=None if report is None else report.file,
+            problems=() if report is None else report.problems,
+            plugins=tuple(plugin.loaded.config.name for plugin in force.live),
+            switched_off=tuple(
+                plugin.loaded.config.name for plugin in force.live if plugin.loaded.switch.off
+            ),
+            refused_hooks=tuple(sorted(force.refused or ())),
+            refuses_all=force.refused is None,
+        )
+
+    @property
+    def plans(self) -> Mapping[str, Plan]:
+        """Give the plans in force, by hook."""
+        return dict(self._force.plans or {})
+
+    @property
+    def live(self) -> tuple[LivePlugin, ...]:
+        """Give the plugins in force, in the order of the file."""
+        return self._force.live
+
+    def has_hooks_for(self, hook: str) -> bool:
+        """Say whether a call on this hook meets a plugin, or a refusal."""
+        force = self._force
+        return force.refused is None or hook in force.refused or hook in (force.plans or {})
+
+    def watch(self, tracer: StepTracer | None) -> None:
+        """Let `tracer` watch every step of calls that begin from now on; None ends it."""
+        self._runner.watch(tracer)
+
+    def reset_switched_off(self) -> None:
+        """Let plugins run again that `on_error: disable` has switched off."""
+        for plugin in self._force.live:
+            plugin.loaded.switch.off = False
+
+    # -- running -------------------------------------------------------------------------------
+
+    def invoke_hook(
+        self,
+        hook_type: str,
+        payload: Any,
+        global_context: GlobalContext,
+        local_contexts: PluginContextTable | None = None,
+        violations_as_exceptions: bool = False,
+        extensions: Extensions | None = None,
+    ) -> Coroutine[Any, Any, tuple[PluginResult[Any], PluginContextTable | None]]:
+        """Take a payload through the plugins of a hook; await it for what `Runner.run` gives.
+
+        Raises:
+            PipelineNotReady: the configuration that names this hook is faulty.
+            PluginError, PluginViolationError, PayloadSizeError: as `Runner.run`.
+        """
+        # No coroutine of its own: one less on the way of every call.
+        force = self._force
+        plan = None if force.plans is None else force.plans.get(hook_type)
+        if plan is None:
+            if force.refused is None or hook_type in force.refused:
+                raise self._not_ready(hook_type)
+            plan = _NOTHING_TO_DO
+        return self._runner.run(
+            plan,
+            payload,
+            global_context,
+            local_contexts,
+            violations_as_exceptions,
+            extensions,
+        )
+
+    def run_plan(
+        self,
+        plan: Plan,
+        payload: Any,
+        global_context: GlobalContext,
+        *,
+        local_contexts: PluginContextTable | None = None,
+        violations_as_exceptions: bool = False,
+    ) -> Coroutine[Any, Any, tuple[PluginResult[Any], PluginContextTable | None]]:
+        """Take a payload through a plan of the caller's own making; see `Runner.run`."""
+        return self._runner.run(
+            plan, payload, global_context, local_contexts, violations_as_exceptions
+        )
+
+    def _not_ready(self, hook: str) -> PipelineNotReady:
+        file = "the pipeline file" if self._report is None else self._report.file
+        return PipelineNotReady(
+            f"calls on {hook} are refused because {file} is faulty",
+            fix=f"run 'kaged pipeline check' and mend {file}",
+            hook=hook,
+            file=file,
+        )
+
+
+def _open_dirs(document: PipelineDocument, base: Path) -> list[Problem]:
+    refused = add_plugin_dirs(document.plugin_dirs, base)
+    return [
+        Problem(
+            document.file,
+            None,
+            None,
+            "plugin_dirs",
+            f"{folder!r} is outside {base}",
+            "keep plugin folders beside the file",
+        )
+        for folder in refused
+    ]
+
+
+def _load_problem(entry: PluginEntry, file: str, error: BaseException) -> Problem:
+    key = "kind"
+    message = f"plugin {entry.config.name!r} did not start within {START_TIMEOUT_S:g}s"
+    fix = ""
+    line = entry.line_of(key)
+    if isinstance(error, HookNotBound):
+        key = "hooks"
+        mark = entry.hook_marks.get(str(error.data.get("hook")))
+        line = entry.line_of(key) if mark is None else mark.line
+        message, fix = error.message, error.fix or ""
+    elif isinstance(error, KagedError):
+        key = str(error.data.get("key", "kind"))
+        line = entry.line_of(key)
+        message = error.message
+        if repr(entry.config.name) not in message:
+            message = f"plugin {entry.config.name!r}: {message}"
+        fix = error.fix or ""
+    return Problem(
+        file,
+        line,
+        1,
+        format_key_path(("plugins", entry.index, key)),
+        message,
+        fix,
+        code="pipeline_invalid",
+    )
+
+
+def _in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    return tuple(sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
+
+
+async def _stop_all(live: Iterable[LivePlugin]) -> None:
+    for plugin in reversed(list(live)):
+        await _stop(plugin.started, plugin.loaded.config.name)
+
+
+async def _stop(started: StartedPlugin, name: str) -> None:
+    try:
+        async with asyncio.timeout(SHUTDOWN_TIMEOUT_S):
+            await started.shutdown()
+    except Exception as error:  # noqa: BLE001 - boundary: one plugin's end must not keep others alive
+        _log.warning("pipeline.plugin_shutdown_failed", plugin=name, error=repr(error))
+
+
+def _background_failed(name: str, error: BaseException) -> None:
+    _log.error("pipeline.background_task_failed", task=name, error=repr(error))
+
+
+_NOTHING_TO_DO = compile_plan("", (), None, None)
+
+__all__ = ["LivePlugin", "LoadReport", "Pipeline", "PipelineStatus"]

@@ -1,0 +1,157 @@
+"""What runs for a hook, decided once: `Step`, `Plan`, and `compile_plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from kaged.pipeline.binding import Begin, Passing, compile_begin
+from kaged.pipeline.conditions import Matcher, compile_conditions
+from kaged.pipeline.edits import HookPayloadPolicy
+from kaged.pipeline.modes import MODE_RULES, OnError, PluginMode
+from kaged.pipeline.payloads import HookKind
+from kaged.pipeline.records import MAX_CONFIG_KEYS
+from kaged.pipeline.settings import PluginConfig
+from kaged.pipeline.tiers import Rights, resolve_rights
+
+_PAYLOADS_WITH_HEADERS = frozenset({"tool_pre_invoke", "agent_pre_invoke"})
+
+
+@dataclass(slots=True)
+class Switch:
+    """Whether a plugin still runs; `on_error: disable` turns it off, in all its hooks at once."""
+
+    off: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPlugin:
+    """A plugin that is ready to run: its identity and rights as the host holds them."""
+
+    plugin_id: str
+    config: PluginConfig
+    rights: Rights
+    timeout_s: float
+    switch: Switch
+    bind: Callable[[str], tuple[Callable[..., Awaitable[Any]], Passing, str]]
+    """Gives, for a hook, what to call, how it takes extensions and the keyword if by keyword."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One plugin on one hook, with everything that can be decided before a call."""
+
+    plugin_id: str
+    name: str
+    kind: str
+    hook: str
+    mode: PluginMode
+    may_deny: bool
+    may_edit: bool
+    shares_state: bool
+    on_error: OnError
+    timeout_s: float
+    rights: Rights
+    matches: Matcher | None
+    begin: Begin
+    config_keys: tuple[str, ...]
+    switch: Switch
+    hides_headers: bool
+    """The hook's payload has a header map which this plugin may not see."""
+    guards_headers: bool
+    """The hook's payload has a header map which this plugin may not change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All steps of one hook, by phase and priority."""
+
+    hook: str
+    kind: HookKind | None
+    policy: HookPayloadPolicy | None
+    serial: tuple[Step, ...]
+    """Sequential, then transform, then audit plugins: one after the other."""
+    concurrent: tuple[Step, ...]
+    background: tuple[Step, ...]
+    empty: bool
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """Give all steps in the order of their phases."""
+        return self.serial + self.concurrent + self.background
+
+
+def compile_plan(
+    hook: str,
+    plugins: Iterable[LoadedPlugin],
+    kind: HookKind | None,
+    policy: HookPayloadPolicy | None,
+) -> Plan:
+    """Lay out the steps of a hook: by phase, inside a phase by priority, then by list order."""
+    ordered = sorted(
+        (plugin for plugin in plugins if hook in plugin.config.hooks),
+        key=lambda plugin: plugin.config.priority,
+    )
+    phases: dict[PluginMode, list[Step]] = {mode: [] for mode in MODE_RULES}
+    for plugin in ordered:
+        if plugin.config.mode is not PluginMode.DISABLED:
+            phases[plugin.config.mode].append(_compile_step(hook, plugin))
+    return Plan(
+        hook=hook,
+        kind=kind,
+        policy=policy,
+        serial=(
+            *phases[PluginMode.SEQUENTIAL],
+            *phases[PluginMode.TRANSFORM],
+            *phases[PluginMode.AUDIT],
+        ),
+        concurrent=tuple(phases[PluginMode.CONCURRENT]),
+        background=tuple(phases[PluginMode.FIRE_AND_FORGET]),
+        empty=not any(phases.values()),
+    )
+
+
+def load_plugin(
+    config: PluginConfig,
+    plugin_id: str,
+    default_timeout_s: float,
+    bind: Callable[[str], tuple[Callable[..., Awaitable[Any]], Passing, str]],
+) -> LoadedPlugin:
+    """Put a plugin's identity, rights and limits together, from the host's configuration alone."""
+    return LoadedPlugin(
+        plugin_id=plugin_id,
+        config=config,
+        rights=resolve_rights(config.capabilities),
+        timeout_s=default_timeout_s if config.timeout_s is None else config.timeout_s,
+        switch=Switch(),
+        bind=bind,
+    )
+
+
+def _compile_step(hook: str, plugin: LoadedPlugin) -> Step:
+    config = plugin.config
+    rules = MODE_RULES[config.mode]
+    has_headers = hook in _PAYLOADS_WITH_HEADERS
+    return Step(
+        plugin_id=plugin.plugin_id,
+        name=config.name,
+        kind=config.kind,
+        hook=hook,
+        mode=config.mode,
+        may_deny=rules.may_deny,
+        may_edit=rules.may_edit,
+        shares_state=rules.shares_state,
+        on_error=config.on_error,
+        timeout_s=plugin.timeout_s,
+        rights=plugin.rights,
+        matches=compile_conditions(config.conditions, hook),
+        begin=compile_begin(*plugin.bind(hook)),
+        config_keys=tuple(list(config.config or {})[:MAX_CONFIG_KEYS]),
+        switch=plugin.switch,
+        hides_headers=has_headers and not plugin.rights.headers,
+        guards_headers=has_headers and not plugin.rights.write_headers,
+    )
+
+
+__all__ = ["LoadedPlugin", "Plan", "Step", "Switch", "compile_plan", "load_plugin"]

@@ -1,0 +1,18 @@
+"""`SecretRedaction`, `HeaderAllowlist`, `EgressGuard`, `SubjectRateLimit`, `DenyRules`.
+
+Policies that come with the product. They are filtered and merged like everybody's plugins.
+"""
+
+from kaged.pipeline.policies.deny import DenyRules
+from kaged.pipeline.policies.egress import EgressGuard
+from kaged.pipeline.policies.headers import HeaderAllowlist
+from kaged.pipeline.policies.ratelimit import SubjectRateLimit
+from kaged.pipeline.policies.redaction import SecretRedaction
+
+__all__ = [
+    "DenyRules",
+    "EgressGuard",
+    "HeaderAllowlist",
+    "SecretRedaction",
+    "SubjectRateLimit",
+]

@@ -1,0 +1,82 @@
+"""Answers `import cpex…` with our own classes, so that published plugins run unmodified.
+
+Nothing of the published framework is installed or imported. The finder stands in front of all
+others from the first load of a plugin class on; it does nothing until somebody imports the name.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import ClassVar
+
+from kaged.base import KagedError
+from kaged.pipeline.published.names import STANDIN_NAMES
+
+_MARK = "__kaged_standin__"
+
+
+class StandinUnavailable(KagedError):
+    """The published framework is already loaded in this process; the two cannot serve together."""
+
+    code: ClassVar[str] = "pipeline_standin_unavailable"
+
+
+class _StandinLoader(Loader):
+    """Makes one stand-in module: real names, our classes behind them."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = ModuleType(spec.name, "Stand-in of kaged for plugins of the published framework.")
+        setattr(module, _MARK, True)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        for name, (home, own_name) in STANDIN_NAMES[module.__name__].items():
+            setattr(module, name, getattr(importlib.import_module(home), own_name))
+
+
+class _StandinFinder(MetaPathFinder):
+    """Finds the modules of the stand-in, and nothing else."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
+    ) -> ModuleSpec | None:
+        del path, target
+        if fullname not in STANDIN_NAMES:
+            return None
+        is_package = any(name.startswith(f"{fullname}.") for name in STANDIN_NAMES)
+        return ModuleSpec(fullname, _StandinLoader(), is_package=is_package)
+
+
+def offer_standin() -> None:
+    """Let `import cpex.framework` find the stand-in from now on. Safe to call again.
+
+    Raises:
+        StandinUnavailable: the published framework was imported earlier.
+    """
+    present = sys.modules.get("cpex.framework")
+    if present is not None and not hasattr(present, _MARK):
+        raise StandinUnavailable(
+            "the published cpex framework is already loaded in this process",
+            fix="load pipeline plugins before it, or run them with kind: caged",
+        )
+    if not any(isinstance(finder, _StandinFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _StandinFinder())
+
+
+def withdraw_standin() -> None:
+    """Take the stand-in and its modules away again; plugins already loaded keep their classes."""
+    sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _StandinFinder)]
+    for name in STANDIN_NAMES:
+        if hasattr(sys.modules.get(name), _MARK):
+            del sys.modules[name]
+
+
+__all__ = ["StandinUnavailable", "offer_standin", "withdraw_standin"]

@@ -1,0 +1,292 @@
+"""A hook call and its answer as JSON, for plugins that run outside our process.
+
+The plugin gets the already filtered view and answers with the slots that it changed; the host puts
+those on top of the same view and merges with the same function as for everybody. So the wire adds
+no authority, and takes none away.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from kaged.base import JsonObject, KagedError
+from kaged.pipeline.contexts import GlobalContext, PluginContext, UserContext
+from kaged.pipeline.errors import PluginViolationError
+from kaged.pipeline.payloads import HOST, HookKind, PluginPayload, StructuredData
+from kaged.pipeline.records import shown
+from kaged.pipeline.results import PluginResult, PluginViolation
+from kaged.pipeline.shapes import plain
+from kaged.pipeline.slots import Extensions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MAX_STATE_KEYS = 1024
+
+
+class RemotePluginRaised(KagedError):
+    """The hook of a plugin outside our process raised; the message is what it showed of it."""
+
+    code: ClassVar[str] = "plugin_raised"
+
+
+class RemoteAnswerInvalid(KagedError):
+    """A plugin outside our process answered with something that is no answer."""
+
+    code: ClassVar[str] = "plugin_answer_invalid"
+
+
+class NotSendable(KagedError):
+    """A call, or an answer, holds something that has no JSON form."""
+
+    code: ClassVar[str] = "plugin_call_not_sendable"
+
+
+# -- host side -----------------------------------------------------------------------------------
+
+
+def encode_call(
+    hook: str, payload: Any, context: PluginContext, view: Extensions | None
+) -> JsonObject:
+    """Write a call down. Raises NotSendable."""
+    shared = context.global_context
+    return {
+        "hook_type": hook,
+        "payload": to_json(payload),
+        "context": {
+            "state": to_json(context.state),
+            "metadata": to_json(context.metadata),
+            "global_context": to_json(shared.model_dump()),
+        },
+        "extensions": None if view is None else to_json(view),
+    }
+
+
+def decode_answer(
+    answer: object, kind: HookKind | None, context: PluginContext, view: Extensions | None
+) -> PluginResult[Any]:
+    """Read an answer, take over the plugin's memory, and give its result.
+
+    Raises:
+        RemotePluginRaised: the hook raised.
+        PluginViolationError: the hook raised this.
+        RemoteAnswerInvalid: it is no answer.
+    """
+    if not isinstance(answer, dict):
+        raise RemoteAnswerInvalid("the plugin's answer is not a JSON object")
+    _take_memory(answer.get("context"), context)
+    raised = answer.get("error")
+    if raised is not None:
+        raise _error(raised)
+    data = answer.get("result")
+    if not isinstance(data, dict):
+        raise RemoteAnswerInvalid("the plugin's answer has no result")
+    try:
+        return _result(data, kind, view)
+    except (ValidationError, TypeError) as error:
+        raise RemoteAnswerInvalid(f"the plugin's result does not fit: {error}") from error
+
+
+def _result(
+    data: dict[str, Any], kind: HookKind | None, view: Extensions | None
+) -> PluginResult[Any]:
+    payload = data.get("modified_payload")
+    violation = data.get("violation")
+    if payload is not None and kind is not None and issubclass(kind.modified, PluginPayload):
+        payload = kind.modified.model_validate(payload, context={HOST: True})
+    return PluginResult(
+        continue_processing=data.get("continue_processing", True),
+        modified_payload=payload,
+        modified_extensions=_changed(data, view),
+        violation=None if violation is None else PluginViolation(**violation),
+        metadata=data.get("metadata") or None,
+        denial_metadata=data.get("denial_metadata"),
+        retry_delay_ms=data.get("retry_delay_ms", 0),
+    )
+
+
+def _changed(data: dict[str, Any], view: Extensions | None) -> Extensions | None:
+    """Put the slots that the plugin changed on top of what it was shown."""
+    slots = data.get("modified_extensions")
+    unsendable = data.get("unsendable_slots") or ()
+    if slots is None and not unsendable:
+        return None
+    updates: dict[str, Any] = {name: object() for name in unsendable if isinstance(name, str)}
+    if slots is not None:
+        if not isinstance(slots, dict):
+            raise RemoteAnswerInvalid("modified_extensions is not a JSON object")
+        updates |= {name: _slot(name, value) for name, value in slots.items()}
+    return (Extensions() if view is None else view).model_copy(update=updates)
+
+
+def _slot(name: str, value: Any) -> Any:
+    try:
+        return getattr(Extensions.model_validate({name: value}), name, None)
+    except ValidationError:
+        return value  # the merge leaves it out, and notes it
+
+
+def _error(raised: object) -> KagedError:
+    if not isinstance(raised, dict):
+        return RemoteAnswerInvalid("the plugin's error is not a JSON object")
+    message = str(raised.get("message", "the plugin gave no reason"))
+    if raised.get("code") == PluginViolationError.code:
+        words = raised.get("violation")
+        try:
+            violation = PluginViolation(**words) if isinstance(words, dict) else None
+        except TypeError:
+            violation = None
+        return PluginViolationError(message, violation)
+    return RemotePluginRaised(message)
+
+
+def _take_memory(memory: object, context: PluginContext) -> None:
+    if not isinstance(memory, dict):
+        return
+    shared = memory.get("global_context")
+    for own, theirs in (
+        (context.state, memory.get("state")),
+        (context.metadata, memory.get("metadata")),
+        (context.global_context.state, shared.get("state") if isinstance(shared, dict) else None),
+        (
+            context.global_context.metadata,
+            shared.get("metadata") if isinstance(shared, dict) else None,
+        ),
+    ):
+        if isinstance(theirs, dict) and len(theirs) <= MAX_STATE_KEYS:
+            own.clear()
+            own.update(theirs)
+
+
+# -- plugin side ---------------------------------------------------------------------------------
+
+
+def decode_call(
+    params: Mapping[str, Any], kind: HookKind | None
+) -> tuple[Any, PluginContext, Extensions | None]:
+    """Read a call: payload, context and extensions as a hook gets them. Raises ValueError."""
+    data = params.get("payload")
+    if kind is not None:
+        payload: Any = kind.payload.model_validate(data, context={HOST: True})
+    else:
+        payload = StructuredData(**data) if isinstance(data, dict) else data
+    memory = params.get("context") or {}
+    shared: dict[str, Any] = dict(memory.get("global_context") or {"request_id": ""})
+    identity = shared.pop("user_context", None)
+    context = PluginContext(
+        GlobalContext(
+            **shared,
+            user_context=None if identity is None else UserContext.model_validate(identity),
+        ),
+        memory.get("state"),
+        memory.get("metadata"),
+    )
+    extensions = params.get("extensions")
+    return (
+        payload,
+        context,
+        None if extensions is None else Extensions.model_validate(extensions),
+    )
+
+
+def encode_result(
+    result: PluginResult[Any] | None, context: PluginContext, shown: Extensions | None
+) -> JsonObject:
+    """Write an answer down: the result, with changed slots only, and the plugin's memory.
+
+    Raises:
+        NotSendable: payload, metadata or memory hold something that has no JSON form.
+    """
+    answer: JsonObject = {}
+    if result is not None:
+        data: JsonObject = {
+            "continue_processing": result.continue_processing,
+            "modified_payload": to_json(result.modified_payload),
+            "violation": to_json(result.violation),
+            "metadata": to_json(result.metadata),
+            "denial_metadata": to_json(result.denial_metadata),
+            "retry_delay_ms": result.retry_delay_ms,
+        }
+        _encode_slots(result.modified_extensions, shown or Extensions(), data)
+        answer["result"] = data
+    else:
+        answer["result"] = {}
+    answer["context"] = _memory(context)
+    return answer
+
+
+def encode_error(error: BaseException, context: PluginContext) -> JsonObject:
+    """Write down that a hook raised, with the plugin's memory. Raises NotSendable."""
+    words: JsonObject = {"code": "plugin_raised", "message": shown(error)}
+    if isinstance(error, PluginViolationError):
+        words = {
+            "code": error.code,
+            "message": error.message,
+            "violation": to_json(error.violation),
+        }
+    return {"error": words, "context": _memory(context)}
+
+
+def _memory(context: PluginContext) -> JsonObject:
+    return {
+        "state": to_json(context.state),
+        "metadata": to_json(context.metadata),
+        "global_context": {
+            "state": to_json(context.global_context.state),
+            "metadata": to_json(context.global_context.metadata),
+        },
+    }
+
+
+def _encode_slots(changed: Any, shown: Extensions, data: JsonObject) -> None:
+    if changed is None:
+        return
+    if not isinstance(changed, Extensions):
+        data["modified_extensions"] = "not Extensions"
+        return
+    slots: JsonObject = {}
+    unsendable: list[Any] = []
+    for name in Extensions.model_fields:
+        value = getattr(changed, name)
+        if value is getattr(shown, name) or value == getattr(shown, name):
+            continue
+        try:
+            slots[name] = to_json(value)
+        except NotSendable:
+            unsendable.append(name)
+    data["modified_extensions"] = slots
+    data["unsendable_slots"] = unsendable
+
+
+def to_json(value: Any) -> Any:
+    """Turn models, sets and moments into plain JSON data. Raises NotSendable."""
+    try:
+        return _JSON.dump_python(
+            value.model_dump(mode="json", warnings=False)
+            if isinstance(value, BaseModel)
+            else plain(value),
+            mode="json",
+        )
+    except Exception as error:
+        # Boundary: serialising runs methods of foreign objects; whatever fails has no JSON form.
+        raise NotSendable(
+            f"a {type(value).__name__} has a part without a JSON form ({type(error).__name__})",
+            fix="use plain data with plugins that run outside the process",
+        ) from error
+
+
+_JSON: TypeAdapter[Any] = TypeAdapter(Any)
+
+__all__ = [
+    "NotSendable",
+    "RemoteAnswerInvalid",
+    "RemotePluginRaised",
+    "decode_answer",
+    "decode_call",
+    "encode_call",
+    "encode_error",
+    "encode_result",
+    "to_json",
+]

@@ -1,0 +1,1 @@
+"""What stands behind the published names: `manager`, `environment`, `models`, `spans`, `utils`."""

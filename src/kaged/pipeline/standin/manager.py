@@ -1,0 +1,285 @@
+"""`PluginManager` and its companions under the published names, on top of our `Pipeline`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kaged.base import Ids, SystemClock
+from kaged.config.problems import ConfigInvalid
+from kaged.pipeline.document import parse_document
+from kaged.pipeline.edits import DefaultHookPolicy, HookPayloadPolicy
+from kaged.pipeline.kinds import load_class
+from kaged.pipeline.payloads import HookRegistry
+from kaged.pipeline.pipeline import DEFAULT_TIMEOUT_S, Pipeline
+from kaged.pipeline.plan import compile_plan
+from kaged.pipeline.standin.environment import settings
+from kaged.pipeline.standin.models import Config
+from kaged.pipeline.standin.spans import SpanTracer, current_trace_id
+
+if TYPE_CHECKING:
+    from kaged.pipeline.contexts import GlobalContext, PluginContext, PluginContextTable
+    from kaged.pipeline.plugin import Plugin
+    from kaged.pipeline.results import PluginResult
+    from kaged.pipeline.settings import PluginConfig
+    from kaged.pipeline.slots import Extensions
+    from kaged.pipeline.standin.spans import ObservabilityProvider
+
+
+class TenantPluginManager:
+    """Loads plugins from a file or a configuration object and runs hooks through them.
+
+    A program that calls this itself passes in its own payloads and contexts, and its plugins get
+    them as they are; extensions are filtered and merged as everywhere.
+    """
+
+    def __init__(
+        self,
+        config: str | Config = "",
+        timeout: float = DEFAULT_TIMEOUT_S,
+        observability: ObservabilityProvider | None = None,
+        hook_policies: Mapping[str, HookPayloadPolicy] | None = None,
+        default_hook_policy: DefaultHookPolicy | str | None = None,
+    ) -> None:
+        self._source = config
+        self._timeout = timeout
+        self._policies = dict(hook_policies or {})
+        self._default_policy = DefaultHookPolicy(
+            default_hook_policy or settings.default_hook_policy
+        )
+        self._config: Config | None = config if isinstance(config, Config) else None
+        self._pipeline: Pipeline | None = None
+        self.observability = observability
+
+    @property
+    def config(self) -> Config | None:
+        """Give the configuration, once it is known."""
+        return self._config
+
+    @property
+    def initialized(self) -> bool:
+        """Say whether plugins are loaded."""
+        return self._pipeline is not None
+
+    @property
+    def plugin_count(self) -> int:
+        """Count the loaded plugins."""
+        return 0 if self._pipeline is None else len(self._pipeline.live)
+
+    @property
+    def executor(self) -> TenantPluginManager:
+        """Give what runs plugins: this object."""
+        return self
+
+    async def initialize(self) -> None:
+        """Load all plugins; does nothing when they are loaded already.
+
+        Raises:
+            ConfigInvalid: something is wrong; every problem is listed, and no plugin runs.
+        """
+        if self._pipeline is not None:
+            return
+        clock = SystemClock()
+        pipeline = Pipeline(
+            clock,
+            Ids(clock),
+            timeout_s=self._timeout,
+            tracer=None if self.observability is None else SpanTracer(self.observability),
+            hook_policies=self._policies,
+            default_hook_policy=self._default_policy,
+            guarded=False,
+        )
+        if self._config is None:
+            self._config = await asyncio.to_thread(ConfigLoader.load_config, str(self._source))
+        report = await pipeline.load_configs(self._config.plugins or [])
+        if not report.in_force:
+            await pipeline.close()
+            raise ConfigInvalid(report.problems)
+        self._pipeline = pipeline
+
+    async def shutdown(self) -> None:
+        """Stop all plugins, last first."""
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            await pipeline.close()
+
+    async def invoke_hook(
+        self,
+        hook_type: str,
+        payload: Any,
+        global_context: GlobalContext,
+        local_contexts: PluginContextTable | None = None,
+        violations_as_exceptions: bool = False,
+        extensions: Extensions | None = None,
+    ) -> tuple[PluginResult[Any], PluginContextTable | None]:
+        """Take a payload through the plugins of a hook."""
+        trace_id = current_trace_id.get()
+        provider = self.observability
+        if provider is None or trace_id is None:
+            return await self._ready().invoke_hook(
+                str(hook_type),
+                payload,
+                global_context,
+                local_contexts,
+                violations_as_exceptions,
+                extensions,
+            )
+        span = provider.start_span(
+            trace_id=trace_id, name="plugin.hook.invoke", attributes={"plugin.hook": str(hook_type)}
+        )
+        status = "error"
+        try:
+            answer = await self._ready().invoke_hook(
+                str(hook_type),
+                payload,
+                global_context,
+                local_contexts,
+                violations_as_exceptions,
+                extensions,
+            )
+            status = "ok"
+            return answer
+        finally:
+            provider.end_span(span_id=span, status=status)
+
+    async def invoke_hook_for_plugin(
+        self,
+        name: str,
+        hook_type: str,
+        payload: Any,
+        context: PluginContext,
+        violations_as_exceptions: bool = False,
+        payload_as_json: bool = False,
+    ) -> PluginResult[Any]:
+        """Run one hook of one plugin, outside of any chain. Raises ValueError for a bad name."""
+        pipeline = self._ready()
+        for live in pipeline.live:
+            if live.loaded.config.name == name:
+                break
+        else:
+            raise ValueError(f"there is no plugin named {name!r}")
+        hook = str(hook_type)
+        kind = get_hook_registry().kind(hook)
+        if payload_as_json:
+            payload = get_hook_registry().json_to_payload(hook, payload)
+        plan = compile_plan(hook, [live.loaded], kind, self._policies.get(hook))
+        if plan.empty:
+            raise ValueError(f"plugin {name!r} has no hook {hook!r}")
+        shared = context.global_context
+        result, _ = await pipeline.run_plan(
+            plan,
+            payload,
+            shared,
+            local_contexts={shared.request_id + live.loaded.plugin_id: context},
+            violations_as_exceptions=violations_as_exceptions,
+        )
+        return result
+
+    def get_plugin(self, name: str) -> Plugin | None:
+        """Give a loaded plugin object by name; None for unknown ones and those out of process."""
+        for live in () if self._pipeline is None else self._pipeline.live:
+            if live.loaded.config.name == name:
+                return getattr(live.started, "plugin", None)
+        return None
+
+    def has_hooks_for(self, hook_type: str) -> bool:
+        """Say whether any loaded plugin has this hook."""
+        return self._pipeline is not None and self._pipeline.has_hooks_for(str(hook_type))
+
+    def reset_runtime_disabled(self) -> None:
+        """Let plugins run again that were switched off after an error."""
+        if self._pipeline is not None:
+            self._pipeline.reset_switched_off()
+
+    def _ready(self) -> Pipeline:
+        if self._pipeline is None:
+            raise RuntimeError("the plugin manager is not initialised; await initialize() first")
+        return self._pipeline
+
+
+class PluginManager(TenantPluginManager):
+    """A manager whose state is shared by all objects of this class in the process."""
+
+    _shared: ClassVar[dict[str, Any]] = {}
+
+    def __init__(
+        self,
+        config: str | Config = "",
+        timeout: float = DEFAULT_TIMEOUT_S,
+        observability: ObservabilityProvider | None = None,
+        hook_policies: Mapping[str, HookPayloadPolicy] | None = None,
+        default_hook_policy: DefaultHookPolicy | str | None = None,
+    ) -> None:
+        self.__dict__ = self._shared
+        if not self._shared or config:
+            pipeline = self._shared.get("_pipeline")
+            super().__init__(config, timeout, observability, hook_policies, default_hook_policy)
+            self._pipeline = pipeline
+
+    @classmethod
+    def reset(cls) -> None:
+        """Forget the shared state; plugins that still run are not stopped by this."""
+        cls._shared.clear()
+
+
+class ConfigLoader:
+    """Reads configuration files."""
+
+    @staticmethod
+    def load_config(config: str, use_jinja: bool = True) -> Config:
+        """Read a file; a missing file is an empty configuration. Raises ConfigInvalid."""
+        del use_jinja  # the one expression that files use, {{ env.NAME }}, is always understood
+        path = Path(config)
+        if not config or not path.is_file():
+            return Config(plugins=[])
+        document = parse_document(path.read_text(encoding="utf-8"), config)
+        if document.faulty:
+            raise ConfigInvalid(document.problems)
+        return Config(
+            plugins=[entry.config for entry in document.entries],
+            plugin_dirs=list(document.plugin_dirs),
+        )
+
+
+class PluginLoader:
+    """Brings single plugins to life, for programs that do it by hand."""
+
+    async def load_and_instantiate_plugin(self, config: PluginConfig) -> Plugin:
+        """Import, construct and initialise a plugin. Raises PluginNotLoaded."""
+        plugin = load_class(config.kind)(config.model_copy(deep=True))
+        await plugin.initialize()
+        return plugin
+
+
+def get_hook_registry() -> HookRegistry:
+    """Give the registry of known hooks, one per process."""
+    return _registry
+
+
+def get_plugin_manager(
+    observability: ObservabilityProvider | None = None,
+    hook_policies: Mapping[str, HookPayloadPolicy] | None = None,
+) -> PluginManager | None:
+    """Give the process-wide manager; None unless PLUGINS_ENABLED is set."""
+    if not settings.enabled:
+        return None
+    return PluginManager(
+        settings.config_file,
+        timeout=settings.plugin_timeout,
+        observability=observability,
+        hook_policies=hook_policies,
+    )
+
+
+_registry = HookRegistry()
+
+__all__ = [
+    "ConfigLoader",
+    "PluginLoader",
+    "PluginManager",
+    "TenantPluginManager",
+    "get_hook_registry",
+    "get_plugin_manager",
+]

@@ -1,0 +1,93 @@
+"""Spans of an observability provider around chains and plugins, when a trace is current."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from kaged.pipeline.chain import Chain, TraceEnd
+    from kaged.pipeline.plan import Step
+    from kaged.pipeline.slots import Extensions
+    from kaged.pipeline.taken import Taken
+
+current_trace_id: ContextVar[str | None] = ContextVar("current_trace_id", default=None)
+
+
+class ObservabilityProvider(Protocol):
+    """Keeps spans."""
+
+    def start_span(
+        self,
+        trace_id: str,
+        name: str,
+        kind: str = "internal",
+        resource_type: str | None = None,
+        resource_name: str | None = None,
+        attributes: dict[str, Any] | None = None,
+    ) -> str | None:
+        """Begin a span and give its id."""
+        ...
+
+    def end_span(
+        self, span_id: str | None, status: str = "ok", attributes: dict[str, Any] | None = None
+    ) -> None:
+        """End a span."""
+        ...
+
+
+class NullObservability:
+    """Keeps nothing."""
+
+    def start_span(
+        self,
+        trace_id: str,
+        name: str,
+        kind: str = "internal",
+        resource_type: str | None = None,
+        resource_name: str | None = None,
+        attributes: dict[str, Any] | None = None,
+    ) -> str | None:
+        """Begin no span."""
+        del trace_id, name, kind, resource_type, resource_name, attributes
+
+    def end_span(
+        self, span_id: str | None, status: str = "ok", attributes: dict[str, Any] | None = None
+    ) -> None:
+        """End no span."""
+        del span_id, status, attributes
+
+
+class SpanTracer:
+    """Writes one span per plugin while a trace is current."""
+
+    def __init__(self, provider: ObservabilityProvider) -> None:
+        self._provider = provider
+
+    def step_began(self, step: Step, chain: Chain, given: Any, view: Extensions | None) -> TraceEnd:
+        """Begin the span of one plugin."""
+        del chain, given, view
+        trace_id = current_trace_id.get()
+        if trace_id is None:
+            return _nobody
+        span = self._provider.start_span(
+            trace_id=trace_id,
+            name=f"plugin.execute.{step.name}",
+            kind="internal",
+            resource_type="plugin",
+            resource_name=step.name,
+            attributes={"plugin.hook": step.hook, "plugin.mode": str(step.mode)},
+        )
+
+        def end(taken: Taken | None, error: BaseException | None) -> None:
+            del taken
+            self._provider.end_span(span_id=span, status="ok" if error is None else "error")
+
+        return end
+
+
+def _nobody(taken: Taken | None, error: BaseException | None) -> None:
+    del taken, error
+
+
+__all__ = ["NullObservability", "ObservabilityProvider", "SpanTracer", "current_trace_id"]

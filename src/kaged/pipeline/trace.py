@@ -1,0 +1,192 @@
+"""What did happen, step by step: which slots a plugin read, changed, was refused, and how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kaged.pipeline.contexts import GlobalContext
+from kaged.pipeline.errors import PluginError, PluginViolationError
+from kaged.pipeline.explain import visible_slots
+from kaged.pipeline.isolation import model_dict
+from kaged.pipeline.payloads import HookRegistry, PluginPayload
+from kaged.pipeline.pipeline import Pipeline
+from kaged.pipeline.shapes import plain
+from kaged.pipeline.slots import Extensions
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from kaged.base import Clock, Ids
+    from kaged.config.problems import Problem
+    from kaged.pipeline.chain import Chain, TraceEnd
+    from kaged.pipeline.kinds import PluginKind
+    from kaged.pipeline.plan import Step
+    from kaged.pipeline.taken import Taken
+
+MAX_STEPS = 10_000
+"""Steps kept; the oldest are forgotten first."""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """One plugin's run. Names of slots and fields, never their values."""
+
+    hook: str
+    plugin: str
+    mode: str
+    saw: tuple[str, ...]
+    """What the plugin could see of the slots that were filled."""
+    read: tuple[str, ...]
+    """Which slots it looked at."""
+    changed: tuple[str, ...]
+    """Which slots and payload fields came out changed."""
+    refused: tuple[str, ...]
+    """Changes that did not come through, each with the reason."""
+    outcome: str
+    """`allowed`, `denied`, `denied (suppressed)` or the class of the error."""
+    duration_ns: int
+
+
+@dataclass(slots=True)
+class Tracer:
+    """Collects the steps of every chain that runs while it is in place."""
+
+    clock: Clock
+    steps: list[TracedStep] = field(default_factory=list[TracedStep])
+
+    def step_began(self, step: Step, chain: Chain, given: Any, view: Extensions | None) -> TraceEnd:
+        """Note what a plugin is given, and what it did with it when it ends."""
+        before = chain.extensions
+        payload = chain.payload
+        started = self.clock.monotonic_s()
+
+        def end(taken: Taken | None, error: BaseException | None) -> None:
+            ended = self.clock.monotonic_s()
+            if len(self.steps) >= MAX_STEPS:
+                del self.steps[0]
+            self.steps.append(
+                TracedStep(
+                    hook=step.hook,
+                    plugin=step.name,
+                    mode=step.mode.value,
+                    saw=_filled(step, before),
+                    read=() if view is None else tuple(sorted(model_dict(view))),
+                    changed=_changed(before, payload, taken),
+                    refused=()
+                    if taken is None
+                    else tuple(f"{change.slot}: {change.reason}" for change in taken.discarded),
+                    outcome=_outcome(step, taken, error),
+                    duration_ns=int((ended - started) * 1_000_000_000),
+                )
+            )
+
+        del given
+        return end
+
+
+@dataclass(frozen=True, slots=True)
+class TraceReport:
+    """What one call through a file's plugins did; `error` when a plugin's failure ended it."""
+
+    file: str
+    problems: tuple[Problem, ...]
+    steps: tuple[TracedStep, ...] = ()
+    allowed: bool = False
+    violation: str | None = None
+    error: str | None = None
+    payload: Any = None
+    extensions: Any = None
+
+
+async def trace_file(
+    path: Path,
+    hook: str,
+    payload: Mapping[str, Any],
+    slots: Mapping[str, Any],
+    clock: Clock,
+    ids: Ids,
+    *,
+    kinds: Mapping[str, PluginKind] | None = None,
+) -> TraceReport:
+    """Run one made-up call through the plugins of a file and tell what each of them did.
+
+    `payload` and `slots` are plain data, as they would be written in JSON. The payload and
+    extensions that came out are given as plain data too.
+
+    Raises:
+        ValueError: the payload or the slots do not fit the hook.
+    """
+    tracer = Tracer(clock)
+    pipeline = Pipeline(clock, ids, kinds=kinds, tracer=tracer)
+    try:
+        report = await pipeline.load_file(path)
+        if not report.in_force:
+            return TraceReport(report.file, report.problems)
+        registry = HookRegistry()
+        call: Any = (
+            registry.json_to_payload(hook, dict(payload))
+            if registry.is_registered(hook)
+            else dict(payload)
+        )
+        before = Extensions.model_validate(dict(slots))
+        try:
+            result, _ = await pipeline.invoke_hook(
+                hook, call, GlobalContext(ids.tagged("trace")), extensions=before
+            )
+        except (PluginError, PluginViolationError) as error:
+            return TraceReport(
+                report.file, report.problems, tuple(tracer.steps), error=error.message
+            )
+        return TraceReport(
+            report.file,
+            report.problems,
+            tuple(tracer.steps),
+            allowed=result.continue_processing,
+            violation=None if result.violation is None else result.violation.reason,
+            payload=plain(result.modified_payload or call),
+            extensions=plain(result.modified_extensions or before),
+        )
+    finally:
+        await pipeline.close()
+
+
+def _filled(step: Step, extensions: Extensions | None) -> tuple[str, ...]:
+    if extensions is None:
+        return ()
+    return tuple(
+        slot
+        for slot in visible_slots(step.rights)
+        if getattr(extensions, slot.split(".", 1)[0]) is not None
+    )
+
+
+def _changed(before: Extensions | None, payload: Any, taken: Taken | None) -> tuple[str, ...]:
+    if taken is None:
+        return ()
+    names: list[str] = []
+    if taken.extensions is not None and before is not None:
+        after = model_dict(taken.extensions)
+        names += [name for name, value in model_dict(before).items() if after[name] is not value]
+    if isinstance(taken.payload, PluginPayload) and type(taken.payload) is type(payload):
+        old = model_dict(payload)
+        names += [
+            f"payload.{name}"
+            for name, value in model_dict(taken.payload).items()
+            if plain(value) != plain(old[name])
+        ]
+    elif taken.payload is not None:
+        names.append("payload")
+    return tuple(names)
+
+
+def _outcome(step: Step, taken: Taken | None, error: BaseException | None) -> str:
+    if error is not None:
+        return type(error).__name__
+    if taken is None or not taken.denied:
+        return "allowed"
+    return "denied" if step.may_deny else "denied (suppressed)"
+
+
+__all__ = ["TraceReport", "TracedStep", "Tracer", "trace_file"]

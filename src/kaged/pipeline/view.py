@@ -1,0 +1,164 @@
+"""`ExtensionsView`: what one plugin sees of the extensions, copied slot by slot as it is read.
+
+A view is an `Extensions` whose slots come into being when somebody looks at them, each as a fresh
+read-only copy. Most plugins look at one or two slots; the rest costs nothing. The source that the
+copies are made from is kept in a place without a name: no attribute, no `__dict__` entry, no
+`repr`, dump or pickle leads to it.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from kaged.pipeline.copies import copy_custom, copy_slot, visible_security
+from kaged.pipeline.isolation import model_dict, new_frozen, set_model_dict
+from kaged.pipeline.slots import Extensions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kaged.pipeline.slots import Slot
+    from kaged.pipeline.tiers import Rights
+
+Origin: TypeAlias = "tuple[Extensions, Rights]"
+"""Where a view came from: the authoritative object, and the rights it was cut down to."""
+
+
+class ExtensionsView(Extensions):
+    """A filtered `Extensions`; `filter_extensions` makes them.
+
+    `model_copy(update={...})` gives another view with the update on top, as cheap as the update.
+    Calling the class builds a plain `Extensions`.
+    """
+
+    __slots__ = ("_origin",)
+
+    def __new__(cls, **data: Any) -> Extensions:
+        """Build a plain container, for plugins that write `type(extensions)(...)`."""
+        return Extensions(**data)
+
+    if not TYPE_CHECKING:  # or every misspelt attribute would pass the type checker
+
+        @property
+        def __dict__(self) -> dict[str, Any]:
+            return read_all(self)
+
+        @__dict__.setter
+        def __dict__(self, values: dict[str, Any]) -> None:
+            set_model_dict(self, values)
+
+        def __getattr__(self, name: str) -> Any:
+            # A field that a subclass of Extensions added without a policy is hidden from everybody.
+            if name in type(origin_of(self)[0]).model_fields:
+                return None
+            return super().__getattr__(name)
+
+    def model_copy(self, *, update: Any = None, deep: bool = False) -> Extensions:
+        """Give a view of the same source, with the slots of `update` in place of its own."""
+        values = copy.deepcopy(read_all(self)) if deep else model_dict(self)
+        twin = _new(ExtensionsView)
+        _set_origin(twin, origin_of(self))
+        set_model_dict(twin, {**values, **update} if update else values.copy())
+        return twin
+
+    def __copy__(self) -> Extensions:
+        return self.model_copy()
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Extensions:
+        return self.model_copy(deep=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_restore, (read_all(self),))
+
+    def __repr_name__(self) -> str:
+        return "Extensions"
+
+
+def view_of(source: Extensions, rights: Rights) -> ExtensionsView:
+    """Give a new view of `source` for a holder of `rights`; nothing is copied yet."""
+    view = _new(ExtensionsView)
+    _set_origin(view, (source, rights))
+    return view
+
+
+def read_all(view: ExtensionsView) -> dict[str, Any]:
+    """Copy the slots nobody has looked at yet and give the view's own state, in slot order."""
+    values = model_dict(view)
+    if len(values) < len(_COPIES):
+        values = {name: getattr(view, name) for name in _COPIES} | values
+        set_model_dict(view, values)
+    return values
+
+
+class _SlotOnDemand:
+    """Copies a slot on first sight; the copy then lies in the view and is found before this."""
+
+    __slots__ = ("_make", "_name")
+
+    def __init__(self, name: str, make: Callable[[Any, Rights], Any]) -> None:
+        self._name = name
+        self._make = make
+
+    def __get__(self, view: ExtensionsView | None, owner: type) -> Any:
+        name = self._name
+        if view is None:
+            raise AttributeError(name)
+        source, rights = origin_of(view)
+        value = getattr(source, name)
+        if value is not None:
+            value = self._make(value, rights)
+        _put(view, name, value)
+        return value
+
+
+def _open(slot: Slot, _rights: Rights) -> Slot:
+    return copy_slot(slot)
+
+
+def _agent(slot: Slot, rights: Rights) -> Slot | None:
+    return copy_slot(slot) if rights.agent else None
+
+
+def _http(slot: Slot, rights: Rights) -> Slot | None:
+    return copy_slot(slot) if rights.headers else None
+
+
+def _delegation(slot: Slot, rights: Rights) -> Slot | None:
+    return copy_slot(slot) if rights.delegation else None
+
+
+_COPIES: dict[str, Callable[[Any, Rights], Any]] = {
+    "request": _open,
+    "agent": _agent,
+    "http": _http,
+    "security": visible_security,
+    "delegation": _delegation,
+    "mcp": _open,
+    "completion": _open,
+    "provenance": _open,
+    "llm": _open,
+    "framework": _open,
+    "meta": _open,
+    "custom": copy_custom,
+}
+"""How each slot is copied for a holder of some rights; a slot that is not here stays hidden."""
+
+
+def _restore(values: dict[str, Any]) -> Extensions:
+    return new_frozen(Extensions, values)
+
+
+_new = object.__new__
+_put = object.__setattr__
+_place = vars(ExtensionsView)["_origin"]
+origin_of: Callable[[Extensions], Origin] = _place.__get__
+"""Tells where a view came from; raises AttributeError for one that `view_of` did not make."""
+_set_origin: Callable[[Extensions, Origin], None] = _place.__set__
+# From here on the place has no name; only this module holds the way to it.
+type.__delattr__(ExtensionsView, "_origin")
+# Set below the metaclass, which would take these for new fields.
+for _name, _make in _COPIES.items():
+    type.__setattr__(ExtensionsView, _name, _SlotOnDemand(_name, _make))
+
+__all__ = ["ExtensionsView", "Origin", "origin_of", "read_all", "view_of"]

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kaged.pipeline import (
+    GlobalContext,
+    HttpHeaderPayload,
+    Plugin,
+    PluginPayload,
+    PluginResult,
+    PluginViolation,
+    ToolPreInvokePayload,
+)
+from kaged.pipeline.answers import ForeignResult, take
+from kaged.pipeline.binding import Passing
+from kaged.pipeline.chain import Chain
+from kaged.pipeline.edits import (
+    DefaultHookPolicy,
+    ForeignPayload,
+    HookPayloadPolicy,
+    accept_payload,
+    apply_policy,
+    resolve_policy,
+)
+from kaged.pipeline.payloads import HookRegistry
+from kaged.pipeline.plan import compile_plan, load_plugin
+from kaged.pipeline.settings import PluginConfig
+from unit.pipeline.lab import CALL, HOOK, Lab, entry
+
+KIND = HookRegistry().kind(HOOK)
+
+
+def a_chain(mode: str = "sequential") -> tuple[Any, Chain]:
+    config = PluginConfig.model_validate(
+        {"name": "p", "kind": "a.B", "hooks": [HOOK], "mode": mode}
+    )
+
+    async def call(payload: Any, context: Any) -> None: ...
+
+    plugin = load_plugin(config, "0" * 32, 1.0, lambda _hook: (call, Passing.NOT, ""))
+    plan = compile_plan(HOOK, [plugin], KIND, None)
+    return plan.steps[0], Chain(plan, CALL, GlobalContext("r"), None, None)
+
+
+def took(answer: Any, mode: str = "sequential") -> Any:
+    step, chain = a_chain(mode)
+    return take(step, chain, CALL, answer)
+
+
+def test_a_plain_allow_needs_no_further_look() -> None:
+    assert took(None) is None
+    assert took(PluginResult()) is None
+    assert took(PluginResult(continue_processing=True)) is None
+    said_yes = PluginResult[Any]()
+    said_yes.continue_processing = True
+    assert took(said_yes) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [
+        ("text", "str"),
+        (PluginResult(continue_processing="no"), "not a bool"),  # pyright: ignore[reportArgumentType] - a lie
+        (PluginResult(continue_processing=False, violation=5), "PluginViolation"),  # pyright: ignore[reportArgumentType] - a lie
+        (PluginResult(metadata=[1]), "not a dict"),  # pyright: ignore[reportArgumentType] - a lie
+        (PluginResult(retry_delay_ms=-1), "sensible"),
+    ],
+)
+def test_answers_of_wrong_types_are_refused_with_a_reason(answer: Any, word: str) -> None:
+    with pytest.raises(ForeignResult, match=word) as caught:
+        took(answer)
+    assert caught.value.fix
+
+
+def test_a_denial_is_taken_with_its_reason_and_metrics() -> None:
+    deny = PluginResult(
+        continue_processing=False,
+        violation=PluginViolation("r", "d", "c"),
+        denial_metadata={"n": 1},
+        modified_payload=CALL.model_copy(update={"name": "x"}),
+    )
+    taken = took(deny)
+    assert taken.denied
+    assert taken.violation.plugin_name == "p"
+    assert taken.denial_metadata == {"n": 1}
+    assert taken.payload is None
+    assert took(deny, "transform").payload.name == "x"
+    assert took(deny, "audit").payload is None
+
+
+def test_a_known_hook_takes_its_own_payload_class_only() -> None:
+    class Sub(ToolPreInvokePayload):
+        extra: int = 5
+
+    accepted = accept_payload(CALL, Sub(name="x", args={"a": [1]}), KIND, "p")
+    assert type(accepted) is ToolPreInvokePayload
+    assert accepted == ToolPreInvokePayload(name="x", args={"a": [1]})
+    for foreign in ("x", {"name": "x"}, PluginPayload(), HttpHeaderPayload({})):
+        with pytest.raises(ForeignPayload):
+            accept_payload(CALL, foreign, KIND, "p")
+    with pytest.raises(ForeignPayload, match="does not fit"):
+        accept_payload(CALL, CALL.model_copy(update={"args": 5}), KIND, "p")
+
+
+def test_hooks_without_a_registered_payload_take_payloads_and_dicts() -> None:
+    given = {"a": [1]}
+    accepted = accept_payload({}, given, None, "p")
+    assert accepted == given
+    assert accepted["a"] is not given["a"]
+    assert accept_payload({}, CALL, None, "p") == CALL
+    with pytest.raises(ForeignPayload):
+        accept_payload({}, [1], None, "p")
+
+
+def test_hooks_that_give_back_another_type_take_that_type() -> None:
+    registry = HookRegistry()
+    resolve = registry.kind("http_auth_resolve_user")
+    assert accept_payload(CALL, {"id": 1}, resolve, "p") == {"id": 1}
+    with pytest.raises(ForeignPayload):
+        accept_payload(CALL, CALL, resolve, "p")
+    request = registry.kind("http_pre_request")
+    headers = HttpHeaderPayload({"a": "b"})
+    assert accept_payload(CALL, headers, request, "p") == headers
+
+
+def test_a_policy_takes_over_writable_fields_only() -> None:
+    given = CALL
+    edited = CALL.model_copy(update={"name": "x", "args": {"n": 1}})
+    both = HookPayloadPolicy(frozenset({"name", "args"}))
+    changed, refused = apply_policy(given, edited, both, CALL)
+    assert (changed, refused) == (edited, ())
+    changed, refused = apply_policy(given, edited, HookPayloadPolicy(frozenset({"name"})), CALL)
+    assert changed == CALL.model_copy(update={"name": "x"})
+    assert refused == ("args",)
+    assert apply_policy(given, CALL, both, CALL) == (None, ())
+    assert resolve_policy(HOOK, {HOOK: both}, DefaultHookPolicy.DENY) is both
+    assert resolve_policy(HOOK, {}, DefaultHookPolicy.ALLOW) is None
+    closed = resolve_policy(HOOK, {}, DefaultHookPolicy.DENY)
+    assert closed is not None
+    assert closed.writable_fields == frozenset()
+
+
+async def test_a_dict_given_back_by_an_auth_hook_is_the_result_and_the_payload_stays() -> None:
+    got: list[Any] = []
+
+    class Resolve(Plugin):
+        async def http_auth_resolve_user(self, payload: Any, context: Any) -> PluginResult[Any]:
+            got.append(payload)
+            return PluginResult(modified_payload={"user": self.name})
+
+    from kaged.pipeline.payloads import HOST, HttpAuthResolveUserPayload
+
+    payload = HttpAuthResolveUserPayload.model_validate({"headers": {}}, context={HOST: True})
+    hooks = ["http_auth_resolve_user"]
+    lab = await Lab.of(entry(Resolve, name="a", hooks=hooks), entry(Resolve, name="b", hooks=hooks))
+    result = await lab.call(payload, hook="http_auth_resolve_user")
+    assert result.modified_payload == {"user": "b"}
+    assert got == [payload, payload]

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import kaged.pipeline as own
+from kaged.config.problems import ConfigInvalid
+from kaged.pipeline import GlobalContext, PluginContext, PluginResult, ToolPreInvokePayload
+from kaged.pipeline.kinds import PluginNotLoaded, load_class
+from kaged.pipeline.published import StandinUnavailable, offer_standin, withdraw_standin
+from kaged.pipeline.published.names import STANDIN_NAMES
+
+CALL = ToolPreInvokePayload(name="t", args={"a": 1})
+
+
+@pytest.fixture(autouse=True)
+def standin() -> Iterator[None]:
+    offer_standin()
+    yield
+    sys.modules.pop("cpex.framework", None)
+    withdraw_standin()
+
+
+def framework() -> Any:
+    return importlib.import_module("cpex.framework")
+
+
+def test_every_module_of_the_stand_in_imports_and_its_names_are_ours() -> None:
+    for module_name, names in STANDIN_NAMES.items():
+        module = importlib.import_module(module_name)
+        for name in names:
+            home = getattr(getattr(module, name), "__module__", "kaged.")
+            assert home.startswith(("kaged.", "types", "builtins"))
+    assert framework().Plugin is own.Plugin
+    assert importlib.import_module("cpex.framework.extensions").Extensions is own.Extensions
+
+
+def test_names_outside_the_stand_in_do_not_exist() -> None:
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("cpex.framework.no_such_module")
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("cpexx")
+
+
+def test_offering_twice_changes_nothing_and_withdrawing_takes_all_away() -> None:
+    before = len(sys.meta_path)
+    offer_standin()
+    assert len(sys.meta_path) == before
+    framework()
+    withdraw_standin()
+    assert "cpex.framework" not in sys.modules
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("cpex.framework")
+    offer_standin()
+    assert framework().hook is own.hook
+
+
+def test_the_published_framework_and_the_stand_in_do_not_mix() -> None:
+    withdraw_standin()
+    sys.modules["cpex.framework"] = ModuleType("cpex.framework")
+    with pytest.raises(StandinUnavailable, match="already loaded"):
+        offer_standin()
+    with pytest.raises(StandinUnavailable):
+        load_class("fakes.pipeline_plugins.Tagger")
+
+
+CONFIG = """\
+plugins:
+  - name: tagger
+    kind: fakes.pipeline_plugins.Tagger
+    hooks: [tool_pre_invoke]
+"""
+
+
+async def test_a_program_runs_hooks_with_a_manager_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG, encoding="utf-8")
+    manager = framework().TenantPluginManager(str(path))
+    assert not manager.initialized
+    assert manager.plugin_count == 0
+    assert manager.get_plugin("tagger") is None
+    assert not manager.has_hooks_for("tool_pre_invoke")
+    with pytest.raises(RuntimeError, match="initialize"):
+        await manager.invoke_hook("tool_pre_invoke", CALL, GlobalContext("r"))
+    manager.reset_runtime_disabled()
+    await manager.initialize()
+    await manager.initialize()
+    assert manager.initialized
+    assert manager.plugin_count == 1
+    assert manager.executor is manager
+    assert [plugin.name for plugin in manager.config.plugins] == ["tagger"]
+    assert manager.get_plugin("tagger").name == "tagger"
+    assert manager.get_plugin("none") is None
+    assert manager.has_hooks_for(framework().ToolHookType.TOOL_PRE_INVOKE)
+    result, table = await manager.invoke_hook(
+        framework().ToolHookType.TOOL_PRE_INVOKE, CALL, GlobalContext("r")
+    )
+    assert result.metadata == {"tagged": "tagger"}
+    assert len(table) == 1
+    manager.reset_runtime_disabled()
+    await manager.shutdown()
+    await manager.shutdown()
+    assert not manager.initialized
+
+
+async def test_one_hook_of_one_plugin_can_be_run_alone() -> None:
+    f = framework()
+    config = f.PluginConfig(
+        name="tagger", kind="fakes.pipeline_plugins.Tagger", hooks=["tool_pre_invoke"]
+    )
+    models = importlib.import_module("cpex.framework.models")
+    manager = f.TenantPluginManager(models.Config(plugins=[config]))
+    await manager.initialize()
+    context = PluginContext(GlobalContext("r"), {"kept": 1})
+    for payload, as_json in ((CALL, False), ('{"name": "t"}', True)):
+        result = await manager.invoke_hook_for_plugin(
+            "tagger", "tool_pre_invoke", payload, context, payload_as_json=as_json
+        )
+        assert result.metadata == {"tagged": "tagger"}
+    assert context.state == {"kept": 1}
+    for name, hook in (("none", "tool_pre_invoke"), ("tagger", "tool_post_invoke")):
+        with pytest.raises(ValueError, match=r"no plugin|no hook"):
+            await manager.invoke_hook_for_plugin(name, hook, CALL, context)
+    await manager.shutdown()
+
+
+async def test_a_faulty_configuration_is_raised_with_every_problem(tmp_path: Path) -> None:
+    f = framework()
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG.replace("[tool_pre_invoke]", "[tool_pre_invoke, nope]"), "utf-8")
+    manager = f.TenantPluginManager(str(path))
+    with pytest.raises(ConfigInvalid, match="nope"):
+        await manager.initialize()
+    assert not manager.initialized
+    path.write_text("plugins: 5\n", "utf-8")
+    with pytest.raises(ConfigInvalid):
+        await f.TenantPluginManager(str(path)).initialize()
+    empty = f.TenantPluginManager(str(tmp_path / "missing.yaml"))
+    await empty.initialize()
+    assert empty.plugin_count == 0
+
+
+async def test_the_process_wide_manager_shares_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    f = framework()
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG, encoding="utf-8")
+    assert f.get_plugin_manager() is None
+    monkeypatch.setenv("PLUGINS_ENABLED", "true")
+    monkeypatch.setenv("PLUGINS_CONFIG_FILE", str(path))
+    monkeypatch.setenv("PLUGINS_PLUGIN_TIMEOUT", "7")
+    try:
+        manager = f.get_plugin_manager()
+        await manager.initialize()
+        assert f.PluginManager().plugin_count == 1
+        assert f.get_plugin_manager().initialized
+        await manager.shutdown()
+        assert not f.PluginManager().initialized
+    finally:
+        f.PluginManager.reset()
+    assert f.PluginManager().plugin_count == 0
+    f.PluginManager.reset()
+
+
+def test_settings_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = importlib.import_module("cpex.framework.settings").get_settings()
+    assert settings.plugin_timeout == 30
+    assert settings.execution_pool == 10
+    assert settings.fail_on_plugin_error is False
+    assert getattr(settings, "max_tool_retries", 4) == 4
+    settings.cache_clear()
+    monkeypatch.setenv("PLUGINS_FAIL_ON_PLUGIN_ERROR", "1")
+    assert settings.fail_on_plugin_error is True
+
+
+class Spans:
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+
+    def start_span(self, trace_id: str, name: str, **more: Any) -> str:
+        self.log.append(("start", trace_id, name))
+        return name
+
+    def end_span(self, span_id: str | None, status: str = "ok", **more: Any) -> None:
+        self.log.append(("end", span_id, status))
+
+
+async def test_spans_are_written_while_a_trace_is_current() -> None:
+    f = framework()
+    spans = importlib.import_module("cpex.framework.observability")
+    models = importlib.import_module("cpex.framework.models")
+    kept = Spans()
+    config = f.PluginConfig(
+        name="tagger", kind="fakes.pipeline_plugins.Tagger", hooks=["tool_pre_invoke"]
+    )
+    manager = f.TenantPluginManager(models.Config(plugins=[config]), observability=kept)
+    await manager.initialize()
+    await manager.invoke_hook("tool_pre_invoke", CALL, GlobalContext("r"))
+    assert kept.log == []
+    token = spans.current_trace_id.set("trace-1")
+    try:
+        await manager.invoke_hook("tool_pre_invoke", CALL, GlobalContext("r"))
+        big = ToolPreInvokePayload(name="t", args={"x": "y" * 2_000_000})
+        with pytest.raises(ValueError, match="longer"):
+            await manager.invoke_hook("tool_pre_invoke", big, GlobalContext("r"))
+    finally:
+        spans.current_trace_id.reset(token)
+    assert kept.log == [
+        ("start", "trace-1", "plugin.hook.invoke"),
+        ("start", "trace-1", "plugin.execute.tagger"),
+        ("end", "plugin.execute.tagger", "ok"),
+        ("end", "plugin.hook.invoke", "ok"),
+        ("start", "trace-1", "plugin.hook.invoke"),
+        ("end", "plugin.hook.invoke", "error"),
+    ]
+    nothing = spans.NullObservability()
+    assert nothing.start_span("t", "n") is None
+    assert nothing.end_span(None) is None
+    await manager.shutdown()
+
+
+async def test_small_functions_do_what_plugins_expect() -> None:
+    utils = importlib.import_module("cpex.framework.utils")
+    assert utils.get_attr({"a": 1}, "a") == 1
+    assert utils.get_attr(None, "a", "d") == "d"
+    assert utils.get_attr(CALL, "name") == "t"
+    assert utils.get_attr(5, "name", "d") == "d"
+    assert utils.get_matchable_value(CALL, "tool_pre_invoke") == "t"
+    assert utils.parse_class_name("a.b.C") == ("a.b", "C")
+    assert utils.import_module("json").__name__ == "json"
+    condition = framework().PluginCondition(tenant_ids={"x"})
+    assert not utils.matches(condition, GlobalContext("r"))
+    assert utils.matches(framework().PluginCondition(), GlobalContext("r"))
+    assert not utils.payload_matches(CALL, "tool_pre_invoke", [condition], GlobalContext("r"))
+    assert utils.payload_matches(CALL, "tool_pre_invoke", [], GlobalContext("r"))
+    memory = importlib.import_module("cpex.framework.memory")
+    data = {"a": [1]}
+    for copy in (memory.copyonwrite(data), memory.wrap_payload_for_isolation(data)):
+        assert copy == data
+        assert copy["a"] is not data["a"]
+    loaded = (
+        await framework()
+        .PluginLoader()
+        .load_and_instantiate_plugin(
+            framework().PluginConfig(name="p", kind="fakes.pipeline_plugins.Tagger")
+        )
+    )
+    assert loaded.name == "p"
+    with pytest.raises(PluginNotLoaded):
+        await (
+            framework()
+            .PluginLoader()
+            .load_and_instantiate_plugin(framework().PluginConfig(name="p", kind="os.path.x"))
+        )
+    assert framework().get_hook_registry() is framework().get_hook_registry()
+    assert framework().PluginResult is PluginResult
