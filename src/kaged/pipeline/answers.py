@@ -43,21 +43,17 @@ def take(step: Step, chain: Chain, given: Any, answer: Any) -> Taken | None:
     if not stated:
         return None
     taken = Taken()
+    if len(stated) == 1 and step.may_edit and "modified_extensions" in stated:
+        _take_extensions(step, chain, stated["modified_extensions"], taken)
+        return taken if taken.__dict__ else None
     if "continue_processing" in stated:
         _take_denial(step, stated, taken)
     if "metadata" in stated or "retry_delay_ms" in stated:
         _take_remarks(step, stated.get("metadata"), stated.get("retry_delay_ms", 0), taken)
     if not step.may_edit or (taken.denied and step.may_deny):
         return taken
-    own = chain.extensions
-    extensions = stated.get("modified_extensions")
-    if extensions is not None and own is not None and not taken.denied:
-        discarded: list[DiscardedChange] = []
-        merged = merge_extensions(own, extensions, step.rights, step.name, discarded)
-        if merged is not own:
-            taken.extensions = merged
-        if discarded:
-            taken.discarded = tuple(sorted(discarded, key=_slot_of))
+    if not taken.denied:
+        _take_extensions(step, chain, stated.get("modified_extensions"), taken)
     payload = stated.get("modified_payload")
     if payload is not None:
         taken.payload = _take_payload(step, chain, given, payload)
@@ -65,6 +61,16 @@ def take(step: Step, chain: Chain, given: Any, answer: Any) -> Taken | None:
 
 
 _state_of: Callable[[PluginResult[Any]], dict[str, Any]] = vars(PluginResult)["__dict__"].__get__
+
+
+def _take_extensions(step: Step, chain: Chain, extensions: Any, taken: Taken) -> None:
+    own = chain.extensions
+    discarded: list[DiscardedChange] = []
+    merged = merge_extensions(own, extensions, step.rights, step.name, discarded)
+    if merged is not own:
+        taken.extensions = merged
+    if discarded:
+        taken.discarded = tuple(sorted(discarded, key=_slot_of))
 
 
 def _take_denial(step: Step, stated: dict[str, Any], taken: Taken) -> None:

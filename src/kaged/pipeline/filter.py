@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kaged.pipeline.tiers import RESOLVED, resolve_rights
-from kaged.pipeline.view import view_of
+from kaged.pipeline.view import ExtensionsView, set_origin
 
 if TYPE_CHECKING:
     from kaged.pipeline.slots import Extensions
@@ -22,7 +22,12 @@ def filter_extensions(
     """
     if extensions is None:
         return None
-    return view_of(extensions, RESOLVED.get(capabilities) or resolve_rights(capabilities))
+    view = _new(ExtensionsView)
+    set_origin(view, (extensions, RESOLVED.get(capabilities) or resolve_rights(capabilities)))
+    return view
+
+
+_new = object.__new__
 
 
 __all__ = ["filter_extensions"]

@@ -88,10 +88,11 @@ def merge_extensions(
     """
     if original is None or plugin_output is None:
         return original
-    if isinstance(capabilities, Rights):
-        rights = capabilities
-    else:
-        rights = RESOLVED.get(capabilities) or resolve_rights(capabilities)
+    rights = (
+        capabilities
+        if isinstance(capabilities, Rights)
+        else RESOLVED.get(capabilities) or resolve_rights(capabilities)
+    )
     if type(plugin_output) is ExtensionsView:
         # Slots of the plugin's own view that nobody looked at or replaced cannot have changed. A
         # view of something else (of an older call, say) promises no such thing.
@@ -286,21 +287,17 @@ def _merge_custom(
     for key in after:
         if type(key) is not str:
             return _discard(discarded, SlotName.CUSTOM, "a key is not text")
-    return _UNCHANGED if before is not None and _same_data(after, before) else after
-
-
-def _same_data(after: dict[str, Any], before: dict[str, Any]) -> bool:
-    """Compare as `same_value` does; most differences show in an atom of the first level."""
-    if after.keys() != before.keys():
-        return False
+    if before is None or len(after) != len(before):
+        return after
     for name, item in after.items():
-        other = before[name]
+        # As `same_value` does; most differences show in an atom of the first level.
+        other = before.get(name, _UNCHANGED)
         if type(item) in ATOMS:
             if type(other) is not type(item) or item != other:
-                return False
+                return after
         elif not same_value(item, other):
-            return False
-    return True
+            return after
+    return _UNCHANGED
 
 
 def _fixed(slot: SlotName) -> _Handler:

@@ -102,7 +102,7 @@ class Runner:
         _depth.set(level + 1)
         try:
             for step in plan.serial:
-                if not _applies(step, chain):
+                if step.switch.off or (step.matches is not None and not _applies(step, chain)):
                     continue
                 outcome = self._call(step, chain, task)
                 if outcome is not None:
@@ -165,7 +165,11 @@ class Runner:
         """
         rights = step.rights
         context = chain.context_for(step, rights.subject or not self._guarded)
-        given = self._payload_for(step, chain)
+        given = (
+            isolate_payload(chain.payload)
+            if self._guarded and not step.hides_headers
+            else self._payload_for(step, chain)
+        )
         own = chain.extensions
         view = None if own is None else view_of(own, rights)
         before = 0 if task is None else task.cancelling()
@@ -265,9 +269,7 @@ class Runner:
     def _payload_for(self, step: Step, chain: Chain) -> Any:
         payload = chain.payload
         if self._guarded:
-            if step.hides_headers:
-                payload = hide_headers(payload)
-            return isolate_payload(payload)
+            return isolate_payload(hide_headers(payload))
         if chain.plan.policy is not None or isinstance(payload, HttpHeaderPayload):
             return isolate_payload(payload)
         return payload
@@ -309,8 +311,8 @@ class Runner:
 
     def _conclude(self, chain: Chain, denial: _Denial | None) -> PluginResult[Any]:
         """Start the background plugins and put the chain's result together."""
-        result: PluginResult[Any] = PluginResult()
-        result.keep_records(chain.records)
+        result: PluginResult[Any] = _new(PluginResult)
+        result.__dict__["_records"] = chain.records
         if denial is not None:
             result.continue_processing = False
             result.violation = denial.violation
@@ -369,6 +371,9 @@ class Runner:
         if record.status is ControlExecutionStatus.COMPLETED:
             return None
         return PluginErrorModel(record.reason or "", step.name, record.error_code)
+
+
+_new = object.__new__
 
 
 class _Halt(Exception):

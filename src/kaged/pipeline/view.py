@@ -58,7 +58,7 @@ class ExtensionsView(Extensions):
         """Give a view of the same source, with the slots of `update` in place of its own."""
         values = copy.deepcopy(read_all(self)) if deep else model_dict(self)
         twin = _new(ExtensionsView)
-        _set_origin(twin, origin_of(self))
+        set_origin(twin, origin_of(self))
         set_model_dict(twin, {**values, **update} if update else values.copy())
         return twin
 
@@ -78,7 +78,7 @@ class ExtensionsView(Extensions):
 def view_of(source: Extensions, rights: Rights) -> ExtensionsView:
     """Give a new view of `source` for a holder of `rights`; nothing is copied yet."""
     view = _new(ExtensionsView)
-    _set_origin(view, (source, rights))
+    set_origin(view, (source, rights))
     return view
 
 
@@ -154,11 +154,12 @@ _put = object.__setattr__
 _place = vars(ExtensionsView)["_origin"]
 origin_of: Callable[[Extensions], Origin] = _place.__get__
 """Tells where a view came from; raises AttributeError for one that `view_of` did not make."""
-_set_origin: Callable[[Extensions, Origin], None] = _place.__set__
+set_origin: Callable[[Extensions, Origin], None] = _place.__set__
+"""Says where a view comes from; for `filter`, which makes views without a call in between."""
 # From here on the place has no name; only this module holds the way to it.
 type.__delattr__(ExtensionsView, "_origin")
 # Set below the metaclass, which would take these for new fields.
 for _name, _make in _COPIES.items():
     type.__setattr__(ExtensionsView, _name, _SlotOnDemand(_name, _make))
 
-__all__ = ["ExtensionsView", "Origin", "origin_of", "read_all", "view_of"]
+__all__ = ["ExtensionsView", "Origin", "origin_of", "read_all", "set_origin", "view_of"]

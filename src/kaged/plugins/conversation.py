@@ -55,6 +55,7 @@ class PluginConversation:
         self._parts = parts
         self._log = parts.log.bind(plugin=plugin.name)
         self._phase = Phase.GREETING
+        self._greeting_sent = False
         self._gate = NotificationGate()
         self._fault: StartFailed | None = None
         self._fatal: str | None = None
@@ -162,6 +163,7 @@ class PluginConversation:
             and any(isinstance(c, StorageCapability) for c in self.plugin.manifest.capabilities),
             projects=projects,
         )
+        self._greeting_sent = True
         try:
             response = await self.peer.connection.exchange(
                 SystemMethod.INITIALIZE, params, settings.initialize_timeout_s
@@ -325,7 +327,7 @@ class PluginConversation:
 
     def asked(self, request: Request) -> None:
         """Take note of a request of the plugin."""
-        if self._phase is Phase.GREETING:
+        if self._ahead_of_answer:
             self._violate("message_before_initialize", f"request {request.method[:100]}")
 
     async def answer(self, request: Request) -> JsonValue:
@@ -344,7 +346,7 @@ class PluginConversation:
 
     def notified(self, notification: Notification) -> None:
         """Take a notification of the plugin."""
-        if self._phase is Phase.GREETING:
+        if self._ahead_of_answer:
             self._violate("message_before_initialize", f"notification {notification.method[:100]}")
         elif self._phase is Phase.READY:
             self._notification(notification)
@@ -367,7 +369,7 @@ class PluginConversation:
 
     def ignored(self, response: Response, why: Ignored) -> None:
         """Take an answer that belongs to no open request."""
-        if self._phase is Phase.GREETING and why is not Ignored.LATE:
+        if self._ahead_of_answer and why is not Ignored.LATE:
             self._violate("message_before_initialize", f"an answer to request {response.id}")
         else:
             self._log.info("answer ignored", id=response.id, why=why.value)
@@ -394,6 +396,17 @@ class PluginConversation:
         self._end_unless_ending("output_closed")
 
     # -- own -----------------------------------------------------------------------------------
+
+    @property
+    def _ahead_of_answer(self) -> bool:
+        """Whether the answer to initialize is still to come, at this very line (PH-HAND-23).
+
+        The phase changes a turn of the loop later than the answer arrives; what follows the
+        answer in the same read is not ahead of it.
+        """
+        if self._phase is not Phase.GREETING:
+            return False
+        return not self._greeting_sent or self.peer.connection.open_calls > 0
 
     def _end_unless_ending(self, reason: str) -> None:
         # Closed pipes are mostly the first sign of an exit; its own code says more than we could.

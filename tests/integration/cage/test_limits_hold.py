@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -163,8 +164,11 @@ async def test_groups_of_a_dead_daemon_are_swept(cage_cache: Path) -> None:
     for root in roots:
         (root / "kaged-4194305-77/cage-1").mkdir(parents=True)
     spawner = Spawner(CageSettings(cache_dir=cage_cache))
-    assert spawner.swept == len(roots)
-    assert not any((root / "kaged-4194305-77").exists() for root in roots)
+    # Another daemon (or test) that starts at this moment may sweep them first.
+    assert spawner.swept <= len(roots)
+    async with asyncio.timeout(5):
+        while any((root / "kaged-4194305-77").exists() for root in roots):  # noqa: ASYNC110 - nobody tells us when a directory goes
+            await asyncio.sleep(0)
     await spawner.close()
 
 
