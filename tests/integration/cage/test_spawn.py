@@ -175,7 +175,11 @@ async def test_a_terminal_can_be_resized(spawner: Spawner) -> None:
 
 async def test_ctrl_c_on_a_terminal_reaches_the_program(spawner: Spawner) -> None:
     process = await spawner.spawn(
-        caged(*SH, "trap 'echo caught; exit 9' INT; echo ready; read x", stdio=Pty())
+        caged(
+            *SH,
+            "trap 'echo caught; exit 9' INT; echo ready; while :; do sleep 0.05; done",
+            stdio=Pty(),
+        )
     )
     assert process.stdout_fd is not None
     said = b""

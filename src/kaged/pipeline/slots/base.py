@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -25,20 +25,24 @@ class Frozen(BaseModel):
         if not cls.__private_attributes__ and cls.model_config.get("extra") != "allow":
             LIGHT_MODELS.add(cls)
 
-    if not TYPE_CHECKING:  # or every misspelt attribute would pass the type checker
 
-        def __getattr__(self, name: str) -> Any:
-            if name in _NONE_HERE:
-                return None
-            if name == "__pydantic_fields_set__":
-                return {
-                    field
-                    for field, info in type(self).model_fields.items()
-                    if self.__dict__.get(field)
-                    != info.get_default(call_default_factory=True, validated_data={})
-                }
-            # Private values of a subclass are pydantic's business.
-            return BaseModel.__getattr__(self, name)
+def _absent_state(model: BaseModel, name: str) -> Any:
+    """Give the state that a light copy does not carry; called for names that are not there."""
+    if name in _NONE_HERE:
+        return None
+    if name == "__pydantic_fields_set__":
+        return {
+            field
+            for field, info in type(model).model_fields.items()
+            if model.__dict__.get(field)
+            != info.get_default(call_default_factory=True, validated_data={})
+        }
+    return _pydantic_getattr(model, name)  # private values of a subclass are pydantic's business
+
+
+# Past the type checker, for which a `__getattr__` would make every misspelt attribute right.
+_pydantic_getattr = vars(BaseModel)["__getattr__"]
+type.__setattr__(Frozen, "__getattr__", _absent_state)
 
 
 class Slot(Frozen):
