@@ -89,7 +89,7 @@ async def test_each_answer_to_the_first_config_has_its_meaning(
         assert await lab.call(plugin) == 1
 
 
-@requirement("PH-METH-05", "PH-METH-06")
+@requirement("PH-METH-05")
 async def test_a_change_is_delivered_and_a_refusal_keeps_it_running(
     lab: PluginLab, shared: Path
 ) -> None:
@@ -106,6 +106,7 @@ async def test_a_change_is_delivered_and_a_refusal_keeps_it_running(
     assert plugin.state is PluginState.RUNNING
 
 
+@requirement("PH-METH-06")
 async def test_a_refused_change_is_reported_to_its_caller(lab: PluginLab) -> None:
     files = {
         "main.py": (
