@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import structlog
-from sqlalchemy import Connection, update
 
 from kaged.app.settings import Settings
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
@@ -21,7 +20,6 @@ from kaged.config.problems import ConfigInvalid, Problem
 from kaged.config.project import load_project
 from kaged.serve.http.services import Asker, ProjectView
 from kaged.store import CursorInvalid, ProjectRecord, Store
-from kaged.store.schema import projects as project_table
 
 MAX_PROJECTS = 200
 MAX_RECORDED_PROBLEMS = 20
@@ -55,7 +53,7 @@ class LoadedProject:
     tree: AgentTree | None
     problems: tuple[Problem, ...]
 
-    def view(self) -> ProjectView:
+    def view(self, *, pending: bool = False) -> ProjectView:
         """Give it as others see it."""
         return ProjectView(
             id=self.record.id,
@@ -63,7 +61,7 @@ class LoadedProject:
             name=self.record.name,
             root=self.record.root,
             trusted=self.record.trusted,
-            state="failed" if self.tree is None else "loaded",
+            state="failed" if self.tree is None else "pending" if pending else "loaded",
             loaded_at=iso_utc(self.record.loaded_at_ms or 0),
             agents=0 if self.tree is None else len(self.tree.agents),
             problems=self.problems,
@@ -86,7 +84,9 @@ class Projects:
         *,
         on_loaded: Callable[[str, AgentTree], None] | None = None,
         on_unloaded: Callable[[str], None] | None = None,
+        pending: Callable[[str], bool] | None = None,
     ) -> None:
+        self._pending = pending or (lambda _id: False)
         self._on_loaded = on_loaded or (lambda _id, _tree: None)
         self._on_unloaded = on_unloaded or (lambda _id: None)
         self._store = store
@@ -137,7 +137,7 @@ class Projects:
 
     async def get(self, project_id: str) -> ProjectView:
         """Give one project. Raises ProjectNotFound."""
-        return self._require(project_id).view()
+        return self._view(self._require(project_id))
 
     async def page(
         self, cursor: str | None, limit: int
@@ -151,7 +151,8 @@ class Projects:
             ids = [project_id for project_id in ids if project_id > cursor]
         shown = ids[:limit]
         more = len(ids) > limit
-        return [self._loaded[one].view() for one in shown], shown[-1] if more else None
+        views = [self._view(self._loaded[one]) for one in shown]
+        return views, shown[-1] if more else None
 
     async def set_trusted(self, project_id: str, trusted: bool, who: Asker) -> ProjectView:
         """Trust a project, or stop. Raises ProjectNotFound and AuditUnavailable."""
@@ -171,7 +172,7 @@ class Projects:
             if record is None:
                 raise _not_found(project_id)
             self._loaded[project_id] = replace(project, record=record)
-            return self._loaded[project_id].view()
+            return self._view(self._loaded[project_id])
 
     async def unload(self, project_id: str, who: Asker) -> None:
         """Let go of a project; its id and its trust are remembered. Raises ProjectNotFound."""
@@ -183,7 +184,7 @@ class Projects:
                 project_id,
                 who,
             )
-            await self._store.write(lambda conn: _note_unloaded(conn, project_id))
+            await self._store.projects.mark_unloaded(project_id)
             del self._loaded[project_id]
             self._on_unloaded(project_id)
 
@@ -216,16 +217,20 @@ class Projects:
         except AuditUnavailable:
             if known is None:
                 # Not on record, so it does not come back at the next start either.
-                await self._store.write(lambda conn: _note_unloaded(conn, record.id))
+                await self._store.projects.mark_unloaded(record.id)
             raise
         self._loaded[record.id] = LoadedProject(record, tree, tree.warnings)
         self._on_loaded(record.id, tree)
-        return self._loaded[record.id].view()
+        return self._view(self._loaded[record.id])
 
     async def _read(self, root: str) -> AgentTree:
         settings = self._settings()
         loaded = await asyncio.to_thread(load_project, root)
         return resolve_agents(loaded, settings.daemon, settings.local)
+
+    def _view(self, project: LoadedProject) -> ProjectView:
+        """Give a project as others see it; pending while it lacks plugins that it declares."""
+        return project.view(pending=self._pending(project.record.id))
 
     def _require(self, project_id: str) -> LoadedProject:
         project = self._loaded.get(project_id)
@@ -270,13 +275,6 @@ def _real_root(root: str) -> str:
     if not Path(real).is_dir():
         raise ProjectRootInvalid(f"{root[:200]} is not a folder.", fix="Name the project's folder.")
     return real
-
-
-def _note_unloaded(conn: Connection, project_id: str) -> None:
-    # The row stays: a project's id and the operator's trust outlive an unload.
-    conn.execute(
-        update(project_table).where(project_table.c.id == project_id).values(loaded_at_ms=None)
-    )
 
 
 def _not_found(project_id: str) -> ProjectNotFound:

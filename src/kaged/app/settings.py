@@ -29,8 +29,10 @@ class Settings:
     @property
     def database_url(self) -> str:
         """The database: the configured one, or SQLite in the home."""
+        from kaged.store import sqlite_url  # noqa: PLC0415 - spares other commands the store
+
         url = self.daemon.value.storage.url
-        return f"sqlite:///{self.places.database}" if url is None else url.reveal()
+        return sqlite_url(self.places.database) if url is None else url.reveal()
 
     @property
     def audit_head(self) -> Path:

@@ -55,18 +55,17 @@ audit_events = Table(
 )
 Index("audit_events_name", audit_events.c.name, audit_events.c.seq)
 Index("audit_events_time", audit_events.c.ts_ms)
+# Partial on SQLite only: naming the other dialect here would load all of it at every start.
 Index(
     "audit_events_project",
     audit_events.c.project_id,
     audit_events.c.seq,
     sqlite_where=audit_events.c.project_id.is_not(None),
-    postgresql_where=audit_events.c.project_id.is_not(None),
 )
 Index(
     "audit_events_request",
     audit_events.c.request_id,
     sqlite_where=audit_events.c.request_id.is_not(None),
-    postgresql_where=audit_events.c.request_id.is_not(None),
 )
 
 audit_anchor = Table(

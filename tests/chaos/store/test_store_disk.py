@@ -64,3 +64,10 @@ def test_a_read_only_disk_is_reported_with_a_way_out(tmp_path: Path) -> None:
     assert seen["existing"] == "store_unavailable"
     assert "writable" in seen["fix"]
     assert seen["rows_after"] == 1
+
+
+def test_a_database_on_a_read_only_medium_can_still_be_read(tmp_path: Path) -> None:
+    """As an auditor would: the disk is mounted read-only and the trail is looked at."""
+    seen = run_on_a_small_disk("read_only_disk.py", tmp_path)
+    assert seen["rows_read_only"] == 1
+    assert "copy the database together with its -wal file" in seen["half"]

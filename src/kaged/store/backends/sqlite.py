@@ -22,6 +22,7 @@ from kaged.store.backends.sqlite_file import (
     copy_database,
     examine_file,
     place_new_file,
+    reading_options,
     restrict_modes,
 )
 from kaged.store.errors import StoreError
@@ -201,8 +202,9 @@ class SqliteBackend:
         return engine
 
     def _open(self, mode: str) -> sqlite3.Connection:
+        options = reading_options(self._path) if mode == "ro" else f"mode={mode}"
         conn = sqlite3.connect(
-            f"file:{quote(str(self._path))}?mode={mode}",
+            f"file:{quote(str(self._path))}?{options}",
             uri=True,
             isolation_level=None,
             check_same_thread=False,  # one thread at a time; closed by the thread that stops us

@@ -7,7 +7,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from kaged.store.backends.sqlite_errors import corrupt
+from kaged.store.backends.sqlite_errors import corrupt, unavailable
 
 MAGIC = b"SQLite format 3\x00"
 HEADER_BYTES = 100
@@ -41,6 +41,29 @@ def examine_file(path: Path) -> None:
     has_wal = wal.exists() and wal.stat().st_size > 0
     if count_is_valid and not has_wal and size < pages * page_size:
         raise corrupt(str(path), f"it is cut short: {size} bytes instead of {pages * page_size}")
+
+
+def reading_options(path: Path) -> str:
+    """Say how a reader may open the file: on a medium that nobody can write, without any lock.
+
+    SQLite keeps the readers of a write-ahead log apart with a file beside the database, which it
+    cannot make there.
+
+    Raises:
+        StoreUnavailable: part of the database is still in a log that cannot be read there.
+    """
+    if not path.parent.is_dir() or not os.statvfs(path.parent).f_flag & os.ST_RDONLY:
+        return "mode=ro"
+    wal, index = (path.with_name(f"{path.name}{suffix}") for suffix in SIDE_FILES[1:])
+    if not (wal.exists() and wal.stat().st_size > 0):
+        return "mode=ro&immutable=1"
+    if index.exists():
+        return "mode=ro"
+    raise unavailable(
+        str(path),
+        "it lies on a read-only medium and its newest part is still in the -wal file",
+        "copy the database together with its -wal file to a writable folder",
+    )
 
 
 def restrict_modes(path: Path) -> None:
@@ -103,4 +126,4 @@ def _sync(path: Path, flags: int) -> None:
         os.close(descriptor)
 
 
-__all__ = ["copy_database", "examine_file", "place_new_file", "restrict_modes"]
+__all__ = ["copy_database", "examine_file", "place_new_file", "reading_options", "restrict_modes"]

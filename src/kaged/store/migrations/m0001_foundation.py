@@ -59,13 +59,11 @@ def upgrade(conn: Connection, backend: Backend) -> None:
         events.c.project_id,
         events.c.seq,
         sqlite_where=has_project,
-        postgresql_where=has_project,
     )
     Index(
         "audit_events_request",
         events.c.request_id,
         sqlite_where=has_request,
-        postgresql_where=has_request,
     )
     Table(
         "audit_anchor",

@@ -13,10 +13,14 @@ from kaged.base import Ids, SystemClock
 from kaged.store import Store, StoreUnavailable, sqlite_url
 
 
-async def opened(root: Path, name: str) -> Store:
+async def opened(root: Path, name: str, *, read_only: bool = False) -> Store:
     clock = SystemClock()
     return await Store.open(
-        sqlite_url(root / name), clock=clock, ids=Ids(clock), backup_dir=root / "backups"
+        sqlite_url(root / name),
+        clock=clock,
+        ids=Ids(clock),
+        backup_dir=root / "backups",
+        read_only=read_only,
     )
 
 
@@ -25,6 +29,9 @@ async def main(root: Path) -> None:
     store = await opened(root, "old.db")
     await store.projects.upsert("/srv/a", "a", "A")
     await store.close()
+    for suffix in ("", "-wal"):
+        half = root / f"half.db{suffix}"
+        half.write_bytes((root / "old.db").read_bytes())
 
     subprocess.run(["mount", "-o", "remount,ro", str(root)], check=True)
     for what, name in (("new", "new.db"), ("existing", "old.db")):
@@ -33,6 +40,13 @@ async def main(root: Path) -> None:
         except StoreUnavailable as error:
             seen[what] = error.code
             seen["fix"] = error.fix
+    reading = await opened(root, "old.db", read_only=True)
+    seen["rows_read_only"] = len(await reading.projects.list())
+    await reading.close()
+    try:
+        await opened(root, "half.db", read_only=True)
+    except StoreUnavailable as error:
+        seen["half"] = error.fix
 
     subprocess.run(["mount", "-o", "remount,rw", str(root)], check=True)
     store = await opened(root, "old.db")
