@@ -42,6 +42,9 @@ PROGRAMS: dict[str, tuple[str, ...]] = {
     "node": ("node", "-e", "console.log('up'); process.stdin.resume()"),
     "bun": ("bun", "-e", "console.log('up'); process.stdin.resume()"),
 }
+# Bun is no package of the distribution: `scripts/setup --tests` puts one here.
+TOOLS = Path(__file__).resolve().parents[1] / "build" / "tools" / "node_modules" / ".bin"
+SEARCH = f"/usr/bin:/usr/local/bin:{os.environ.get('PATH', '')}:{TOOLS}"
 # What a plugin does with a call, and no more: read a line, parse it, answer it.
 ECHO = (
     "import json, sys\n"
@@ -61,13 +64,14 @@ def run() -> list[dict[str, Any]]:
 async def _run() -> list[dict[str, Any]]:
     folder = _folder()
     gate = NetGate(_ignore)
-    spawner = Spawner(CageSettings(cache_dir=folder / "cache"), gate=gate)
+    settings = CageSettings(cache_dir=folder / "cache", search_path=SEARCH)
+    spawner = Spawner(settings, gate=gate)
     try:
         await gate.start(spawner.facts.bwrap)
         rows = [
             await _first_byte(spawner, folder / "plugin", name, command)
             for name, command in PROGRAMS.items()
-            if shutil.which(command[0]) is not None
+            if shutil.which(command[0], path=SEARCH) is not None
         ]
         rows.append(await _against_plain_bwrap(spawner))
         rows.append(await _first_byte(spawner, folder / "plugin", "python", net=True))
@@ -107,7 +111,7 @@ async def _first_byte(
         limits=LIMITS,
     )
     caged = CageRequest("bench", policy, words, home=str(plugin))
-    program = shutil.which(words[0], path="/usr/bin:/usr/local/bin") or shutil.which(words[0])
+    program = Path(str(shutil.which(words[0], path=SEARCH))).resolve()
     bare = UncagedRequest(
         "bench",
         Uncaged("a benchmark's bare peer"),

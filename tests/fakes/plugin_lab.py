@@ -188,17 +188,30 @@ class PluginLab:
                     await self._changed.wait()
 
     def processes(self) -> list[int]:
-        """Give the pids of live processes whose command line names this lab."""
-        found: list[int] = []
+        """Give the pids of live processes in cages of this lab, whoever their parent is by now.
+
+        A cage's command line names no path of the lab (options travel by descriptor), so they are
+        found as descendants of a bwrap of ours, and by the lab's paths in their environment.
+        """
+        parents: dict[int, tuple[int, str]] = {}
+        found: set[int] = set()
         for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                try:
-                    line = (entry / "cmdline").read_bytes()
-                except OSError:
-                    continue
-                if os.fsencode(str(self.root)) in line:
-                    found.append(int(entry.name))
-        return found
+            if not entry.name.isdigit():
+                continue
+            try:
+                name, _, rest = (entry / "stat").read_text(errors="replace").rpartition(")")
+                parents[int(entry.name)] = (int(rest.split()[1]), name.partition("(")[2])
+                if os.fsencode(str(self.root)) in (entry / "environ").read_bytes():
+                    found.add(int(entry.name))
+            except OSError:
+                continue
+        for pid in parents:
+            line = [pid]
+            while line[-1] in parents and line[-1] != os.getpid():
+                line.append(parents[line[-1]][0])
+            if line[-1] == os.getpid() and any(parents[one][1] == "bwrap" for one in line[:-1]):
+                found.add(pid)
+        return sorted(found - {os.getpid()})
 
     async def _nap(self, seconds: float) -> None:
         self.naps.append(seconds)

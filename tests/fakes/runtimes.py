@@ -15,6 +15,13 @@ def node() -> Path:
     return Path(found)
 
 
+def npm_tool(package: str, program: str) -> Path:
+    """Give a program of a package that scripts/setup --tests installs from the npm registry."""
+    found = ROOT / "build" / "tools" / "node_modules" / package / program
+    assert found.exists(), f"{package} is missing: run scripts/setup --tests"
+    return found.resolve()
+
+
 def bun() -> Path:
     """Give the real Bun binary that scripts/setup --tests installs."""
     found = ROOT / "build" / "tools" / "node_modules" / ".bin" / "bun"

@@ -86,6 +86,26 @@ export interface Storage {
   query(sql: string, params?: Json[]): Promise<{ rows: JsonObject[]; columns: string[] }>;
   exec(sql: string, params?: Json[]): Promise<{ rows_affected: number }>;
   schema(): Promise<{ tables: string[] }>;
+  /** Open a transaction that is committed or rolled back by hand; one at a time per plugin. */
+  begin(): Promise<Transaction>;
+  /** Run `work`, then commit; roll back if it throws. Gives what `work` gave. */
+  transaction<R>(work: (together: Transaction) => R | Promise<R>): Promise<R>;
+  /** Run several changing statements together or not at all. */
+  batch(statements: Iterable<[sql: string, params?: Json[]]>): Promise<Committed>;
+}
+
+/** What a commit did: the rows touched in all, and by each statement. */
+export interface Committed {
+  rows_affected: number;
+  statements: number[];
+}
+
+/** Statements that the host runs together at commit; forgotten after five idle seconds. */
+export interface Transaction {
+  readonly id: string;
+  exec(sql: string, params?: Json[]): Promise<{ rows_affected: 0; queued: number }>;
+  commit(): Promise<Committed>;
+  rollback(): Promise<JsonObject>;
 }
 
 export interface Log {

@@ -42,6 +42,9 @@ class Plugin {
       query: (sql, params = []) => this.#request("kaged.storage.query", { sql, params }),
       exec: (sql, params = []) => this.#request("kaged.storage.exec", { sql, params }),
       schema: () => this.#request("kaged.storage.schema", {}),
+      begin: () => this.#begin(),
+      transaction: (work) => this.#transaction(work),
+      batch: (statements) => this.#batch(statements),
     });
 
     /** Structured log lines on stderr, never on stdout. */
@@ -238,6 +241,41 @@ class Plugin {
         reject(error);
       }
     });
+  }
+
+  async #begin() {
+    const { transaction } = await this.#request("kaged.storage.begin", {});
+    return Object.freeze({
+      id: transaction,
+      exec: (sql, params = []) =>
+        this.#request("kaged.storage.exec", { sql, params, transaction }),
+      commit: () => this.#request("kaged.storage.commit", { transaction }),
+      rollback: () => this.#request("kaged.storage.rollback", { transaction }),
+    });
+  }
+
+  async #transaction(work) {
+    const together = await this.#begin();
+    let result;
+    try {
+      result = await work(together);
+    } catch (error) {
+      await together.rollback().catch(() => {}); // the first error is the one to tell
+      throw error;
+    }
+    await together.commit();
+    return result;
+  }
+
+  async #batch(statements) {
+    const together = await this.#begin();
+    try {
+      for (const [sql, params = []] of statements) await together.exec(sql, params);
+    } catch (error) {
+      await together.rollback().catch(() => {}); // the first error is the one to tell
+      throw error;
+    }
+    return together.commit();
   }
 
   #send(message) {

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from urllib.parse import unquote
+
 from kaged.app.settings import Settings
 from kaged.cage import CageSettings
 from kaged.cage.net import NetProbe, probe_network
 from kaged.cage.probe import ProbeRow, probe_host
+from kaged.kernel.policy import CageLimits
 from kaged.serve.http.services import CheckRow, CheckStatus
 
 
@@ -18,13 +22,35 @@ def cage_settings(settings: Settings) -> CageSettings:
         places.state_dir,
         places.runtime_dir,
         places.plugins_dir,
+        *_placed_elsewhere(settings),
     )
     bwrap = settings.daemon.value.sandbox.bwrap
     return CageSettings(
-        cache_dir=places.data_dir / "cache",
+        cache_dir=places.cache_dir,
         protected=tuple(dict.fromkeys(str(path) for path in protected)),
+        ask_systemd=True,
         bwrap=None if bwrap is None else str(bwrap),
     )
+
+
+def _placed_elsewhere(settings: Settings) -> list[Path]:
+    """Give what the operator's configuration keeps outside the home: the plugins, the database."""
+    found: list[Path] = []
+    plugins = settings.daemon.value.plugins.dir
+    if plugins is not None:
+        found.append(plugins)
+    scheme, _, place = settings.database_url.partition(":///")
+    if scheme.startswith("sqlite") and place:
+        found.append(Path(unquote(place.partition("?")[0])))
+    return found
+
+
+def plugin_limits(settings: Settings, name: str) -> CageLimits:
+    """Give one plugin's limits: its own entry over the common one over the defaults."""
+    sandbox = settings.daemon.value.sandbox
+    common = sandbox.limits.over(CageLimits())
+    own = sandbox.plugins.get(name)
+    return common if own is None else own.over(common)
 
 
 async def probe_cages(settings: Settings) -> list[CheckRow]:
@@ -45,4 +71,4 @@ def _from_network(row: NetProbe) -> CheckRow:
     return CheckRow(f"cage.{row.id}", status, "network grants of cages", row.detail, row.fix)
 
 
-__all__ = ["cage_settings", "probe_cages"]
+__all__ = ["cage_settings", "plugin_limits", "probe_cages"]

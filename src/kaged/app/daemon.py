@@ -60,6 +60,13 @@ def run_daemon(
         raise
 
 
+def _settle() -> None:
+    # Start-up made objects that live as long as the process: keep the collector off them.
+    gc.freeze()
+    gc.enable()
+    _log.info("daemon.open")
+
+
 def harden() -> None:
     """Give this process the habits of a daemon: private files, no core dumps, no folder held."""
     os.umask(0o077)
@@ -112,8 +119,11 @@ class _Run:
             await daemon.server.listening.wait()
             took_ms = round((self._clock.monotonic_s() - began_s) * 1000, 1)
             await self._announce(daemon, took_ms)
+            daemon.opening.start(_settle, lambda: self._end("did not open"))
             await self._ending.wait()
             await self._wind_down(daemon, serving)
+        if daemon.opening.failure is not None:
+            raise daemon.opening.failure
         return 0
 
     async def _announce(self, daemon: Daemon, took_ms: float) -> None:
@@ -130,9 +140,6 @@ class _Run:
                 "duration_ms": took_ms,
             },
         )
-        # Start-up made objects that live as long as the process: keep the collector off them.
-        gc.freeze()
-        gc.enable()
         self._ready.ready(
             {"pid": os.getpid(), "socket": str(state.settings.places.socket), "url": state.url}
         )
@@ -213,6 +220,7 @@ class _Run:
                 configure_logging(section.level, section.format, self._log_file)
                 for key in needs_restart(state):
                     _log.warning("config.needs_restart", key=key)
+                problems += [str(problem) for problem in await daemon.opening.reload_policies()]
             facts: JsonObject = {"changed": changed, "problems": problems}
             await self._record(daemon, "daemon.config_reloaded", facts)
             self._ready.reloaded()

@@ -44,6 +44,7 @@ class Live:
     audit: AuditLog
     key: ChainKey
     gates: Sequence[CheckRow]
+    pipeline: Callable[[], CheckRow] | None = None
 
 
 async def examine(
@@ -63,10 +64,11 @@ async def examine(
     rows += config_rows
     if settings is not None:
         places = settings.places
-        rows.append(_tcp(settings))
+        rows += [_tcp(settings), _agent_cages(settings)]
     rows += [_home(places), _token(places), _socket(places)]
     if settings is not None:
         rows += await _memory(settings, live)
+        rows.append(_pipeline(settings, live))
         if probe is not None:
             rows += await _probed(probe, settings)
     return rows
@@ -172,6 +174,19 @@ def _tcp(settings: Settings) -> CheckRow:
             "Bind to 127.0.0.1 and put a proxy with TLS in front.",
         )  # fmt: skip
     return CheckRow("access", OK, what, f"{bind}, this machine only, with a key")
+
+
+def _agent_cages(settings: Settings) -> CheckRow:
+    what = "Agents below the primary work inside the cages that their project gives them."
+    if settings.daemon.value.sandbox.no_sandbox:
+        return CheckRow(
+            "agent cages",
+            WARN,
+            what,
+            "OFF: no_sandbox is set, so every agent may do whatever you may. Plugins stay caged",
+            "Take `no_sandbox` out of [sandbox], or start the daemon without --no-sandbox.",
+        )
+    return CheckRow("agent cages", OK, what, "on")
 
 
 def _home(places: Locations) -> CheckRow:
@@ -305,6 +320,15 @@ async def _chain(store: Store, settings: Settings, key: ChainKey | None) -> Chec
         return CheckRow("audit", FAIL, what, f"{report.total} findings, the first: {first}",
                         "Run `kaged audit verify` and compare with your backups.")  # fmt: skip
     return CheckRow("audit", OK, what, f"{report.rows} events, all as they were written")
+
+
+def _pipeline(settings: Settings, live: Live | None) -> CheckRow:
+    # Not at the top: it is read only here and where a pipeline runs.
+    from kaged.app.pipeline import file_row  # noqa: PLC0415  # see the line above
+
+    if live is not None and live.pipeline is not None:
+        return live.pipeline()
+    return file_row(settings)
 
 
 async def _probed(probe: Probe, settings: Settings) -> Sequence[CheckRow]:

@@ -4,42 +4,61 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-import structlog
-
 from kaged import __version__
+from kaged.app.cages import plugin_limits
+from kaged.app.plugin_projects import PluginProjects
 from kaged.app.settings import Settings
 from kaged.audit import AuditLog
-from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError
+from kaged.base import Clock, Ids, JsonObject, JsonValue
 from kaged.cage import Spawner
 from kaged.config.agents import AgentTree
-from kaged.config.knobs import Knob
-from kaged.kernel.policy import CageLimits
+from kaged.config.localconfig import ModelTrait
+from kaged.plugins.consent import ConsentDesk
+from kaged.plugins.consent_file import ConsentFile
 from kaged.plugins.errors import PluginNotFound
-from kaged.plugins.installation import PluginStore
+from kaged.plugins.installation import PluginStore, StoreProblem
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.installer import PluginInstaller
-from kaged.plugins.parts import HostParts, HostSettings
+from kaged.plugins.knob_write import KnobDesk
+from kaged.plugins.parts import HostParts, HostSettings, Policing
+from kaged.plugins.plugin import Plugin
 from kaged.plugins.settings import thaw
-from kaged.plugins.storage import StorageBroker
+from kaged.plugins.sources import SourceFetcher
+from kaged.plugins.storage import StorageBroker, StorageQuota
 from kaged.plugins.supervisor import PluginSupervisor
 from kaged.serve.http.services import Asker
 from kaged.store import Store
 from kaged.wire.context import CallContext
 
-_log = structlog.get_logger("kaged.plugins")
+ReloadProject = Callable[[str, Asker], Awaitable[object]]
+"""Reads a project's files again on behalf of somebody."""
 
 
 class Plugins:
     """Carries out what operators ask of plugins, and tells plugins about projects."""
 
-    def __init__(self, installer: PluginInstaller, supervisor: PluginSupervisor) -> None:
+    def __init__(
+        self,
+        installer: PluginInstaller,
+        supervisor: PluginSupervisor,
+        *,
+        projects: PluginProjects,
+        consents: ConsentDesk,
+        knobs: KnobDesk,
+        broker: StorageBroker,
+        reload_project: ReloadProject,
+    ) -> None:
         self.supervisor = supervisor
+        self.projects = projects
         self._installer = installer
-        self._changes: asyncio.Queue[tuple[str, AgentTree | None]] = asyncio.Queue()
+        self._consents = consents
+        self._knobs = knobs
+        self._broker = broker
+        self._reload_project = reload_project
+        self._opened = asyncio.Event()
 
     async def run(self) -> None:
         """Start what is enabled, then tell plugins about projects, for as long as the daemon runs.
@@ -47,43 +66,45 @@ class Plugins:
         In a task of its own: neither a slow plugin nor a failing one holds up the daemon's start
         or the loading of a project.
         """
-        await self._installer.open()
-        await self.supervisor.start_all(self._installer.store.enabled())
-        while True:
-            project_id, tree = await self._changes.get()
-            try:
-                if tree is None:
-                    await self.supervisor.unload_project(project_id)
-                else:
-                    await self.supervisor.load_project(project_id, tree)
-            except KagedError as error:
-                _log.warning("plugins.project", project=project_id, problem=error.message)
+        try:
+            await self._installer.open()
+            await self.projects.open()
+        finally:
+            self._opened.set()
+        await self.projects.run(self.supervisor.start_all(self._installer.store.enabled()))
+
+    async def ready(self) -> None:
+        """Wait until it is known what is installed; asked earlier, a plugin would not be there."""
+        await self._opened.wait()
 
     async def stop(self) -> None:
         """Stop every plugin, each within its own bounds."""
         await self.supervisor.stop_all()
+        await self._consents.close()
 
     def project_loaded(self, project_id: str, tree: AgentTree) -> None:
         """Take note that a project was loaded or read anew; its plugins are told in turn."""
-        self._changes.put_nowait((project_id, tree))
+        self.projects.loaded(project_id, tree)
 
     def project_unloaded(self, project_id: str) -> None:
         """Take note that a project is gone; its plugins are told in turn."""
-        self._changes.put_nowait((project_id, None))
+        self.projects.unloaded(project_id)
+
+    def names_on(self, project_id: str, agent_path: str) -> Sequence[str]:
+        """Name the plugins that an agent declares and that its project may use."""
+        found = self.supervisor.participants(project_id, agent_path)
+        return [one.plugin.name for one in found]
 
     def list(self) -> Sequence[JsonObject]:
         """Describe every installed plugin, also those that are disabled for this run."""
-        broken: list[JsonObject] = [
-            {"name": one.name, "state": one.state, "note": one.detail}
-            for one in self._installer.problems
-        ]
+        broken = [_problem_json(one) for one in self._installer.problems]
         return [*self.supervisor.statuses(), *broken]
 
     def get(self, name: str) -> JsonObject:
         """Describe one plugin. Raises PluginNotFound."""
         for one in self._installer.problems:
             if one.name == name:
-                return {"name": one.name, "state": one.state, "note": one.detail}
+                return _problem_json(one)
         return self.supervisor.status(name)
 
     def logs(self, name: str) -> Sequence[str]:
@@ -92,8 +113,67 @@ class Plugins:
 
     def knobs(self, name: str) -> JsonObject:
         """Give its knobs as the manifest declares them."""
-        manifest = self.supervisor.get(name).installed.manifest
-        return {name: _knob_json(knob) for name, knob in manifest.knobs.items()}
+        return self._knobs.schema(name)
+
+    def knob_values(self, name: str, project_id: str, agent_path: str) -> JsonObject:
+        """Give its knobs with the values in force for one agent of a loaded project."""
+        return self._knobs.values(project_id, agent_path, name)
+
+    async def write_knob(
+        self, name: str, project_id: str, agent_path: str, knob: str, value: JsonValue, who: Asker
+    ) -> JsonObject:
+        """Write a knob into the project file and hand the new config to the plugin."""
+
+        async def read_again(project: str) -> None:
+            await self._reload_project(project, who)
+            await self.projects.settled()
+
+        await self.projects.settled()
+        change = await self._knobs.write(
+            project_id,
+            agent_path,
+            name,
+            knob,
+            value,
+            request_id=who.request_id,
+            reload=read_again,
+        )
+        return change.as_json()
+
+    async def consents(self, project_id: str | None) -> Sequence[JsonObject]:
+        """Give the questions that wait for the operator, and those answered with no."""
+        await self.projects.asked()
+        return [one.as_json() for one in self._consents.requests(project_id)]
+
+    async def answer_consent(
+        self,
+        consent_id: str,
+        *,
+        allowed: bool,
+        digest: str | None,
+        path: str | None,
+        who: Asker,
+    ) -> JsonObject:
+        """Take the operator's answer; give the next question, if there is one."""
+        await self.projects.asked()
+        request = self._consents.get(consent_id)
+        try:
+            following = await self._consents.answer(
+                consent_id,
+                allowed=allowed,
+                digest=digest,
+                path=None if path is None else _absolute(path),
+                request_id=who.request_id,
+            )
+        finally:
+            await self.projects.keep()
+        if following is None:
+            await self._changed(request.plugin)
+        return {
+            "name": request.plugin,
+            "done": following is None,
+            "next": None if following is None or following.declined else following.as_json(),
+        }
 
     async def preview(self, path: str) -> JsonObject:
         """Give what the operator is shown before an install or upgrade."""
@@ -101,22 +181,49 @@ class Plugins:
 
     async def install(self, path: str, digest: str, who: Asker) -> JsonObject:
         """Install or upgrade exactly the files whose digest the operator agreed to."""
-        done = await self._installer.install(_absolute(path), digest, source=path)
+        done = await self._installer.install(
+            _absolute(path), digest, source=path, request_id=who.request_id
+        )
+        await self._changed(done.name)
+        return {"name": done.name, "lines": list(done.lines)}
+
+    async def preview_renewal(self, name: str) -> JsonObject:
+        """Give what the operator is shown before agreeing to changed files of a plugin."""
+        return (await self._installer.store.prepare_renewal(name)).as_json()
+
+    async def renew(self, name: str, digest: str, who: Asker) -> JsonObject:
+        """Agree to an installed plugin's files as they are now."""
+        done = await self._installer.renew(name, digest, request_id=who.request_id)
+        await self._changed(name)
         return {"name": done.name, "lines": list(done.lines)}
 
     async def uninstall(self, name: str, *, force: bool, who: Asker) -> JsonObject:
         """Remove a plugin with its files, tables and entries."""
-        done = await self._installer.uninstall(name, force=force)
+        done = await self._installer.uninstall(name, force=force, request_id=who.request_id)
+        await self._changed(name)
         return {"name": done.name, "lines": list(done.lines)}
+
+    async def export(self, name: str, path: str, who: Asker) -> JsonObject:
+        """Write a plugin's tables into a new file of SQL."""
+        self.get(name)
+        written = await self._broker.export(name, _absolute(path))
+        return {"path": str(written.path), "tables": list(written.tables), "rows": written.rows}
 
     async def enable(self, name: str, who: Asker) -> JsonObject:
         """Enable and start a plugin."""
-        await self._installer.enable(name)
+        await self._installer.enable(name, request_id=who.request_id)
         return self.get(name)
 
     async def disable(self, name: str, who: Asker) -> JsonObject:
         """Stop and disable a plugin."""
-        await self._installer.disable(name)
+        await self._installer.disable(name, request_id=who.request_id)
+        return self.get(name)
+
+    async def reload(self, name: str, who: Asker) -> JsonObject:
+        """Read a running plugin's files again and switch to them without a gap."""
+        fresh = await asyncio.to_thread(self._installer.store.get, name)
+        await self.supervisor.reload(fresh)
+        await self._changed(name)
         return self.get(name)
 
     async def restart(self, name: str, who: Asker) -> JsonObject:
@@ -129,6 +236,10 @@ class Plugins:
         context = CallContext(request_id=who.request_id, operator_id=who.caller.operator_id)
         return await self.supervisor.call(name, method, params, context)
 
+    async def _changed(self, name: str) -> None:
+        self.projects.plugin_changed(name)
+        await self.projects.settled()
+
 
 async def build_plugins(
     settings: Callable[[], Settings],
@@ -139,12 +250,22 @@ async def build_plugins(
     audit: AuditLog,
     clock: Clock,
     ids: Ids,
+    policing: Policing,
     on_notification: Callable[[str, str, JsonValue], None],
+    reload_project: ReloadProject,
+    on_tools: Callable[[], None] | None = None,
 ) -> Plugins:
     """Put the plugin host together; nothing is started yet."""
     chosen = settings()
     daemon, places = chosen.daemon.value, chosen.places
-    broker = await StorageBroker.open(store, audit, clock, ids)
+    broker = await StorageBroker.open(
+        store,
+        audit,
+        clock,
+        ids,
+        quota=_quota(daemon.plugins.storage_mb),
+        quotas={name: _quota(size) for name, size in daemon.plugins.storage_mb_of.items()},
+    )
     plugin_store = PluginStore(
         daemon.plugins.dir or places.plugins_dir,
         data_dir=places.plugin_data_dir,
@@ -154,7 +275,7 @@ async def build_plugins(
         clock=clock,
         ids=ids,
         environ=environ,
-        limits=lambda name: _limits(settings(), name),
+        limits=lambda name: plugin_limits(settings(), name),
     )
     parts = HostParts(
         spawner=spawner,
@@ -168,28 +289,49 @@ async def build_plugins(
             request_timeout_s=daemon.plugins.request_timeout_seconds,
         ),
         storage=broker,
+        policing=policing,
         on_notification=on_notification,
     )
+
+    def may_use(project: str, plugin: Plugin) -> bool:
+        return plugin_store.may_use(project, plugin.installed)
+
     supervisor = PluginSupervisor(
         parts,
         system_config=lambda plugin: _system_half(settings(), plugin),
-        may_use=lambda project, plugin: plugin_store.may_use(project, plugin.installed),
+        may_use=may_use,
+        on_tools=on_tools,
     )
-    return Plugins(PluginInstaller(plugin_store, supervisor, tables=broker), supervisor)
+    installer = PluginInstaller(plugin_store, supervisor, tables=broker)
+    fetcher = SourceFetcher(
+        spawner, places.data_dir / "quarantine", ids, allowed=daemon.plugins.allow_sources
+    )
+    consents = ConsentDesk(installer, fetcher, audit, ids)
+    knobs = KnobDesk(supervisor, audit, models=lambda: _models(settings()))
+    return Plugins(
+        installer,
+        supervisor,
+        projects=PluginProjects(supervisor, consents, ConsentFile(plugin_store.directory), may_use),
+        consents=consents,
+        knobs=knobs,
+        broker=broker,
+        reload_project=reload_project,
+    )
 
 
-def _knob_json(knob: Knob) -> JsonObject:
-    """Give a knob as the manifest has it; what was left out there is left out here."""
-    found = {field.name: thaw(getattr(knob, field.name)) for field in fields(knob)}
-    return {name: value for name, value in found.items() if value is not None or name == "default"}
+def _quota(storage_mb: int) -> StorageQuota:
+    return StorageQuota(database_bytes=storage_mb * 1024 * 1024)
 
 
-def _limits(settings: Settings, name: str) -> CageLimits:
-    """Give one plugin's limits: its own entry over the common one over the defaults."""
-    sandbox = settings.daemon.value.sandbox
-    common = sandbox.limits.over(CageLimits())
-    own = sandbox.plugins.get(name)
-    return common if own is None else own.over(common)
+def _models(settings: Settings) -> Mapping[str, frozenset[ModelTrait]]:
+    """Give the operator's model aliases with what each is said to be good at."""
+    return {
+        alias: frozenset(model.traits) for alias, model in settings.local.value.models.good.items()
+    }
+
+
+def _problem_json(problem: StoreProblem) -> JsonObject:
+    return {"name": problem.name, "state": problem.state, "note": problem.detail}
 
 
 def _system_half(settings: Settings, plugin: InstalledPlugin) -> JsonObject:

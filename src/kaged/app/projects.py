@@ -99,6 +99,11 @@ class Projects:
         """Count the loaded projects."""
         return len(self._loaded)
 
+    def trusted(self, project_id: str) -> bool:
+        """Say whether the operator trusts a project; one that is not loaded is not trusted."""
+        project = self._loaded.get(project_id)
+        return project is not None and project.record.trusted
+
     async def restore(self) -> None:
         """Load what was loaded when the daemon last ended. A project that fails stays, as failed.
 

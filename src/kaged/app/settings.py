@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kaged.config.daemonconfig import DaemonConfig, load_daemon_config
@@ -11,6 +11,8 @@ from kaged.config.localconfig import LocalConfig, load_local_config
 from kaged.config.locations import Locations
 from kaged.config.problems import Problem
 from kaged.config.reading import Loaded
+
+NO_SANDBOX_VARIABLE = "KAGED_NO_SANDBOX"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +50,17 @@ class Settings:
 def read_settings(places: Locations, environ: Mapping[str, str]) -> Settings:
     """Read `config.toml` and `local.toml`; missing files are empty ones.
 
+    `KAGED_NO_SANDBOX`, which `--no-sandbox` sets, counts as `[sandbox] no_sandbox = true`.
+
     Raises:
         ConfigInvalid: with every problem of the file that cannot be used.
     """
     daemon = load_daemon_config(places.config_toml, environ)
     local = load_local_config(places.local_toml, environ)
+    if environ.get(NO_SANDBOX_VARIABLE):
+        value = daemon.value
+        value = replace(value, sandbox=replace(value.sandbox, no_sandbox=True))
+        daemon = replace(daemon, value=value)
     home = daemon.value.daemon.home
     return Settings(places if home is None else places.with_home(home), daemon, local)
 
@@ -62,4 +70,4 @@ def token_file(places: Locations) -> Path:
     return places.state_dir / "http-token"
 
 
-__all__ = ["Settings", "read_settings", "token_file"]
+__all__ = ["NO_SANDBOX_VARIABLE", "Settings", "read_settings", "token_file"]

@@ -73,7 +73,13 @@ def access_rules(state: DaemonState) -> AccessRules:
 
 
 def status_of(
-    state: DaemonState, store: Store, audit: AuditLog, hub: EventHub, projects: int
+    state: DaemonState,
+    store: Store,
+    audit: AuditLog,
+    hub: EventHub,
+    projects: int,
+    *,
+    more_warnings: Sequence[str] = (),
 ) -> StatusOut:
     """Describe the daemon as it is now."""
     health = audit.health
@@ -96,7 +102,7 @@ def status_of(
             written=health.written,
             head_seq=health.head_seq,
         ),
-        warnings=_warnings(state, store, audit),
+        warnings=[*_warnings(state, store, audit), *more_warnings],
     )
 
 
@@ -111,6 +117,8 @@ def _warnings(state: DaemonState, store: Store, audit: AuditLog) -> list[str]:
         found.append("the audit chain does not end where it should; run `kaged audit verify`")
     if health.head_file_error is not None:
         found.append(f"the head file of the audit chain fails: {health.head_file_error}")
+    if state.settings.daemon.value.sandbox.no_sandbox:
+        found.append("NO SANDBOX: agents run without cages and may do whatever you may")
     if state.mode is AuthMode.INSECURE:
         found.append("insecure mode: every program on this machine may use the TCP door")
     found += [f"{key} was changed and needs a restart" for key in needs_restart(state)]

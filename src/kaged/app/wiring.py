@@ -1,4 +1,7 @@
-"""`build`: the whole daemon, put together in one function that reads from top to bottom."""
+"""`build`: the daemon up to its doors, put together in one function, top to bottom.
+
+What opens behind the doors is in `rooms`.
+"""
 
 from __future__ import annotations
 
@@ -12,25 +15,22 @@ from pathlib import Path
 
 import structlog
 
-from kaged.app.cages import cage_settings
-from kaged.app.doctor import CageCheck, Live, examine
+from kaged.app.engines import require_engines
 from kaged.app.gates import Gates
-from kaged.app.lock import HomeUnusable, InstanceLock
-from kaged.app.plugins import build_plugins
-from kaged.app.projects import Projects
+from kaged.app.ground import Ground
+from kaged.app.lock import InstanceLock
+from kaged.app.opening import Opening
 from kaged.app.settings import read_settings, token_file
-from kaged.app.state import DaemonState, access_rules, status_of
+from kaged.app.state import DaemonState, access_rules
 from kaged.audit import AuditEvent, AuditLog, AuditRow, HeadFile, VerifyReport, open_key
-from kaged.base import Clock, Ids, JsonValue, Tasks
-from kaged.cage import Spawner
-from kaged.cage.net import NetGate
+from kaged.base import Clock, Ids, Tasks
 from kaged.config.locations import Locations
 from kaged.serve.http import EventHub, HttpServices, create_app
 from kaged.serve.http.access import Credentials
 from kaged.serve.http.credentials import CookieSessions, LaunchTokens, TokenFile
 from kaged.serve.http.listener import HttpServer, addresses, bind_tcp, bind_unix
 from kaged.serve.http.metrics import Metrics
-from kaged.serve.http.services import CheckRow
+from kaged.serve.http.services import Doorway
 from kaged.store import Store
 
 _log = structlog.get_logger("kaged.start")
@@ -46,12 +46,14 @@ class Daemon:
         sockets: Sequence[socket.socket],
         services: HttpServices,
         tasks: Tasks,
+        opening: Opening,
     ) -> None:
         self.state = state
         self.server = server
         self.sockets = sockets
         self.services = services
         self.tasks = tasks
+        self.opening = opening
 
 
 async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top to bottom
@@ -62,7 +64,7 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
     gates: Gates,
     closing: AsyncExitStack,
 ) -> Daemon:
-    """Build a daemon that only has to be served. What must be undone is put on `closing`.
+    """Build a daemon that has to be served and opened. What must be undone is put on `closing`.
 
     Raises:
         KagedError: a gate is closed; `gates.rows` ends with the one that is.
@@ -110,6 +112,9 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
             )
         )
 
+    with gates.passing("engines", "The search engines, without which no agent can work.") as gate:
+        gate.found = require_engines()
+
     # What lets people in.
     with gates.passing("token", "The bearer token of the TCP door, readable by you alone.") as gate:
         token = TokenFile.open(token_file(settings.places), os.getuid())
@@ -143,53 +148,10 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
     closing.push_async_callback(tasks.close)
     state = DaemonState(settings, clock, addresses(sockets)[1])
 
-    # What runs guests: cages with their network gate, and the plugins in them.
-    net_gate = NetGate(lambda event: audit.post(AuditEvent(event.name, event.data())))
-    closing.push_async_callback(net_gate.close)
-    with gates.passing("cages", "The cages that guests live in.") as gate:
-        try:
-            spawner = Spawner(
-                cage_settings(settings),
-                gate=net_gate,
-                on_event=lambda name, data: audit.post(AuditEvent(name, data)),
-                clock=clock,
-            )
-        except OSError as error:
-            raise HomeUnusable(
-                f"Cages cannot be prepared: {error.strerror or error}.",
-                fix="Free some disk space, or make the home writable.",
-            ) from error
-        closing.push_async_callback(spawner.close)
-        gate.found = f"bubblewrap {'.'.join(map(str, spawner.facts.bwrap_version)) or 'missing'}"
-    plugins = await build_plugins(
-        lambda: state.settings,
-        environ,
-        spawner=spawner,
-        store=store,
-        audit=audit,
-        clock=clock,
-        ids=ids,
-        on_notification=lambda plugin, kind, params: _forward(hub, plugin, kind, params),
-    )
-    closing.push_async_callback(plugins.stop)
-
-    projects = Projects(
-        store,
-        audit,
-        lambda: state.settings,
-        on_loaded=plugins.project_loaded,
-        on_unloaded=plugins.project_unloaded,
-    )
-    metrics = _metrics(audit, hub, projects)
-
-    cage_check = CageCheck(clock)
+    doorway = Doorway()
 
     async def verify() -> VerifyReport:
         return await store.audit.verify(key, head_file)
-
-    async def doctor() -> Sequence[CheckRow]:
-        live = Live(state.settings, store, audit, key, gates.rows)
-        return await examine(places, environ, live=live, probe=cage_check.rows)
 
     services = HttpServices(
         clock=clock,
@@ -198,34 +160,20 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
         credentials=credentials,
         launch=LaunchTokens(clock),
         hub=hub,
-        metrics=metrics,
+        metrics=_metrics(audit, hub),
         audit=audit,
         store=store,
-        projects=projects,
-        status=lambda: status_of(state, store, audit, hub, len(projects)),
-        doctor=doctor,
         verify_audit=verify,
         export_audit=lambda wanted: store.audit.export(key, wanted),
         stopping=lambda: state.stopping,
         base_url=lambda: state.url,
-        plugins=plugins,
+        doorway=doorway,
     )
-    with gates.passing("projects", "The projects that were loaded when the daemon ended.") as gate:
-        await projects.restore()
-        gate.found = f"{len(projects)} loaded"
-
-    # The trial runs of the gate are let finish, and guests end, before gate and spawner close.
-    opening = tasks.start(net_gate.start(bwrap=cage_settings(settings).bwrap), "network gate")
-    closing.push_async_callback(asyncio.wait, {opening})
-
-    async def run_guests() -> None:
-        await asyncio.shield(opening)
-        await plugins.run()
-
-    guests = Tasks("guests", _report_failure)
-    closing.push_async_callback(guests.close)
-    guests.start(run_guests(), "plugins")
-    return Daemon(state, HttpServer(create_app(services)), sockets, services, tasks)
+    ground = Ground(places, environ, state, store, audit, key, hub, tasks, gates, services)
+    app = create_app(services)
+    opening = Opening(ground, app)
+    closing.push_async_callback(opening.close)
+    return Daemon(state, HttpServer(app), sockets, services, tasks, opening)
 
 
 def _take_lock(path: Path, clock: Clock, closing: AsyncExitStack) -> int | None:
@@ -244,11 +192,7 @@ def _publish(hub: EventHub, row: AuditRow) -> None:
     hub.publish("audit", row.name, row.to_json(), ts_ms=row.ts_ms)
 
 
-def _forward(hub: EventHub, plugin: str, kind: str, params: JsonValue) -> None:
-    hub.publish("plugin", kind, {"plugin": plugin, "params": params})
-
-
-def _metrics(audit: AuditLog, hub: EventHub, projects: Projects) -> Metrics:
+def _metrics(audit: AuditLog, hub: EventHub) -> Metrics:
     metrics = Metrics()
     watched = {
         "kaged_audit_ok": ("1 while the audit trail can be written.", lambda: audit.health.ok),
@@ -256,7 +200,6 @@ def _metrics(audit: AuditLog, hub: EventHub, projects: Projects) -> Metrics:
         "kaged_audit_head": ("Number of the newest audit row.", lambda: audit.health.head_seq),
         "kaged_event_clients": ("Clients of the event stream.", lambda: hub.subscribers),
         "kaged_events_latest": ("Number of the newest event.", lambda: hub.latest),
-        "kaged_projects": ("Projects that are loaded.", lambda: len(projects)),
     }
     for name, (text, read) in watched.items():
         metrics.watch(name, text, read)

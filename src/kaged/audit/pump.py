@@ -25,12 +25,15 @@ class AuditLimits:
     """How much the log holds in memory and how long it waits.
 
     A queue that is full makes `record` wait; `post`, which cannot wait, has as much room again.
+    Events that nobody waits for linger for a moment, so that many of them share one commit.
     """
 
     queue_events: int = 8192
     queue_chars: int = 32 * 1024 * 1024
     batch_events: int = 2048
     batch_chars: int = 4 * 1024 * 1024
+    linger_s: float = 0.02
+    linger_events: int = 512
     record_timeout_s: float = 30.0
     post_timeout_s: float = 5.0
     stall_s: float = 10.0
@@ -89,6 +92,8 @@ class AuditPump:
         self._stopping = False
         self._gave_up = False
         self._idle = False  # the thread waits for work; telling a busy one costs time for nothing
+        self._lingering = False
+        self._awaited = 0  # queued events that someone waits for
         self._thread = threading.Thread(target=self._run, name="kaged-audit", daemon=True)
         self._busy_since_s: float | None = None
         self.incident: Incident | None = None
@@ -127,9 +132,8 @@ class AuditPump:
         """Queue an event; False when there is no room, and the listener hears when there is."""
         with self._cond:
             if self._room(reserve):
-                self._queue.append(entry)
-                self._chars += entry.size
-                if self._idle:
+                self._add(entry)
+                if self._idle or (self._lingering and self._is_due()):
                     self._cond.notify_all()
                 return True
             self._room_wanted = True
@@ -144,8 +148,7 @@ class AuditPump:
             )
             if not self._room(True):
                 return False
-            self._queue.append(entry)
-            self._chars += entry.size
+            self._add(entry)
             self._cond.notify_all()
             return True
 
@@ -167,6 +170,22 @@ class AuditPump:
         with self._cond:
             self._probe = True
             self._cond.notify_all()
+
+    def _add(self, entry: Pending) -> None:
+        self._queue.append(entry)
+        self._chars += entry.size
+        if entry.waiter is not None:
+            self._awaited += 1
+
+    def _is_due(self) -> bool:
+        """Whether what is queued should be written now."""
+        limits = self._limits
+        return (
+            self._awaited > 0
+            or self._stopping
+            or len(self._queue) >= limits.linger_events
+            or self._chars >= limits.batch_chars
+        )
 
     def _room(self, reserve: bool) -> bool:
         limits = self._limits
@@ -212,6 +231,9 @@ class AuditPump:
                 self._idle = True
                 self._cond.wait(due_s)
                 self._idle = False
+            self._lingering = True
+            self._cond.wait_for(self._is_due, timeout=self._limits.linger_s)
+            self._lingering = False
             return self._next_batch()
 
     def _next_batch(self) -> list[Pending]:
@@ -222,6 +244,8 @@ class AuditPump:
             entry = queue.popleft()
             batch.append(entry)
             chars += entry.size
+            if entry.waiter is not None:
+                self._awaited -= 1
         self._chars -= chars
         return batch
 
@@ -273,6 +297,7 @@ class AuditPump:
             everything = [*batch, *self._queue]
             self._queue = deque(entry for entry in everything if entry.waiter is None)
             self._chars = sum(entry.size for entry in self._queue)
+            self._awaited = 0
             waiters = [entry.waiter for entry in everything if entry.waiter is not None]
             incident, is_new = self._incident_after(error, started)
             incident.refused += len(waiters)

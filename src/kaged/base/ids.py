@@ -16,6 +16,8 @@ _RANDOM_BITS = 80
 _RANDOM_MAX = (1 << _RANDOM_BITS) - 1
 _TIME_MAX = (1 << 48) - 1
 _LENGTH = 26
+_TAIL_CHARS = 6
+_TAIL_BITS = 5 * _TAIL_CHARS
 
 
 class Ids:
@@ -29,19 +31,28 @@ class Ids:
         self._clock = clock
         self._random_bits = random_bits
         self._last = -1
+        self._head = -1
+        self._head_text = ""
         self._lock = threading.Lock()
 
     def ulid(self) -> str:
         """Make a new 26-character id, greater than every id made before by this object."""
         with self._lock:
             now_ms = min(max(self._clock.now_ms(), 0), _TIME_MAX)
-            fresh = (now_ms << _RANDOM_BITS) | self._random_bits(_RANDOM_BITS)
             # Same millisecond, or the wall clock went back: count on from the last id, so order
             # of creation stays order of ids whatever the clock does.
-            if fresh >> _RANDOM_BITS <= self._last >> _RANDOM_BITS:
+            if now_ms <= self._last >> _RANDOM_BITS:
                 fresh = self._last + 1
+            else:
+                fresh = (now_ms << _RANDOM_BITS) | self._random_bits(_RANDOM_BITS)
             self._last = fresh
-        return _encode(fresh)
+            # Within a millisecond only the end changes: an id is made for every audit row.
+            head = fresh >> _TAIL_BITS
+            if head != self._head:
+                self._head, self._head_text = head, _encode(fresh)[:-_TAIL_CHARS]
+            return self._head_text + "".join(
+                [_PAIRS[fresh >> shift & 1023] for shift in _TAIL_SHIFTS]
+            )
 
     def tagged(self, tag: str) -> str:
         """Make an id such as `ses_01J…`; ids with one tag sort by creation."""
@@ -61,6 +72,7 @@ def ulid_time_ms(ulid: str) -> int:
 # Two characters at a time: an id is made for every audit row, so this is a hot path.
 _PAIRS = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
 _SHIFTS = tuple(range(120, -1, -10))
+_TAIL_SHIFTS = _SHIFTS[-_TAIL_CHARS // 2 :]
 
 
 def _encode(value: int) -> str:

@@ -130,7 +130,8 @@ def _blueprint(request: CageRequest, resolved: Resolved) -> Blueprint:
 def _command(request: CageRequest, facts: HostFacts) -> tuple[str, ...]:
     # bwrap's new session has no controlling terminal; this gives the command one of its own, so
     # that job control and Ctrl-C work. It execs without a fork: the command keeps its pid.
-    if isinstance(request.stdio, Pty) and facts.shelf.session_program:
+    keys = isinstance(request.stdio, Pty) and request.stdio.keys
+    if keys and facts.shelf.session_program:
         return (f"{SHELF_INSIDE}/bin/{SESSION_PROGRAM}", "--ctty", *request.command)
     return request.command
 

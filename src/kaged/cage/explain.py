@@ -1,78 +1,90 @@
-"""`explain`: what a policy allows, in plain words, for a person who has to agree to it."""
+"""`explain`: what a policy allows, in plain words, for a person who has to agree to it.
+
+What a grant means is said by `kaged.kernel.capabilities`, in the words of the install prompt; here
+is only what a cage adds to that: limits, filter, scratch space, and what is never there.
+"""
 
 from __future__ import annotations
 
 from kaged.cage.grants import merge_grants
 from kaged.cage.request import CageKind, Programs
-from kaged.kernel.net import NetTarget
+from kaged.kernel.capabilities import (
+    CapabilityPath,
+    ExecCapability,
+    Explanation,
+    FsCapability,
+    ManifestCapability,
+    NetCapability,
+    PathBase,
+)
+from kaged.kernel.capabilities import explain as in_words
+from kaged.kernel.paths import AbsPath
 from kaged.kernel.policy import CagePolicy, CageState, FsMode, SeccompProfile
 
 
-def explain(policy: CagePolicy, kind: CageKind = CageKind.PLUGIN) -> list[str]:
+def explain(policy: CagePolicy, kind: CageKind = CageKind.PLUGIN) -> tuple[Explanation, ...]:
     """Say in sentences what a cage with this policy may do, and what it may not.
 
-    Dangerous grants come with the word "dangerous", so that nobody has to know the grammar.
+    Dangerous grants carry a warning, so that nobody has to know the grammar.
     """
-    return [
+    return (
         *_files(policy),
-        *_network(policy.net),
+        *_network(policy),
         *_programs(policy, kind),
-        *_state(policy),
-        *_calls(policy),
-        *_limits(policy),
-        *_environment(policy),
-        *_always(),
-    ]
+        *_named(policy),
+        *map(
+            Explanation,
+            (*_state(policy), *_calls(policy), *_limits(policy), *_environment(policy), *_always()),
+        ),
+    )
 
 
-def _files(policy: CagePolicy) -> list[str]:
-    lines: list[str] = []
+def _granted(item: ManifestCapability, but: str = "") -> Explanation:
+    found = in_words(item)
+    return Explanation(f"may {found.words}{but}", found.warning)
+
+
+def _here(path: str) -> CapabilityPath:
+    # A policy has absolute paths only, and this one is put into a sentence, not opened.
+    return CapabilityPath(PathBase.HOST, AbsPath(path))
+
+
+def _files(policy: CagePolicy) -> list[Explanation]:
+    found: list[Explanation] = []
     grants = merge_grants(policy)
     for grant in sorted(grants, key=lambda one: one.path):
         inside_rw = any(
             other.mode is FsMode.RW and grant.path.startswith(f"{other.path}/") for other in grants
         )
-        if grant.mode is FsMode.RW:
-            lines.append(f"may read, change and delete everything below {grant.path}")
-        elif inside_rw:
-            lines.append(
-                f"may read, but not change, {grant.path}, although what is around it may be"
-            )
-        else:
-            lines.append(f"may read, but not change, everything below {grant.path}")
-    lines.append("sees no other file of this machine, apart from system libraries, read-only")
-    return lines
+        but = "" if grant.mode is FsMode.RW else ", but not change it"
+        if but and inside_rw:
+            but += " although what is around it may be changed"
+        found.append(_granted(FsCapability(grant.mode, _here(grant.path)), but))
+    others = "sees no other file of this machine, apart from system libraries, read-only"
+    return [*found, Explanation(others)]
 
 
-def _network(targets: tuple[NetTarget, ...]) -> list[str]:
-    if not targets:
-        return ["has no network"]
-    lines: list[str] = []
-    for target in targets:
-        if target.unrestricted:
-            lines.append("dangerous: may connect to any host and port on the internet")
-        elif target.port is None:
-            lines.append(f"may connect to {_host(target.host)} on every port")
-        else:
-            lines.append(f"may connect to {_host(target.host)} on port {target.port}")
-    lines.append("every connection is checked outside the cage and recorded")
-    return lines
+def _network(policy: CagePolicy) -> list[Explanation]:
+    if not policy.net:
+        return [Explanation("has no network")]
+    found = [_granted(NetCapability(target)) for target in policy.net]
+    return [*found, Explanation("every connection is checked outside the cage and recorded")]
 
 
-def _host(host: str | None) -> str:
-    return "services on this very machine (localhost)" if host == "localhost" else str(host)
+def _programs(policy: CagePolicy, kind: CageKind) -> list[Explanation]:
+    if kind is not CageKind.PLUGIN:
+        words = f"may start the programs of this machine ({Programs.SYSTEM}), inside its cage"
+        return [Explanation(words)]
+    found = [_granted(ExecCapability(one.binary, _here(one.cwd))) for one in policy.exec]
+    own = "may start its own program and interpreter, sh, env and the coreutils, and no other"
+    return [*found, Explanation(f"{own} program by name")]
 
 
-def _programs(policy: CagePolicy, kind: CageKind) -> list[str]:
-    strict = kind is CageKind.PLUGIN
-    if not strict:
-        return [f"may start the programs of this machine ({Programs.SYSTEM}), inside its cage"]
-    lines = [f"may start {one.binary}, with {one.cwd} to work in" for one in policy.exec]
-    lines.append(
-        "may start its own program and interpreter, sh, env and the coreutils, and no other program"
-        " by name"
-    )
-    return lines
+def _named(policy: CagePolicy) -> list[Explanation]:
+    if not policy.capabilities:
+        return []
+    names = ", ".join(sorted(policy.capabilities))
+    return [Explanation(f"may use tools that ask for these grants by name: {names}")]
 
 
 def _state(policy: CagePolicy) -> list[str]:

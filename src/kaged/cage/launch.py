@@ -241,7 +241,8 @@ def start_uncaged(request: UncagedRequest, cage_id: str, on_end: OnEnd) -> CageP
         SpawnFailed: it could not be started; the message has the system's reason.
     """
     stdio = StdioEnds(request.stdio)
-    session = shutil.which("setsid") if isinstance(request.stdio, Pty) else None
+    controlling = isinstance(request.stdio, Pty) and request.stdio.keys
+    session = shutil.which("setsid") if controlling else None
     command = request.command if session is None else (session, "--ctty", *request.command)
     try:
         read_in, write_out, write_err = stdio.theirs

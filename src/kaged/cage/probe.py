@@ -53,7 +53,9 @@ async def probe_host(settings: CageSettings) -> list[ProbeRow]:
                 "cage.shelf",
                 "the base programs of every cage",
                 f"the cache directory cannot be used: {error}",
-                f"mkdir -p {settings.cache_dir}",
+                f"chmod 755 {settings.cache_dir}"
+                if settings.cache_dir.is_dir() and not settings.cache_dir.is_symlink()
+                else f"mkdir -p -m 755 {settings.cache_dir}",
             )
         ]
     try:

@@ -194,6 +194,9 @@ class _Search:
         elif layout.at_own_path:
             self.files[real] = None
             self.path_dirs[folder] = None
+            if "/" not in name and asked != base and f"{folder}/{asked}" not in self.links:
+                # Packages name their programs by links: node_modules/.bin/bun -> bun/bin/bun.exe.
+                self.links[f"{_SHOWN_DIR}/{asked}"] = real
         elif "/" in name:  # asked for by its own path: show it there
             self.files[real] = None
         else:

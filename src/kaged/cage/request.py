@@ -53,10 +53,15 @@ class Pipes:
 
 @dataclass(frozen=True, slots=True)
 class Pty:
-    """One pseudo-terminal as standard input, output and error, of this size."""
+    """One pseudo-terminal as standard input, output and error, of this size.
+
+    Without `keys` nobody can type: standard input is empty and the terminal controls no session,
+    so that a program that asks a question gets an end of file instead of waiting.
+    """
 
     rows: int = 24
     cols: int = 80
+    keys: bool = True
 
 
 Stdio: TypeAlias = Pipes | Pty

@@ -14,13 +14,15 @@ class CageSettings:
 
     `protected` are the daemon's home, database, sockets, configuration and the plugins directory.
     `cache_dir` should be reachable by other users when the daemon is root, or every cage falls
-    back to running as uid 0. `bwrap` and `search_path` override what is found.
+    back to running as uid 0. `ask_systemd` lets systemd move this process into a scope of its own
+    when its present group is not its to divide. `bwrap` and `search_path` override what is found.
     """
 
     cache_dir: Path
     protected: tuple[str, ...] = ()
     identity: IdentityMode = IdentityMode.AUTO
     allow_cgroups: bool = True
+    ask_systemd: bool = False
     bwrap: str | None = None
     search_path: str | None = None
 

@@ -93,11 +93,15 @@ def stock_shelf(cache_dir: Path) -> Shelf:
     """Give the shelf for this host as it is now, copying what is needed when it is a new one.
 
     Safe when several daemons do it at once: a shelf appears whole, by rename, or not at all.
+
+    Raises:
+        OSError: the cache directory is a link, somebody else's, or others may write to it, so that
+            they could put programs of their own into every cage; or it cannot be written.
     """
     items = shelf_sources()
     place = cache_dir / f"shelf-{shelf_key(items)}"
+    _open_cache(cache_dir)
     if not _whole(place, items):
-        cache_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
         _build(cache_dir, place, items)
     names = [item.name for item in items]
     return Shelf(
@@ -106,6 +110,19 @@ def stock_shelf(cache_dir: Path) -> Shelf:
         etc=tuple(name for name in BASE_ETC if f"etc/{name}" in names),
         session_program=f"bin/{SESSION_PROGRAM}" in names,
     )
+
+
+def _open_cache(cache_dir: Path) -> None:
+    try:
+        cache_dir.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        cache_dir.mkdir()
+        cache_dir.chmod(0o755)  # whatever the umask is: cages of other users read from it
+    except FileExistsError:
+        found = cache_dir.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            raise OSError(f"{cache_dir} is not a directory, or a link to one") from None
+        if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise OSError(f"{cache_dir} can be changed by other users") from None
 
 
 def _item(name: str, source: str, mode: int) -> _Item | None:
@@ -132,7 +149,8 @@ def _build(cache_dir: Path, place: Path, items: tuple[_Item, ...]) -> None:
     try:
         work.chmod(0o755)
         for folder in ("bin", "etc", "etc/ssl"):
-            (work / folder).mkdir(mode=0o755)
+            (work / folder).mkdir()
+            (work / folder).chmod(0o755)
         copied: dict[tuple[int, int, int, int], Path] = {}
         for item in items:
             target = work / item.name

@@ -10,42 +10,24 @@ import sys
 import termios
 import tty
 from collections.abc import Generator
+from dataclasses import replace
 
 from kaged.cage.process import CageProcess
 from kaged.cage.report import ExitReport
-from kaged.cage.request import CageKind, CageRequest, Pty
+from kaged.cage.request import CageRequest, Pty
 from kaged.cage.spawn import Spawner
-from kaged.kernel.policy import CagePolicy
 
 _CHUNK = 64 * 1024
 
 
-async def run_shell(
-    spawner: Spawner,
-    policy: CagePolicy,
-    command: tuple[str, ...] = ("/bin/sh",),
-    *,
-    kind: CageKind = CageKind.PLUGIN,
-    cwd: str | None = None,
-    own_dirs: tuple[str, ...] = (),
-) -> ExitReport:
-    """Run a command in a cage of this policy on the caller's own terminal, until it ends.
+async def run_shell(spawner: Spawner, request: CageRequest) -> ExitReport:
+    """Run a request's command in its cage on the caller's own terminal, until it ends.
 
     The cage gets a fresh pseudo-terminal; the caller's is only copied from and to, so nothing
     inside can type into it.
     """
     rows, cols = _size()
-    process = await spawner.spawn(
-        CageRequest(
-            "cage-shell",
-            policy,
-            command,
-            kind=kind,
-            cwd=cwd,
-            own_dirs=own_dirs,
-            stdio=Pty(rows, cols),
-        )
-    )
+    process = await spawner.spawn(replace(request, stdio=Pty(rows, cols)))
     async with process:
         with _raw(sys.stdin.fileno()), _copying(process):
             return await process.wait()

@@ -17,7 +17,7 @@ from kaged.cage.errors import CageUnavailable, SpawnFailed, WrongThread
 from kaged.cage.facts import BWRAP_MIN_VERSION, HostFacts, gather_facts
 from kaged.cage.gate_port import NetGate
 from kaged.cage.launch import Launch, start_uncaged
-from kaged.cage.limits import LimitGroup, LimitsBackend, choose_backend
+from kaged.cage.limits import LimitGroup, LimitsBackend, ScopeRequest, choose_backend
 from kaged.cage.prepare import Preparer
 from kaged.cage.process import CageProcess
 from kaged.cage.report import ExitReport
@@ -58,7 +58,10 @@ class Spawner:
         self.facts = facts or gather_facts(
             settings.cache_dir, bwrap=settings.bwrap, search_path=settings.search_path
         )
-        self.backend = backend or choose_backend(allow_cgroups=settings.allow_cgroups)
+        self.backend = backend or choose_backend(
+            allow_cgroups=settings.allow_cgroups,
+            scope=ScopeRequest() if settings.ask_systemd else None,
+        )
         self.swept = self.backend.sweep()
         self.steward = steward or Steward()
         self._preparer = Preparer(settings, self.facts, self.backend, self._clock)

@@ -28,6 +28,7 @@ class StdioEnds:
         self.kind = kind
         self._theirs: tuple[int, int, int] | None = None
         self._ours: dict[str, int] = {}
+        self._empty = -1  # /dev/null, which is the host's and keeps its owner
         if isinstance(kind, Pty):
             self._open_pty(kind)
         else:
@@ -42,7 +43,7 @@ class StdioEnds:
 
     def give_to(self, uid: int, gid: int) -> None:
         """Let a child of another uid open its own standard streams again by name."""
-        for fd in set(self.theirs):
+        for fd in set(self.theirs) - {self._empty}:
             os.fchown(fd, uid, gid)
 
     def started(self) -> None:
@@ -111,6 +112,11 @@ class StdioEnds:
             raise
         self._ours = {"stdin": ours, "stdout": second}
         self._theirs = (theirs, theirs, theirs)
+        if not kind.keys:
+            self._ours = {"stdout": second}
+            os.close(ours)
+            self._empty = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            self._theirs = (self._empty, theirs, theirs)
 
 
 async def connect_reader(fd: int, factory: Callable[[], P]) -> tuple[asyncio.ReadTransport, P]:

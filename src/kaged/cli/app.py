@@ -14,10 +14,18 @@ from kaged.cli.commands import (
     completion,
     daemon,
     doctor,
+    inbox,
+    issue,
+    lsp,
+    pipeline,
     plugin,
     project,
     schema,
     status,
+    todo,
+    tool,
+    undo,
+    workflow,
 )
 from kaged.cli.exits import Exit
 
@@ -50,9 +58,17 @@ def build() -> typer.Typer:
     completion.register(app)
     app.add_typer(daemon.build(), name="daemon")
     app.add_typer(project.build(), name="project")
+    app.add_typer(issue.build(), name="issue")
+    app.add_typer(todo.build(), name="todo")
+    app.add_typer(workflow.build(), name="workflow")
+    app.add_typer(inbox.build(), name="inbox")
+    app.add_typer(tool.build(), name="tool")
+    app.add_typer(undo.build(), name="undo")
+    app.add_typer(lsp.build(), name="lsp")
     app.add_typer(plugin.build(), name="plugin")
     app.add_typer(audit.build(), name="audit")
     app.add_typer(cage.build(), name="cage")
+    app.add_typer(pipeline.build(), name="pipeline")
     return app
 
 

@@ -75,6 +75,10 @@ class DaemonClient:
         """Set something."""
         return self._ask("PUT", path, json=body)
 
+    def patch(self, path: str, body: Any) -> Any:
+        """Change parts of something."""
+        return self._ask("PATCH", path, json=body)
+
     def delete(self, path: str) -> Any:
         """Have something taken away."""
         return self._ask("DELETE", path)

@@ -18,6 +18,8 @@ def run_foreground(log_file: str | None) -> int:
     # Loading makes only objects that stay; looking for garbage among them costs a third of the
     # start. The daemon switches the collector on again once it is ready.
     gc.disable()
+    # Nothing installed beside the daemon gets to look into its models, and nobody searches for it.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _load_structlog_alone()
     from kaged.app.daemon import run_daemon
     from kaged.app.ready import ReadySignal

@@ -66,6 +66,7 @@ class ResolvedPlugin:
     key: str
     package: Sourced[str]
     isolation: Sourced[Isolation]
+    isolation_by_config: bool
     hooks: Sourced[tuple[Hook, ...] | None]
     source: Sourced[PluginSource | None]
     version: Sourced[VersionRange | None]
@@ -242,7 +243,8 @@ class _Resolver:
         base: PluginDeclaration | None = None
         if path != ("primary",):
             shared = self._project.primary.plugins.get(key)
-            if shared is not None and shared.isolation is Isolation.PROJECT:
+            said = None if shared is None else shared.isolation or shared.isolation_alias
+            if said is Isolation.PROJECT:
                 base = shared
         there: KeyPath = ("primary", "plugins", key)
 
@@ -257,12 +259,20 @@ class _Resolver:
         if own.hooks is None and hooks.value is not None and path != ("primary",):
             kept = tuple(hook for hook in hooks.value if hook not in PRIMARY_ONLY_HOOKS)
             hooks = Sourced(kept, hooks.origin)
+        # Inherited together with the package; what stands here cannot differ (PH-AMB-24).
+        leading, place = (own, here) if base is None else (base, there)
+        isolation: Sourced[Isolation] = pick("isolation", Isolation.AGENT)
+        alias = leading.isolation_alias
+        by_config = alias is not None and leading.isolation is None and own.isolation is None
+        if by_config and alias is not None:
+            isolation = Sourced(alias, self._origin((*place, "config", "isolation")))
         base_config = {} if base is None or base.config is None else base.config
         own_config = own.config or {}
         return ResolvedPlugin(
             key=key,
             package=pick("package", ""),
-            isolation=pick("isolation", Isolation.AGENT),
+            isolation=isolation,
+            isolation_by_config=by_config,
             hooks=hooks,
             source=pick("source", None),
             version=pick("version", None),

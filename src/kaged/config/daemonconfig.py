@@ -21,6 +21,7 @@ from kaged.config.coresections import (
     SandboxSection,
     StorageSection,
 )
+from kaged.config.desksection import ToolsSection
 from kaged.config.files import Privacy, is_missing, read_text
 from kaged.config.nodes import Node
 from kaged.config.problems import ConfigInvalid
@@ -73,6 +74,9 @@ class DaemonConfig:
         RecordShape(CapabilitiesSection),
         "Access to people's accounts.",
         default_factory=CapabilitiesSection,
+    )
+    tools: ToolsSection = key(
+        RecordShape(ToolsSection), "Tools of agents.", default_factory=ToolsSection
     )
     pipeline: PipelineSection = key(
         RecordShape(PipelineSection), "Policy plugins.", default_factory=PipelineSection

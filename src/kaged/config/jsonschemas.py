@@ -33,7 +33,9 @@ PATTERN_BYTES: Final = 1_000_000
 
 @frozen
 class ObjectSchemaShape(Shape[Mapping[str, JsonValue]]):
-    """A JSON Schema that describes an object."""
+    """A JSON Schema that describes an object, or with `objects` false anything."""
+
+    objects: bool = True
 
     def read(self, node: Node, place: Place) -> Mapping[str, JsonValue] | Invalid:
         """Read the schema and refuse one that could not be used for validation."""
@@ -42,7 +44,7 @@ class ObjectSchemaShape(Shape[Mapping[str, JsonValue]]):
         schema = to_json(node)
         assert isinstance(schema, dict)
         before = place.reading.errors
-        for path, message, fix in check_schema(schema):
+        for path, message, fix in check_schema(schema, objects=self.objects):
             found, below = _walk(node, path, place)
             below.error(found, message, fix, "bad_schema")
         if place.reading.errors > before:
@@ -51,6 +53,8 @@ class ObjectSchemaShape(Shape[Mapping[str, JsonValue]]):
 
     def schema(self, defs: JsonObject) -> JsonObject:
         """Draw "any JSON Schema of an object"."""
+        if not self.objects:
+            return {"type": "object", "$ref": DRAFT}
         objects: JsonObject = {
             "anyOf": [{"const": "object"}, {"type": "array", "contains": {"const": "object"}}]
         }
@@ -58,13 +62,13 @@ class ObjectSchemaShape(Shape[Mapping[str, JsonValue]]):
 
     def words(self) -> str:
         """Name it."""
-        return "JSON Schema of an object"
+        return "JSON Schema of an object" if self.objects else "JSON Schema"
 
 
-def check_schema(schema: JsonObject) -> Iterator[tuple[KeyPath, str, str]]:
+def check_schema(schema: JsonObject, *, objects: bool = True) -> Iterator[tuple[KeyPath, str, str]]:
     """Give everything that keeps a schema from being used: where, what, and what to do."""
     kind = schema.get("type", "object")
-    if kind != "object" and not (isinstance(kind, list) and "object" in kind):
+    if objects and kind != "object" and not (isinstance(kind, list) and "object" in kind):
         yield ("type",), "the schema must describe an object", "write type: object"
     online = False
     for path, keyword, value in _references(schema, ()):

@@ -15,6 +15,8 @@ from kaged.base import KagedError
 APP: Final = "kaged"
 MAX_SOCKET_PATH_BYTES: Final = 107
 """The longest path that a Unix socket can be bound to."""
+SYSTEM_CACHE: Final = Path("/var/cache") / APP
+"""Where root keeps what the users of its cages must reach; nobody else can enter root's home."""
 
 
 class LocationsUnknown(KagedError):
@@ -34,7 +36,8 @@ class Locations:
     """Paths of files and directories; all absolute, none of them made by looking at them.
 
     `home` is where data lies (`data_dir` is the same). With `KAGED_HOME` everything lies below it;
-    otherwise configuration, data, logs and sockets go where the XDG rules put them.
+    otherwise configuration, data, logs and sockets go where the XDG rules put them. `cache_dir`
+    holds nothing secret and nothing that cannot be made again; root's lies outside its home.
     """
 
     home: Path
@@ -42,6 +45,7 @@ class Locations:
     config_toml: Path
     local_toml: Path
     data_dir: Path
+    cache_dir: Path
     state_dir: Path
     runtime_dir: Path
     socket: Path
@@ -70,23 +74,26 @@ class Locations:
                     f"KAGED_HOME must be an absolute path, not {own!r}",
                     fix="set KAGED_HOME to a full path",
                 )
-            return cls._from_dirs(home, home, home, home / "run")
+            return cls._from_dirs(home, home, home, home / "run", home / "cache")
         user_home = _user_home(environ)
         config = _xdg(environ, "XDG_CONFIG_HOME", user_home / ".config")
         data = _xdg(environ, "XDG_DATA_HOME", user_home / ".local" / "share")
         state = _xdg(environ, "XDG_STATE_HOME", user_home / ".local" / "state")
         # Without a runtime directory of the session the socket goes to a private place of ours.
         runtime = _xdg(environ, "XDG_RUNTIME_DIR", state / "run")
-        return cls._from_dirs(config, data, state, runtime)
+        return cls._from_dirs(config, data, state, runtime, _cache(environ, user_home))
 
     @classmethod
-    def _from_dirs(cls, config: Path, data: Path, state: Path, runtime: Path) -> Locations:
+    def _from_dirs(
+        cls, config: Path, data: Path, state: Path, runtime: Path, cache: Path
+    ) -> Locations:
         found = cls(
             home=data,
             config_dir=config,
             config_toml=config / "config.toml",
             local_toml=config / "local.toml",
             data_dir=data,
+            cache_dir=cache,
             state_dir=state,
             runtime_dir=runtime,
             socket=runtime / "kaged.sock",
@@ -190,6 +197,20 @@ def _user_home(environ: Mapping[str, str]) -> Path:
     return Path(home)
 
 
+def _cache(environ: Mapping[str, str], user_home: Path) -> Path:
+    # A root that was given another home is a container or a test, and keeps to that home.
+    if not environ.get("XDG_CACHE_HOME") and os.geteuid() == 0 and user_home == _own_home():
+        return SYSTEM_CACHE
+    return _xdg(environ, "XDG_CACHE_HOME", user_home / ".cache")
+
+
+def _own_home() -> Path | None:
+    try:
+        return Path(pwd.getpwuid(os.geteuid()).pw_dir)
+    except KeyError:
+        return None
+
+
 def _xdg(environ: Mapping[str, str], name: str, fallback: Path) -> Path:
     # The XDG rules say to ignore relative paths.
     value = environ.get(name, "")
@@ -198,6 +219,7 @@ def _xdg(environ: Mapping[str, str], name: str, fallback: Path) -> Path:
 
 __all__ = [
     "MAX_SOCKET_PATH_BYTES",
+    "SYSTEM_CACHE",
     "LocationUnsafe",
     "Locations",
     "LocationsUnknown",

@@ -109,6 +109,22 @@ class ToolDeclaration:
 
 
 @record
+class MethodSchema:
+    """What a method takes and gives."""
+
+    params: Mapping[str, JsonValue] | None = optional(
+        ObjectSchemaShape(),
+        "The JSON Schema of its params; others are refused before the plugin sees them.",
+        default=None,
+    )
+    result: Mapping[str, JsonValue] | None = optional(
+        ObjectSchemaShape(objects=False),
+        "The JSON Schema of its result; another one is passed on with a warning in the log.",
+        default=None,
+    )
+
+
+@record
 class Manifest:
     """A plugin's identity document: what it is, what it needs, what it offers."""
 
@@ -173,6 +189,11 @@ class Manifest:
     )
     methods: tuple[str, ...] = key(
         ListOf(_METHOD, unique=True), "Methods for the HTTP API, beside tools.", default=()
+    )
+    method_schemas: Mapping[str, MethodSchema] = key(
+        MapOf(RecordShape(MethodSchema, unknown=Severity.ERROR), _METHOD),
+        "What its methods take and give, by method.",
+        default_factory=empty_map,
     )
     notifications: tuple[str, ...] = key(
         ListOf(_METHOD, unique=True), "Notifications it may send.", default=()

@@ -39,6 +39,7 @@ def check_manifest(given: Mapping[str, Any], node: Node, place: Place) -> None:
     _check_api(given, node, place)
     _check_roles(given, node, place)
     _check_names_offered(given, node, place)
+    _check_method_schemas(given, node, place)
     _check_env(given, node, place)
     _check_schemas(given, node, place)
     _check_knobs(given, node, place)
@@ -131,6 +132,19 @@ def _tool_names(node: Node) -> Iterator[tuple[int, str, Node]]:
         name = tool.child("name")
         if name is not None and isinstance(name.value, str):
             yield index, name.value, name
+
+
+def _check_method_schemas(given: Mapping[str, Any], node: Node, place: Place) -> None:
+    methods: tuple[str, ...] = given.get("methods", ())
+    listed = node.child("method_schemas") or node
+    for name in given.get("method_schemas", ()):
+        if name not in methods:
+            Place(place.reading, (*place.path, "method_schemas", name)).error(
+                listed.child(name) or listed,
+                f"{name} is no method of this plugin",
+                f"add {name} to methods, or remove its schemas",
+                "unknown_method",
+            )
 
 
 def _check_env(given: Mapping[str, Any], node: Node, place: Place) -> None:

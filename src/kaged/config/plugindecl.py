@@ -34,6 +34,7 @@ from kaged.config.semver import VersionRange, parse_range
 from kaged.config.shapes import Choice, Text
 
 MAX_PLUGINS: Final = 100
+_ISOLATIONS: Final = frozenset(isolation.value for isolation in Isolation)
 
 _SECRET_WORD = re.compile(
     r"(?:^|_)(?:api_?key|access_?key|private_?key|token|secret|password|passwd|credentials?)$"
@@ -84,6 +85,12 @@ class PluginDeclaration:
         "Settings for the plugin. Secrets do not belong here but in `local.toml`.",
         default=None,
     )
+
+    @property
+    def isolation_alias(self) -> Isolation | None:
+        """What `config.isolation` says, the other spelling of `isolation` (PH-AMB-24)."""
+        said = None if self.config is None else self.config.get("isolation")
+        return Isolation(said) if isinstance(said, str) and said in _ISOLATIONS else None
 
     @property
     def plugin_name(self) -> str | None:
@@ -215,7 +222,8 @@ def _warn_primary_only_hooks(agent: AgentPath, node: Node, place: Place) -> None
 
 
 def _shares(base: Node) -> bool:
-    isolation = _text(base, "isolation")
+    config = base.child("config")
+    isolation = _text(base, "isolation") or (None if config is None else _text(config, "isolation"))
     return isolation is not None and isolation.value == Isolation.PROJECT
 
 

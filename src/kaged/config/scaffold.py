@@ -17,6 +17,7 @@ PROMPT_FILE: Final = "prompts/primary.md"
 _GITIGNORE: Final = """\
 # Scratch files of kaged; everything else in this directory belongs into version control.
 tmp/
+*.local.*
 """
 
 _PROMPT: Final = """\

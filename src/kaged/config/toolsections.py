@@ -20,9 +20,10 @@ from kaged.config.records import RecordShape, empty_map, key, optional, record
 from kaged.config.secret import Secret
 from kaged.config.sections import Sections, SectionsOf
 from kaged.config.servers import OperatorDapAdapter, OperatorLspServer, check_adapter
-from kaged.config.shapes import Choice, Flag, Number, Text
+from kaged.config.shapes import Choice, Flag, Number, Text, Whole
 
 MAX_SECONDS: Final = 24 * 3600
+MAX_STORAGE_MB: Final = 1024 * 1024
 
 
 class OptionalSource(StrEnum):
@@ -68,6 +69,16 @@ class PluginsSection:
         ListOf(Choice(OptionalSource), unique=True),
         "Sources that are refused otherwise: local repositories and loopback HTTP.",
         default=(),
+    )
+    storage_mb: int = key(
+        Whole(1, MAX_STORAGE_MB),
+        "How many MiB a plugin's tables may take in the daemon's database.",
+        default=256,
+    )
+    storage_mb_of: Mapping[str, int] = key(
+        MapOf(Whole(1, MAX_STORAGE_MB), PLUGIN_NAME),
+        "The same for single plugins, by name.",
+        default_factory=empty_map,
     )
     capabilities: LuaGrants = key(
         GRANTS_SHAPE,

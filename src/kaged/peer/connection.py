@@ -8,15 +8,18 @@ open, and how many unasked messages it gets handled per second.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, TypeAlias, cast
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock, Tasks
 from kaged.peer.errors import PeerGone, PeerStalled, PeerTimeout
+from kaged.peer.outbox import Outbox
+from kaged.peer.owner import ConnectionLimits, Owner
 from kaged.peer.throttle import Throttle
-from kaged.wire.correlator import Admission, Correlator, Ignored, Inbound, OpenRequest
+from kaged.wire.correlator import Admission, Correlator, Inbound, OpenRequest
 from kaged.wire.errors import ErrorCode, RpcError, number_of_error
-from kaged.wire.fastjson import decode_message, encode_message
+from kaged.wire.fastjson import decode_message, encode_call, encode_message
 from kaged.wire.framing import Framer, FramingError, Unsendable
 from kaged.wire.lines import LineFramer
 from kaged.wire.messages import (
@@ -24,68 +27,17 @@ from kaged.wire.messages import (
     Invalid,
     Noise,
     Notification,
-    Outgoing,
     Request,
     Response,
     failure,
     rejection,
 )
 
-if TYPE_CHECKING:
-    from kaged.wire.messages import MessageId, Refused
+# The share of unasked messages is counted in turns as short as this: what a peer may have handled
+# in one go is what everybody else on the event loop has to wait for.
+TURN_S = 0.05
 
-# Output we hold for a peer that is slow to read; four of the longest lines.
-WRITE_BUFFER_LIMIT_BYTES = 16 * 1024 * 1024
-
-
-class Owner(Protocol):
-    """Whoever runs the peer: answers its requests and hears what it does unasked.
-
-    `answer` may raise KagedError (or RpcError for an exact number) to refuse. The other methods
-    must not raise and must not block.
-    """
-
-    async def answer(self, request: Request) -> JsonValue:
-        """Answer one request of the peer."""
-        ...
-
-    def asked(self, request: Request) -> None:
-        """Hear of a request as it arrives, in order with everything else; `answer` comes later."""
-        ...
-
-    def notified(self, notification: Notification) -> None:
-        """Hear a notification of the peer."""
-        ...
-
-    def refused(self, refused: Refused) -> None:
-        """Hear of a line that is no message; it was answered already where that is due."""
-        ...
-
-    def ignored(self, response: Response, why: Ignored) -> None:
-        """Hear of an answer that belongs to no open request."""
-        ...
-
-    def out_of_step(self, message_id: MessageId) -> None:
-        """Hear, once, that the peer's request ids do not count up from 1."""
-        ...
-
-    def broke(self, error: KagedError) -> None:
-        """Hear that the conversation cannot go on: framing broken, or the peer does not read."""
-        ...
-
-    def closed(self) -> None:
-        """Hear that the peer's output ended; open requests have failed already."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """How much of the peer's doing we put up with."""
-
-    open_calls: int = 64
-    open_requests: int = 64
-    unasked_per_s: int = 5000
-    write_buffer_bytes: int = WRITE_BUFFER_LIMIT_BYTES
+_Call: TypeAlias = OpenRequest["asyncio.Future[Response]"]
 
 
 class Connection(asyncio.Protocol):
@@ -106,28 +58,31 @@ class Connection(asyncio.Protocol):
         self._framer = framer or LineFramer()
         self._clock = clock or SystemClock()
         self._limits = limits or ConnectionLimits()
-        self._calls: Correlator[asyncio.Future[JsonValue]] = Correlator(
+        self._calls: Correlator[asyncio.Future[Response]] = Correlator(
             open_limit=self._limits.open_calls
         )
         self._inbound = Inbound(open_limit=self._limits.open_requests)
-        self._throttle = Throttle(self._limits.unasked_per_s, self._clock)
+        share = max(1, int(self._limits.unasked_per_s * TURN_S))
+        self._throttle = Throttle(share, self._clock, TURN_S)
+        self._backlog: deque[bytes] = deque()  # never more than one read of the pipe
+        self._resting = False
         self._tasks = Tasks(f"peer {name}", self._task_failed)
         self._reader: asyncio.ReadTransport | None = None
-        self._writer: asyncio.WriteTransport | None = None
+        self._outbox: Outbox | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._ended = False
 
     async def attach(self, read_fd: Any, write_fd: Any) -> None:
         """Start talking on the peer's stdout (`read_fd`) and stdin (`write_fd`), as open files."""
         write_pipe = await self._loop.connect_write_pipe(lambda: _WriteSide(self), write_fd)
-        self._writer = write_pipe[0]
+        self._outbox = Outbox(self._loop, write_pipe[0], self._limits.write_buffer_bytes)
         read_pipe = await self._loop.connect_read_pipe(lambda: self, read_fd)
         self._reader = read_pipe[0]
 
     @property
     def is_open(self) -> bool:
         """Whether requests can still be sent."""
-        return self._writer is not None and not self._ended
+        return self._outbox is not None and not self._ended
 
     @property
     def open_calls(self) -> int:
@@ -137,7 +92,7 @@ class Connection(asyncio.Protocol):
     # -- asking --------------------------------------------------------------------------------
 
     async def request(
-        self, method: str, params: JsonObject, timeout_s: float, *, cancel: bool = False
+        self, method: str, params: JsonObject | None, timeout_s: float, *, cancel: bool = False
     ) -> JsonValue:
         """Ask the peer and wait for its answer. A missing result is None.
 
@@ -151,32 +106,45 @@ class Connection(asyncio.Protocol):
             TooManyOpen: the peer owes too many answers already.
             Unsendable: params are too long or no JSON.
         """
-        response = await self.exchange(method, params, timeout_s, cancel=cancel)
-        return response.result
+        call = self._ask(method, params, timeout_s)
+        try:
+            return (await call.waiter).result
+        except (asyncio.CancelledError, PeerTimeout):
+            self._give_up(call.id, cancel=cancel)
+            raise
 
     async def exchange(
-        self, method: str, params: JsonObject, timeout_s: float, *, cancel: bool = False
+        self, method: str, params: JsonObject | None, timeout_s: float, *, cancel: bool = False
     ) -> Response:
         """Do as `request` does, but give the whole response: `empty` matters to some methods."""
-        answer: asyncio.Future[Any] = self._loop.create_future()
-        call = self._calls.open(method, answer, self._loop.time() + timeout_s)
+        call = self._ask(method, params, timeout_s)
         try:
-            self._write(Request(call.id, method, params))
-        except KagedError:
-            self._calls.give_up(call.id)
-            raise
-        self._watch(call)
-        try:
-            return cast("Response", await answer)
+            return await call.waiter
         except (asyncio.CancelledError, PeerTimeout):
-            self._calls.give_up(call.id)
-            if cancel and self.is_open:
-                self._say_cancel(call.id)
+            self._give_up(call.id, cancel=cancel)
             raise
 
     def notify(self, method: str, params: JsonObject) -> None:
         """Tell the peer something that it never answers. Raises as `request` does."""
-        self._write(Notification(method, params))
+        self._write(self._framer.encode(encode_message(Notification(method, params))), alone=True)
+
+    def _ask(self, method: str, params: JsonObject | None, timeout_s: float) -> _Call:
+        """Send a request; its waiter gets the response."""
+        loop, calls = self._loop, self._calls
+        call = calls.open(method, loop.create_future(), loop.time() + timeout_s)
+        try:
+            line = self._framer.encode(encode_call(call.id, method, params))
+            self._write(line, alone=len(calls) == 1)
+        except KagedError:
+            calls.give_up(call.id)
+            raise
+        self._watch(call)
+        return call
+
+    def _give_up(self, call_id: int, *, cancel: bool) -> None:
+        self._calls.give_up(call_id)
+        if cancel and self.is_open:
+            self._say_cancel(call_id)
 
     # -- ending --------------------------------------------------------------------------------
 
@@ -191,9 +159,10 @@ class Connection(asyncio.Protocol):
         self._ended = True
         if self._deadline is not None:
             self._deadline.cancel()
-        for transport in (self._reader, self._writer):
-            if transport is not None:
-                transport.close()
+        if self._reader is not None:
+            self._reader.close()
+        if self._outbox is not None:
+            self._outbox.close()
         for call in self._calls.reset():
             self._fail(call, PeerGone(f"{self._name} ended before it answered {call.method}"))
 
@@ -205,6 +174,8 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Hear from the transport that the peer's output ended."""
         if not self._ended:
+            self._reader = None  # its descriptor may belong to somebody else by now
+            self._catch_up()
             self._end()
             self._owner.closed()
 
@@ -215,11 +186,27 @@ class Connection(asyncio.Protocol):
         try:
             lines = self._framer.feed(data)
         except FramingError as error:
-            for line in error.complete:
-                self._receive(line)
+            self._backlog.extend(error.complete)
+            self._catch_up()
             self._owner.broke(error)
             return
+        if self._resting:
+            self._backlog.extend(lines)
+        else:
+            self._work_off(iter(lines))
+
+    def _work_off(self, lines: Iterator[bytes]) -> None:
         for line in lines:
+            if line:
+                self._receive(line)
+                if self._resting:
+                    self._backlog = deque(lines)
+                    return
+
+    def _catch_up(self) -> None:
+        """Take what is left of the last read at once: nothing more will come."""
+        backlog, self._backlog = self._backlog, deque()
+        for line in backlog:
             if line:
                 self._receive(line)
 
@@ -282,48 +269,56 @@ class Connection(asyncio.Protocol):
 
     def _slow_down(self) -> None:
         pause_s = self._throttle.took_one()
-        if pause_s > 0 and self._reader is not None and not self._ended:
+        if pause_s > 0 and self._reader is not None and not self._ended and not self._resting:
+            self._resting = True
             self._reader.pause_reading()
             self._loop.call_later(pause_s, self._resume)
 
     def _resume(self) -> None:
+        self._resting = False
         if self._reader is not None and not self._ended:
-            self._reader.resume_reading()
+            self._work_off(iter(self._backlog))
+            if not self._resting:
+                self._backlog = deque()
+                self._reader.resume_reading()
 
     # -- writing -------------------------------------------------------------------------------
 
     def _reply(self, response: Response) -> None:
         if not self.is_open:
             return
+        frame = self._framer.encode
         try:
-            self._write(response)
+            line = frame(encode_message(response))
         except Unsendable as error:
-            self._write(failure(response.id, ErrorCode.INTERNAL_ERROR, error.message))
+            refusal = failure(response.id, ErrorCode.INTERNAL_ERROR, error.message)
+            line = frame(encode_message(refusal))
+        try:
+            self._write(line, alone=len(self._inbound) == 0 and len(self._calls) <= 1)
         except PeerStalled as error:
             self._owner.broke(error)
+        except PeerGone:
+            return  # its input is closing: nobody waits for this answer
 
-    def _write(self, message: Outgoing) -> None:
-        writer = self._writer
-        if writer is None or self._ended or writer.is_closing():
+    def _write(self, line: bytes, *, alone: bool) -> None:
+        outbox = self._outbox
+        if outbox is None or self._ended or not outbox.is_open:
             raise PeerGone(f"{self._name} is not running")
-        line = self._framer.encode(encode_message(message))
-        if writer.get_write_buffer_size() + len(line) > self._limits.write_buffer_bytes:
+        if not outbox.put(line, alone=alone):
             raise PeerStalled(
-                f"{self._name} does not read its input; "
-                f"{writer.get_write_buffer_size()} bytes wait for it",
+                f"{self._name} does not read its input; {outbox.waiting_bytes} bytes wait for it",
                 fix="it will be restarted when its calls time out",
             )
-        writer.write(line)
 
     def _say_cancel(self, call_id: int) -> None:
         try:
-            self._write(Notification("kaged.cancel", {"id": call_id}))
+            self.notify("kaged.cancel", {"id": call_id})
         except (PeerGone, PeerStalled):
             return  # it is ending or stuck; there is nobody to tell
 
     # -- deadlines -----------------------------------------------------------------------------
 
-    def _watch(self, call: OpenRequest[Any]) -> None:
+    def _watch(self, call: _Call) -> None:
         # One timer for all calls, never cancelled when an answer comes: it finds nothing due and
         # sets itself anew. A timer per call would cost more than the rest of the call.
         due_s = cast("float", call.deadline_s)
@@ -340,7 +335,7 @@ class Connection(asyncio.Protocol):
         if due_s is not None and not self._ended:
             self._deadline = self._loop.call_at(due_s, self._expire)
 
-    def _fail(self, call: OpenRequest[asyncio.Future[JsonValue]], error: KagedError) -> None:
+    def _fail(self, call: _Call, error: KagedError) -> None:
         if not call.waiter.done():
             call.waiter.set_exception(error)
 
@@ -360,7 +355,7 @@ class _WriteSide(asyncio.BaseProtocol):
         self._connection.input_closed()
 
 
-def _settle(call: OpenRequest[asyncio.Future[Any]], response: Response) -> None:
+def _settle(call: _Call, response: Response) -> None:
     if call.waiter.done():
         return
     if response.error is not None:
@@ -369,4 +364,4 @@ def _settle(call: OpenRequest[asyncio.Future[Any]], response: Response) -> None:
         call.waiter.set_result(response)
 
 
-__all__ = ["WRITE_BUFFER_LIMIT_BYTES", "Connection", "ConnectionLimits", "Owner"]
+__all__ = ["Connection", "ConnectionLimits", "Owner"]

@@ -6,21 +6,30 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
+from kaged.base import Clock, SystemClock
+
 TAIL_LINES = 50  # PH-SUP-19
 LINE_LIMIT_BYTES = 8 * 1024
+LINES_PER_S = 2000  # to the log; a peer that writes more gets a line that says how many are missing
 
 
 class StderrTail(asyncio.Protocol):
     """Drains stderr for ever so that a chatty peer never blocks on a full pipe (PH-WIRE-11).
 
     Each line goes to `on_line` as text; bytes that are no UTF-8 are escaped and a line longer than
-    8 KiB is cut into pieces, so that neither can hurt a log. Nothing here is ever parsed.
+    8 KiB is cut into pieces, so that neither can hurt a log. Nothing here is ever parsed. Of a
+    flood, only so many lines per second go to `on_line`, and then how many did not; the tail has
+    the last ones all the same.
     """
 
-    def __init__(self, on_line: Callable[[str], None]) -> None:
+    def __init__(self, on_line: Callable[[str], None], clock: Clock | None = None) -> None:
         self._on_line = on_line
-        self._rest = bytearray()
+        self._clock = clock or SystemClock()
+        self._rest = b""
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._window_start_s = self._clock.monotonic_s()
+        self._told = 0
+        self._left_out = 0
         self._ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -34,27 +43,53 @@ class StderrTail(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what the peer wrote."""
-        self._rest += data
-        while True:
-            end = self._rest.find(b"\n")
-            if end < 0 and len(self._rest) < LINE_LIMIT_BYTES:
-                return
-            cut = end if 0 <= end <= LINE_LIMIT_BYTES else LINE_LIMIT_BYTES
-            self._line(bytes(self._rest[:cut]))
-            del self._rest[: cut + 1 if cut == end else cut]
+        *whole, rest = (self._rest + data).split(b"\n")
+        lines: list[bytes] = []
+        for line in whole:
+            if len(line) > LINE_LIMIT_BYTES:
+                lines += _pieces(line)
+            else:
+                lines.append(line)
+        while len(rest) >= LINE_LIMIT_BYTES:
+            lines.append(rest[:LINE_LIMIT_BYTES])
+            rest = rest[LINE_LIMIT_BYTES:]
+        self._rest = rest
+        if lines:
+            self._take(lines)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Take the end of the stream; an unfinished last line counts."""
         if self._rest:
-            self._line(bytes(self._rest))
-            self._rest.clear()
+            self._take([self._rest])
+            self._rest = b""
+        self._tell_left_out()
         if not self._ended.done():
             self._ended.set_result(None)
 
-    def _line(self, raw: bytes) -> None:
-        line = raw.removesuffix(b"\r").decode("utf-8", "backslashreplace")
-        self._tail.append(line)
-        self._on_line(line)
+    def _take(self, lines: list[bytes]) -> None:
+        now_s = self._clock.monotonic_s()
+        if now_s - self._window_start_s >= 1.0:
+            self._tell_left_out()
+            self._window_start_s, self._told = now_s, 0
+        told = lines[: LINES_PER_S - self._told]
+        self._told += len(told)
+        self._left_out += len(lines) - len(told)
+        for line in told:
+            self._on_line(_text(line))
+        self._tail.extend(_text(line) for line in lines[-TAIL_LINES:])
+
+    def _tell_left_out(self) -> None:
+        if self._left_out:
+            self._on_line(f"[{self._left_out} lines left out: more than {LINES_PER_S} in a second]")
+            self._left_out = 0
 
 
-__all__ = ["LINE_LIMIT_BYTES", "TAIL_LINES", "StderrTail"]
+def _pieces(line: bytes) -> list[bytes]:
+    return [line[at : at + LINE_LIMIT_BYTES] for at in range(0, len(line), LINE_LIMIT_BYTES)]
+
+
+def _text(line: bytes) -> str:
+    return line.removesuffix(b"\r").decode("utf-8", "backslashreplace")
+
+
+__all__ = ["LINES_PER_S", "LINE_LIMIT_BYTES", "TAIL_LINES", "StderrTail"]

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kaged.pipeline.chain import Chain
     from kaged.pipeline.merge import DiscardedChange
     from kaged.pipeline.plan import Step
+    from kaged.pipeline.slots import Extensions
 
 MAX_RETRY_DELAY_MS = 24 * 60 * 60 * 1000
 
@@ -26,8 +27,11 @@ class ForeignResult(KagedError):
     code: ClassVar[str] = "pipeline_foreign_result"
 
 
-def take(step: Step, chain: Chain, given: Any, answer: Any) -> Taken | None:
+def take(step: Step, chain: Chain, given: Any, answer: Any) -> Taken | Extensions | None:
     """Check an answer and copy the allowed part of it; None for a plain allow without edits.
+
+    Merged extensions come back as they are when the answer has nothing else: that is what most
+    plugins that change something change.
 
     Raises:
         ForeignResult: the answer is not a result, or a field of it has a wrong type.
@@ -42,10 +46,16 @@ def take(step: Step, chain: Chain, given: Any, answer: Any) -> Taken | None:
     stated = _state_of(answer)
     if not stated:
         return None
-    taken = Taken()
     if len(stated) == 1 and step.may_edit and "modified_extensions" in stated:
-        _take_extensions(step, chain, stated["modified_extensions"], taken)
-        return taken if taken.__dict__ else None
+        discarded: list[DiscardedChange] = []
+        own = chain.extensions
+        merged = merge_extensions(
+            own, stated["modified_extensions"], step.rights, step.name, discarded
+        )
+        if not discarded:
+            return None if merged is own else merged
+        return _edited(own, merged, discarded, Taken())
+    taken = Taken()
     if "continue_processing" in stated:
         _take_denial(step, stated, taken)
     if "metadata" in stated or "retry_delay_ms" in stated:
@@ -53,7 +63,11 @@ def take(step: Step, chain: Chain, given: Any, answer: Any) -> Taken | None:
     if not step.may_edit or (taken.denied and step.may_deny):
         return taken
     if not taken.denied:
-        _take_extensions(step, chain, stated.get("modified_extensions"), taken)
+        discarded = []
+        own = chain.extensions
+        edited = stated.get("modified_extensions")
+        merged = merge_extensions(own, edited, step.rights, step.name, discarded)
+        _edited(own, merged, discarded, taken)
     payload = stated.get("modified_payload")
     if payload is not None:
         taken.payload = _take_payload(step, chain, given, payload)
@@ -63,14 +77,17 @@ def take(step: Step, chain: Chain, given: Any, answer: Any) -> Taken | None:
 _state_of: Callable[[PluginResult[Any]], dict[str, Any]] = vars(PluginResult)["__dict__"].__get__
 
 
-def _take_extensions(step: Step, chain: Chain, extensions: Any, taken: Taken) -> None:
-    own = chain.extensions
-    discarded: list[DiscardedChange] = []
-    merged = merge_extensions(own, extensions, step.rights, step.name, discarded)
+def _edited(
+    own: Extensions | None,
+    merged: Extensions | None,
+    discarded: list[DiscardedChange],
+    taken: Taken,
+) -> Taken:
     if merged is not own:
         taken.extensions = merged
     if discarded:
         taken.discarded = tuple(sorted(discarded, key=_slot_of))
+    return taken
 
 
 def _take_denial(step: Step, stated: dict[str, Any], taken: Taken) -> None:
@@ -85,7 +102,8 @@ def _take_denial(step: Step, stated: dict[str, Any], taken: Taken) -> None:
     if violation is not None:
         if not isinstance(violation, PluginViolation):
             raise _foreign(step, "a result whose violation is not a PluginViolation")
-        taken.violation = violation.for_host(step.name)
+        # Not the object's own method: a subclass could blame somebody else.
+        taken.violation = PluginViolation.for_host(violation, step.name)
 
 
 def _take_remarks(step: Step, metadata: object, delay: object, taken: Taken) -> None:

@@ -25,17 +25,20 @@ class PipelineAudit:
     def __init__(self, post: Callable[[AuditEvent], None]) -> None:
         self._post = post
 
-    def changes_discarded(self, step: Step, discarded: tuple[DiscardedChange, ...]) -> None:
+    def changes_discarded(
+        self, step: Step, discarded: tuple[DiscardedChange, ...], request_id: str
+    ) -> None:
         """Write down which slots a plugin tried to change without the right to."""
         slots: JsonObject = dict(Counter(change.slot for change in discarded))
         self._post(
             AuditEvent(
                 "pipeline.changes_discarded",
                 {"plugin": step.name, "hook": step.hook, "slots": slots},
+                request_id=request_id,
             )
         )
 
-    def call_denied(self, step: Step, violation: PluginViolation | None) -> None:
+    def call_denied(self, step: Step, violation: PluginViolation | None, request_id: str) -> None:
         """Write down who said no."""
         self._post(
             AuditEvent(
@@ -47,10 +50,11 @@ class PipelineAudit:
                     "detail": "" if violation is None else shorten(violation.reason),
                     "mode": step.mode.value,
                 },
+                request_id=request_id,
             )
         )
 
-    def plugin_failed(self, step: Step, code: str, reason: str) -> None:
+    def plugin_failed(self, step: Step, code: str, reason: str, request_id: str) -> None:
         """Write down that a plugin failed or took too long."""
         data: JsonObject = {
             "plugin": step.name,
@@ -61,7 +65,7 @@ class PipelineAudit:
         }
         if code == "plugin_timeout":
             data["timeout_sec"] = step.timeout_s
-        self._post(AuditEvent("pipeline.plugin_failed", data))
+        self._post(AuditEvent("pipeline.plugin_failed", data, request_id=request_id))
 
 
 __all__ = ["PipelineAudit"]

@@ -8,7 +8,7 @@ from kaged.pipeline.contexts import PluginContext, lend, lent_context, returned
 from kaged.pipeline.isolation import isolate_payload, model_dict
 from kaged.pipeline.payloads import HttpHeaderPayload, PluginPayload
 from kaged.pipeline.records import ControlExecutionRecord, ControlExecutionStatus, shorten
-from kaged.pipeline.taken import Taken
+from kaged.pipeline.taken import Taken, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 RESERVED_METADATA = "_decision_plugin"
 MAX_METADATA_KEYS = 1024
 
-Row: TypeAlias = "tuple[Step, float, float, Taken | None] | ControlExecutionRecord"
+Row: TypeAlias = "tuple[Step, float, float, Taken | Extensions | None] | ControlExecutionRecord"
 """A completed step with its start and end and what was taken of its answer (None for a plain
 allow), from which a record is made when somebody asks; or the record of a failure."""
 
@@ -93,11 +93,12 @@ class Chain:
     def share(self, context: PluginContext) -> None:
         """Carry state and metadata of a plugin's copy over into the shared context."""
         copy = returned(context)
-        if copy is not None:
-            if copy.state:
-                self.global_context.state.update(copy.state)
-            if copy.metadata:
-                self.global_context.metadata.update(copy.metadata)
+        if isinstance(copy, tuple):
+            return  # never looked at
+        if copy.state:
+            self.global_context.state.update(copy.state)
+        if copy.metadata:
+            self.global_context.metadata.update(copy.metadata)
 
     def add_metadata(self, metadata: dict[str, Any]) -> None:
         """Take a plugin's metadata over; later plugins win, one key is the host's own."""
@@ -106,11 +107,13 @@ class Chain:
         if len(self.metadata) + len(merged) <= MAX_METADATA_KEYS:
             self.metadata.update(merged)
 
-    def end_trace(self, step: Step, taken: Taken | None, error: BaseException | None) -> None:
+    def end_trace(
+        self, step: Step, taken: Taken | Extensions | None, error: BaseException | None
+    ) -> None:
         """Tell whoever watches this step how it ended; nobody may, if they came in between."""
         end = None if self.traces is None else self.traces.pop(step.plugin_id, None)
         if end is not None:
-            end(taken, error)
+            end(None if taken is None else whole(taken), error)
 
     def record(
         self,
@@ -174,9 +177,9 @@ def nanoseconds(started: float, ended: float) -> int:
 
 
 def _completed(
-    step: Step, started: float, ended: float, taken: Taken | None
+    step: Step, started: float, ended: float, found: Taken | Extensions | None
 ) -> ControlExecutionRecord:
-    taken = taken or _PLAIN_ALLOW
+    taken = _PLAIN_ALLOW if found is None else whole(found)
     denied = taken.denied and step.may_deny
     edited = taken.payload is not None or taken.extensions is not None
     violation = taken.violation

@@ -207,17 +207,13 @@ def lent_context(shared: GlobalContext, with_user: bool) -> PluginContext:
     return context
 
 
-def returned(context: PluginContext) -> GlobalContext | None:
-    """Give the plugin's copy of the shared context, if it ever looked at it."""
-    shared = _get_shared(context)
-    return None if type(shared) is tuple else cast("GlobalContext", shared)
-
-
 _MEMORY = frozenset({"state", "metadata"})
 _new = object.__new__
 _place = vars(PluginContext)["_shared"]
 _get_shared: Callable[[PluginContext], GlobalContext | tuple[GlobalContext, bool]] = _place.__get__
 _set_shared: Callable[[PluginContext, object], None] = _place.__set__
+returned = _get_shared
+"""Gives the plugin's copy of the shared context; a tuple while it has not looked at it."""
 # The place has no name from here on: a plugin cannot reach the host's own context through it.
 type.__delattr__(PluginContext, "_shared")
 

@@ -160,11 +160,6 @@ def isolate_data(value: Any) -> Any:
     return value if type(value) in ATOMS else _data.copy(value, 0)
 
 
-def isolate_data_dict(value: dict[Any, Any]) -> dict[Any, Any]:
-    """Do as `isolate_data` for what is known to be an exact dict. Raises NotIsolable."""
-    return _data.copy_values(value, 1)
-
-
 def isolate_payload(value: Any) -> Any:
     """Copy a hook payload for one plugin: as `isolate`, but what cannot be copied is shared.
 
@@ -175,9 +170,15 @@ def isolate_payload(value: Any) -> Any:
     if kind in LIGHT_MODELS:  # nearly always; spares two calls
         values = model_dict(value).copy()
         for name, item in values.items():
-            if type(item) is dict:
-                values[name] = _payload.copy_values(item, 1)
-            elif type(item) not in ATOMS:
+            kept = type(item)
+            if kept is dict:
+                own = item.copy()
+                for key, inner in own.items():
+                    if type(inner) not in ATOMS or type(key) not in ATOMS:
+                        own = _payload.copy_values(item, 1)
+                        break
+                values[name] = own
+            elif kept not in ATOMS:
                 values[name] = _payload.copy(item, 1)
         twin = _new(kind)
         set_model_dict(twin, values)
@@ -374,7 +375,6 @@ __all__ = [
     "freeze",
     "isolate",
     "isolate_data",
-    "isolate_data_dict",
     "isolate_payload",
     "model_dict",
     "new_frozen",

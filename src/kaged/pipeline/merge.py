@@ -21,7 +21,6 @@ from kaged.pipeline.isolation import (
     NotIsolable,
     exact_text,
     isolate_data,
-    isolate_data_dict,
     model_dict,
     new_frozen,
     same_value,
@@ -107,22 +106,31 @@ def merge_extensions(
             fix="return Extensions, made with model_copy from what the hook was given",
             plugin=plugin_name,
         )
-    accepted: dict[str, Any] = {}
     if discarded is None:
         discarded = []
+    values: dict[str, Any] | None = None
     for name, returned in touched.items():
+        if returned is None and name != "custom":
+            continue
         handle = _HANDLERS.get(name)
-        if handle is not None and (returned is not None or name == "custom"):
-            value = handle(original, returned, rights, plugin_name, discarded)
-            if value is not _UNCHANGED:
-                accepted[name] = value
-    if not accepted:
+        if handle is None:
+            continue
+        value = handle(original, returned, rights, plugin_name, discarded)
+        if value is not _UNCHANGED:
+            if values is None:
+                values = model_dict(original).copy()
+            values[name] = value
+    if values is None:
         return original
     if type(original) is Extensions:
         merged = _new(Extensions)
-        set_model_dict(merged, {**model_dict(original), **accepted})
+        set_model_dict(merged, values)
         return merged
-    return original.model_copy(update=accepted)  # the host's own subclass
+    # The host's own subclass, or a view that somebody hands in as the original.
+    own = model_dict(original)
+    return original.model_copy(
+        update={name: value for name, value in values.items() if own.get(name, own) is not value}
+    )
 
 
 def _merge_http(
@@ -132,13 +140,13 @@ def _merge_http(
     _plugin_name: str,
     discarded: list[DiscardedChange],
 ) -> object:
-    http = original.http
     if not isinstance(returned, HttpExtension):
         return _discard(discarded, SlotName.HTTP, "not an HttpExtension")
     try:
         headers = _parse_headers(model_dict(returned).get("headers"))
     except ValidationError:
         return _discard(discarded, SlotName.HTTP, "headers are texts without CR, LF and NUL")
+    http = original.http
     if http is not None and headers == http.headers:
         return _UNCHANGED
     if not rights.write_headers:
@@ -278,8 +286,27 @@ def _merge_custom(
     before = original.custom
     if returned is None:
         return _UNCHANGED if before is None else None
+    if type(returned) is not dict:
+        return _merge_odd_custom(before, returned, discarded)
+    # Mostly a small dict of atoms: copied first, then looked at once. Anything else starts anew.
+    after = returned.copy()
+    same = before is not None and len(before) == len(after)
+    for name, item in after.items():
+        kind = type(item)
+        if type(name) is not str or kind not in ATOMS:
+            return _merge_odd_custom(before, returned, discarded)
+        if same:
+            other = before.get(name, _UNCHANGED)  # pyright: ignore[reportOptionalMemberAccess] - `same` says so
+            same = type(other) is kind and item == other
+    return _UNCHANGED if same else after
+
+
+def _merge_odd_custom(
+    before: dict[str, Any] | None, returned: object, discarded: list[DiscardedChange]
+) -> object:
+    """Isolate and compare a `custom` that holds more than atoms, or is no plain dict."""
     try:
-        after = isolate_data_dict(returned) if type(returned) is dict else isolate_data(returned)
+        after = isolate_data(returned)
     except NotIsolable as error:
         return _discard(discarded, SlotName.CUSTOM, error.message)
     if type(after) is not dict:
@@ -287,17 +314,7 @@ def _merge_custom(
     for key in after:
         if type(key) is not str:
             return _discard(discarded, SlotName.CUSTOM, "a key is not text")
-    if before is None or len(after) != len(before):
-        return after
-    for name, item in after.items():
-        # As `same_value` does; most differences show in an atom of the first level.
-        other = before.get(name, _UNCHANGED)
-        if type(item) in ATOMS:
-            if type(other) is not type(item) or item != other:
-                return after
-        elif not same_value(item, other):
-            return after
-    return _UNCHANGED
+    return _UNCHANGED if same_value(after, before) else after
 
 
 def _fixed(slot: SlotName) -> _Handler:

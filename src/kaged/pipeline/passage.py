@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from kaged.kernel.decision import Decision
 from kaged.pipeline.contexts import GlobalContext
+from kaged.pipeline.errors import PluginViolationError
 from kaged.pipeline.origin import fill_slots
 from kaged.pipeline.payloads import (
     HOST,
@@ -186,9 +187,18 @@ class CallPassage:
         if not self._pipeline.has_hooks_for(hook):
             return Passed(_ALLOWED, payload)
         extensions = self._filled(mcp, completion)
-        result, contexts = await self._pipeline.invoke_hook(
-            hook, payload, self._shared, self._contexts, extensions=extensions
-        )
+        try:
+            result, contexts = await self._pipeline.invoke_hook(
+                hook, payload, self._shared, self._contexts, extensions=extensions
+            )
+        except PluginViolationError as error:
+            # A plugin that raises its refusal refuses as much as one that returns it.
+            denier = error.executions[-1].plugin_name if error.executions else "a plugin"
+            return Passed(
+                _denied(hook, denier, error.violation, error.message),
+                payload,
+                violation=error.violation,
+            )
         self._extensions = result.modified_extensions or extensions
         if contexts is not None:
             self._contexts = {**(self._contexts or {}), **contexts}
@@ -222,8 +232,10 @@ class CallPassage:
         return None if headers is None else {name.lower(): headers[name] for name in headers}
 
 
-def _denied(hook: str, plugin: str, violation: PluginViolation | None) -> Decision:
-    detail = "no reason given" if violation is None else violation.reason
+def _denied(
+    hook: str, plugin: str, violation: PluginViolation | None, message: str = ""
+) -> Decision:
+    detail = (message or "no reason given") if violation is None else violation.reason
     return Decision.deny(
         "pipeline",
         f"{hook}: {plugin}: {detail}",

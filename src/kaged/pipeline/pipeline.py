@@ -66,7 +66,7 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True)
 class PipelineStatus:
-    """How the pipeline stands, for status pages and `doctor`."""
+    """How the pipeline stands, for status pages and `doctor`. `file` is None before a load."""
 
     file: str | None
     problems: tuple[Problem, ...]
@@ -74,6 +74,7 @@ class PipelineStatus:
     switched_off: tuple[str, ...]
     refused_hooks: tuple[str, ...]
     refuses_all: bool
+    in_force: bool
 
     @property
     def sound(self) -> bool:
@@ -95,7 +96,8 @@ class Pipeline:
     """Runs hooks through the plugins of one configuration.
 
     A faulty configuration never takes the place of a sound one. One `Pipeline` per daemon, or per
-    tenant; it shares no state with others.
+    tenant; it shares no state with others. With `refuse_until_loaded`, calls on every hook are
+    refused until the first load, so that nothing slips by while plugins start.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class Pipeline:
         hook_policies: Mapping[str, HookPayloadPolicy] | None = None,
         default_hook_policy: DefaultHookPolicy = DefaultHookPolicy.ALLOW,
         guarded: bool = True,
+        refuse_until_loaded: bool = False,
     ) -> None:
         self._ids = ids
         self._kinds = dict(kinds or {})
@@ -119,7 +122,7 @@ class Pipeline:
         self._registry = HookRegistry()
         self._tasks = Tasks("pipeline", _background_failed)
         self._runner = Runner(clock, self._tasks, guarded=guarded, observer=observer, tracer=tracer)
-        self._force = _Force()
+        self._force = _Force(refused=None) if refuse_until_loaded else _Force()
         self._report: LoadReport | None = None
         self._loading = asyncio.Lock()
 
@@ -147,7 +150,12 @@ class Pipeline:
         async with self._loading:
             problems = list(document.problems)
             problems += _open_dirs(document, base or Path.cwd())
-            live = await self._start_all(document.entries, document.file, problems)
+            live: list[LivePlugin] = []
+            try:
+                await self._start_all(document.entries, document.file, problems, live)
+            except BaseException:
+                await asyncio.shield(_stop_all(live))  # the daemon ends in mid-start
+                raise
             faulty = any(problem.severity is Severity.ERROR for problem in problems)
             if faulty and not lenient:
                 await _stop_all(live)
@@ -177,9 +185,12 @@ class Pipeline:
             await self._tasks.close()
 
     async def _start_all(
-        self, entries: Iterable[PluginEntry], file: str, problems: list[Problem]
-    ) -> list[LivePlugin]:
-        live: list[LivePlugin] = []
+        self,
+        entries: Iterable[PluginEntry],
+        file: str,
+        problems: list[Problem],
+        live: list[LivePlugin],
+    ) -> None:
         for entry in entries:
             if entry.config.mode is PluginMode.DISABLED:
                 continue
@@ -198,7 +209,6 @@ class Pipeline:
             plugin_id = hashlib.blake2b(self._ids.ulid().encode(), digest_size=16).hexdigest()
             loaded = load_plugin(entry.config, plugin_id, self._timeout_s, started.bind)
             live.append(LivePlugin(loaded, started))
-        return live
 
     async def _put_in_force(self, live: list[LivePlugin], report: LoadReport) -> None:
         hooks = {hook for plugin in live for hook in plugin.loaded.config.hooks}
@@ -228,6 +238,7 @@ class Pipeline:
             ),
             refused_hooks=tuple(sorted(force.refused or ())),
             refuses_all=force.refused is None,
+            in_force=report is not None and report.in_force,
         )
 
     @property
@@ -248,6 +259,10 @@ class Pipeline:
     def watch(self, tracer: StepTracer | None) -> None:
         """Let `tracer` watch every step of calls that begin from now on; None ends it."""
         self._runner.watch(tracer)
+
+    def use_timeout(self, timeout_s: float) -> None:
+        """Give plugins without a timeout of their own this one, from the next load on."""
+        self._timeout_s = timeout_s
 
     def reset_switched_off(self) -> None:
         """Let plugins run again that `on_error: disable` has switched off."""
@@ -302,7 +317,13 @@ class Pipeline:
         )
 
     def _not_ready(self, hook: str) -> PipelineNotReady:
-        file = "the pipeline file" if self._report is None else self._report.file
+        if self._report is None:
+            return PipelineNotReady(
+                f"calls on {hook} are refused until the pipeline's plugins have started",
+                fix="try again in a moment",
+                hook=hook,
+            )
+        file = self._report.file
         return PipelineNotReady(
             f"calls on {hook} are refused because {file} is faulty",
             fix=f"run 'kaged pipeline check' and mend {file}",

@@ -16,13 +16,14 @@ from kaged.pipeline.errors import (
     PluginErrorModel,
     PluginViolationError,
 )
-from kaged.pipeline.isolation import isolate, isolate_payload
+from kaged.pipeline.isolation import exact_text, isolate, isolate_payload
 from kaged.pipeline.modes import OnError, PluginMode
 from kaged.pipeline.payloads import HttpHeaderPayload
 from kaged.pipeline.records import ControlExecutionStatus, shown
 from kaged.pipeline.results import PluginResult, PluginViolation
 from kaged.pipeline.stepping import PluginCancelled, PluginTimedOut, absorb_cancel, finish
-from kaged.pipeline.view import view_of
+from kaged.pipeline.taken import Taken
+from kaged.pipeline.view import ExtensionsView, set_origin
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from kaged.pipeline.contexts import GlobalContext, PluginContext, PluginContextTable
     from kaged.pipeline.plan import Plan, Step
     from kaged.pipeline.slots import Extensions
-    from kaged.pipeline.taken import Taken
     from kaged.pipeline.watchers import PipelineObserver, StepTracer
 
 MAX_DEPTH = 8
@@ -171,7 +171,10 @@ class Runner:
             else self._payload_for(step, chain)
         )
         own = chain.extensions
-        view = None if own is None else view_of(own, rights)
+        view = None
+        if own is not None:  # as `view_of`, without a call in between
+            view = _new(ExtensionsView)
+            set_origin(view, (own, rights))
         before = 0 if task is None else task.cancelling()
         scope = copy_context()
         if self._tracer is not None:
@@ -242,13 +245,16 @@ class Runner:
             chain.end_trace(step, taken, None)
         if step.shares_state:
             chain.share(context)
-        return None if taken is None else self._apply(step, chain, taken)
+        if taken is None:
+            return None
+        if type(taken) is Taken:
+            return self._apply(step, chain, taken)
+        chain.extensions = taken
+        return None
 
     def _apply(self, step: Step, chain: Chain, taken: Taken) -> _Denial | None:
         if taken.extensions is not None:
             chain.extensions = taken.extensions
-            if len(taken.__dict__) == 1:
-                return None
         if taken.payload is not None:
             edited = taken.payload
             if self._guarded and step.guards_headers:
@@ -258,10 +264,11 @@ class Runner:
             chain.add_metadata(taken.metadata)
         chain.retry_delay_ms = max(chain.retry_delay_ms, taken.retry_delay_ms)
         if self._observer is not None:
+            request_id = chain.global_context.request_id
             if taken.discarded:
-                self._observer.changes_discarded(step, taken.discarded)
+                self._observer.changes_discarded(step, taken.discarded, request_id)
             if taken.denied:
-                self._observer.call_denied(step, taken.violation)
+                self._observer.call_denied(step, taken.violation, request_id)
         if taken.denied and step.may_deny:
             return _Denial(step, taken.violation, taken.denial_metadata)
         return None
@@ -285,8 +292,11 @@ class Runner:
         if chain.traces is not None:
             chain.end_trace(step, None, error)
         if isinstance(error, PluginViolationError):
-            _record_raised_violation(step, chain, error, duration_ns)
-            raise error
+            own = _raised_violation(step, error)
+            _record_raised_violation(step, chain, own, duration_ns)
+            if self._observer is not None:
+                self._observer.call_denied(step, own.violation, chain.global_context.request_id)
+            raise own from (None if own is error else error)
         timed_out = isinstance(error, PluginTimedOut)
         reason = error.message if isinstance(error, KagedError) else shown(error)
         code = "plugin_timeout" if timed_out else "plugin_error"
@@ -305,7 +315,7 @@ class Runner:
         if step.on_error is OnError.DISABLE:
             step.switch.off = True
         if self._observer is not None:
-            self._observer.plugin_failed(step, code, reason)
+            self._observer.plugin_failed(step, code, reason, chain.global_context.request_id)
         if ends_call:
             raise PluginError(PluginErrorModel(reason, step.name, code)) from error
 
@@ -403,12 +413,27 @@ def _applies(step: Step, chain: Chain) -> bool:
     return step.matches is None or step.matches(chain.payload, chain.global_context)
 
 
+def _raised_violation(step: Step, error: PluginViolationError) -> PluginViolationError:
+    """Take a raised refusal into the host's hands; a class of the plugin's own stays behind."""
+    try:
+        violation: object = error.violation
+        own = None
+        if isinstance(violation, PluginViolation):
+            own = PluginViolation.for_host(violation, step.name)
+        message = exact_text(error.message)
+    except Exception:  # noqa: BLE001 - boundary: reading runs code of the plugin's own classes
+        own, message = None, None
+    if type(error) is not PluginViolationError:
+        return PluginViolationError(message or shown(error), own)
+    error.violation = own
+    error.message = message or shown(error)
+    return error
+
+
 def _record_raised_violation(
     step: Step, chain: Chain, error: PluginViolationError, duration_ns: int
 ) -> None:
     violation = error.violation
-    if isinstance(violation, PluginViolation):
-        error.violation = violation = violation.for_host(step.name)
     chain.record(
         step,
         ControlExecutionStatus.COMPLETED,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
     from kaged.pipeline.merge import DiscardedChange
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from kaged.pipeline.violations import PluginViolation
 
 
+@final
 class Taken:
     """What was taken of an answer, in types and objects of the host's own.
 
@@ -27,4 +28,13 @@ class Taken:
     discarded: tuple[DiscardedChange, ...] = ()
 
 
-__all__ = ["Taken"]
+def whole(found: Taken | Extensions) -> Taken:
+    """Give what was taken in full; merged extensions alone stand for themselves until then."""
+    if isinstance(found, Taken):
+        return found
+    taken = Taken()
+    taken.extensions = found
+    return taken
+
+
+__all__ = ["Taken", "whole"]

@@ -11,6 +11,7 @@ from kaged.pipeline.explain import visible_slots
 from kaged.pipeline.isolation import model_dict
 from kaged.pipeline.payloads import HookRegistry, PluginPayload
 from kaged.pipeline.pipeline import Pipeline
+from kaged.pipeline.remote import NotSendable, to_json
 from kaged.pipeline.shapes import plain
 from kaged.pipeline.slots import Extensions
 
@@ -92,6 +93,8 @@ class TraceReport:
 
     file: str
     problems: tuple[Problem, ...]
+    in_force: bool = False
+    """Whether the file was sound, so that the call was made at all."""
     steps: tuple[TracedStep, ...] = ()
     allowed: bool = False
     violation: str | None = None
@@ -137,19 +140,28 @@ async def trace_file(
             )
         except (PluginError, PluginViolationError) as error:
             return TraceReport(
-                report.file, report.problems, tuple(tracer.steps), error=error.message
+                report.file, report.problems, True, tuple(tracer.steps), error=error.message
             )
         return TraceReport(
             report.file,
             report.problems,
+            True,
             tuple(tracer.steps),
             allowed=result.continue_processing,
             violation=None if result.violation is None else result.violation.reason,
-            payload=plain(result.modified_payload or call),
-            extensions=plain(result.modified_extensions or before),
+            payload=_shown(result.modified_payload or call),
+            extensions=_shown(result.modified_extensions or before),
         )
     finally:
         await pipeline.close()
+
+
+def _shown(value: Any) -> Any:
+    """Give what came out as JSON data; what has none is shown by its name."""
+    try:
+        return to_json(value)
+    except NotSendable as error:
+        return f"({error.message})"
 
 
 def _filled(step: Step, extensions: Extensions | None) -> tuple[str, ...]:

@@ -56,10 +56,12 @@ class ExtensionsView(Extensions):
 
     def model_copy(self, *, update: Any = None, deep: bool = False) -> Extensions:
         """Give a view of the same source, with the slots of `update` in place of its own."""
-        values = copy.deepcopy(read_all(self)) if deep else model_dict(self)
+        values = copy.deepcopy(read_all(self)) if deep else model_dict(self).copy()
+        if update:
+            values.update(update)
         twin = _new(ExtensionsView)
         set_origin(twin, origin_of(self))
-        set_model_dict(twin, {**values, **update} if update else values.copy())
+        set_model_dict(twin, values)
         return twin
 
     def __copy__(self) -> Extensions:

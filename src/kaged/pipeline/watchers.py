@@ -15,15 +15,17 @@ if TYPE_CHECKING:
 class PipelineObserver(Protocol):
     """Who is told about what happens in the pipeline, apart from the caller."""
 
-    def changes_discarded(self, step: Step, discarded: tuple[DiscardedChange, ...]) -> None:
+    def changes_discarded(
+        self, step: Step, discarded: tuple[DiscardedChange, ...], request_id: str
+    ) -> None:
         """Hear that changes of a plugin did not come through."""
         ...
 
-    def call_denied(self, step: Step, violation: PluginViolation | None) -> None:
+    def call_denied(self, step: Step, violation: PluginViolation | None, request_id: str) -> None:
         """Hear that a plugin denied a call, or would have."""
         ...
 
-    def plugin_failed(self, step: Step, code: str, reason: str) -> None:
+    def plugin_failed(self, step: Step, code: str, reason: str, request_id: str) -> None:
         """Hear that a plugin failed or timed out."""
         ...
 

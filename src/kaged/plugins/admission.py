@@ -14,6 +14,7 @@ from kaged.config.agents import AgentTree
 from kaged.plugins.declarations import (
     Declaration,
     Refusal,
+    check_project_half,
     declarations_of,
     effective_hooks,
     is_compactor,
@@ -82,7 +83,9 @@ def _structure(
 
     wanted = declaration.resolved.version.value
     if wanted is not None and not wanted.matches(manifest.version):
-        return refuse(f"version {plugin.installed.version} is installed, {wanted} is asked for")
+        return refuse(
+            f"version {plugin.installed.version} is installed, {wanted.text} is asked for"
+        )
     _, _, unknown = effective_hooks(
         declaration.resolved.hooks.value, manifest, is_root=declaration.is_root
     )
@@ -97,7 +100,7 @@ def _structure(
             "plugin.role_violation",
             {"first": first, "second": plugin.name, "agent_path": agent},
         )
-    invalid = plugin.schemas.check_project(declaration.project_half)
+    invalid = check_project_half(declaration, plugin.schemas)
     if invalid is not None:
         return refuse(
             f"config: {invalid.errors[0]}",

@@ -160,18 +160,22 @@ class ConsentDesk:
     # -- asking --------------------------------------------------------------------------------
 
     async def request(
-        self, project_id: str, missing: Iterable[Declaration]
+        self, project_id: str, missing: Iterable[Declaration], *, again: bool = True
     ) -> tuple[ConsentRequest, ...]:
         """Ask for the plugins that a project declares and does not have, once for each.
 
         Requests of the project for plugins that it no longer misses are forgotten; loading the
-        project again after a no asks again.
+        project again after a no asks again, unless `again` is false: a restart is no new question.
         """
         async with self._turn:
             wanted = {d.plugin_name: d for d in reversed(list(missing))}
             for old in self.requests(project_id):
-                if old.plugin not in wanted or old.declined:
+                declaration = wanted.get(old.plugin)
+                if declaration is None or (again and old.declined) or _other(old, declaration):
                     await self._forget(old)
+                elif not old.declined and old.id not in self._fetched:
+                    # What lies on this machine may have changed since it was shown.
+                    self._requests[old.id] = await self._look(old)
             asked = {one.plugin: one for one in self.requests(project_id)}
             for name, declaration in reversed(wanted.items()):
                 if name not in asked and len(self._requests) < MAX_REQUESTS:
@@ -209,7 +213,7 @@ class ConsentDesk:
                 path = await asyncio.to_thread(relative_source, request.project_root, source)
                 return await self._prompted(request, path)
         except KagedError as error:
-            return replace(request, problem=str(error))
+            return replace(request, prompt=None, problem=str(error))
         return request
 
     async def _prompted(self, request: ConsentRequest, path: Path) -> ConsentRequest:
@@ -239,11 +243,13 @@ class ConsentDesk:
         allowed: bool,
         digest: str | None = None,
         path: Path | None = None,
+        request_id: str | None = None,
     ) -> ConsentRequest | None:
         """Take the operator's answer; give the next question, None when all is done.
 
         `digest` is that of the prompt that was shown, for a yes to installing; `path` the directory
-        for a plugin without a source. After a no the request stays, declined.
+        for a plugin without a source. After a no the request stays, declined; it can still be
+        answered with yes. `request_id` is that of the API call, for the audit log.
 
         Raises:
             ConsentUnknown: there is no such request.
@@ -252,7 +258,7 @@ class ConsentDesk:
         """
         async with self._turn:
             request = self.get(consent_id)
-            await self._note_answer(request, allowed=allowed)
+            await self._note_answer(request, allowed=allowed, request_id=request_id)
             if not allowed:
                 await self._release(request.id)
                 self._requests[request.id] = replace(request, declined=True)
@@ -263,9 +269,9 @@ class ConsentDesk:
                 case ConsentStep.PATH:
                     return await self._take_path(request, path)
                 case ConsentStep.INSTALL:
-                    await self._install(request, digest)
+                    await self._install(request, digest, request_id)
                 case ConsentStep.USE:
-                    await self._use(request)
+                    await self._use(request, digest)
             await self._forget(request)
             return None
 
@@ -275,7 +281,9 @@ class ConsentDesk:
             for consent_id in list(self._fetched):
                 await self._release(consent_id)
 
-    async def _note_answer(self, request: ConsentRequest, *, allowed: bool) -> None:
+    async def _note_answer(
+        self, request: ConsentRequest, *, allowed: bool, request_id: str | None
+    ) -> None:
         data: JsonObject = {
             "name": request.plugin,
             "step": request.step.value,
@@ -284,7 +292,8 @@ class ConsentDesk:
             "consent_id": request.id,
             "capabilities": list(request.capabilities),
         }
-        await self._audit.record(AuditEvent("plugin.consent_answered", data))
+        event = AuditEvent("plugin.consent_answered", data, request_id=request_id)
+        await self._audit.record(event)
 
     async def _fetch(self, request: ConsentRequest) -> ConsentRequest:
         source = parse_source(request.source)
@@ -312,7 +321,9 @@ class ConsentDesk:
         self._fetched[request.id] = (AsyncExitStack(), path)
         return await self._announce(replace(asked, declined=False))
 
-    async def _install(self, request: ConsentRequest, digest: str | None) -> None:
+    async def _install(
+        self, request: ConsentRequest, digest: str | None, request_id: str | None
+    ) -> None:
         known = self._fetched.get(request.id)
         if known is not None:
             path = known[1]
@@ -325,10 +336,20 @@ class ConsentDesk:
                 fix="give the digest of the prompt that was answered",
             )
         await self._installer.install(
-            path, digest, source=request.source, project_id=request.project_id
+            path,
+            digest,
+            source=request.source,
+            project_id=request.project_id,
+            request_id=request_id,
         )
 
-    async def _use(self, request: ConsentRequest) -> None:
+    async def _use(self, request: ConsentRequest, digest: str | None) -> None:
+        shown = request.prompt
+        if shown is not None and digest is not None and digest != shown.digest:
+            raise ConsentMissing(
+                f"the files of {request.plugin} are not the ones that were shown",
+                fix="look at them again and answer again",
+            )
         await self._installer.store.allow_project(request.plugin, request.project_id)
 
     async def _forget(self, request: ConsentRequest) -> None:
@@ -357,6 +378,19 @@ def _first_step(source: str) -> ConsentStep:
     if source.startswith("./"):
         return ConsentStep.INSTALL
     return ConsentStep.FETCH if "://" in source else ConsentStep.PATH
+
+
+def _other(request: ConsentRequest, declaration: Declaration) -> bool:
+    """Whether the project file asks for something else by now."""
+    resolved = declaration.resolved
+    source, version = resolved.source.value, resolved.version.value
+    wanted = (resolved.package.value, None if version is None else version.text)
+    if (request.package, request.version) != wanted:
+        return True
+    if source is None:
+        # The operator's own path stands in for a source that the project does not name.
+        return "://" in request.source or request.source.startswith("./")
+    return request.step is not ConsentStep.USE and request.source != source_text(source)
 
 
 def _range(text: str | None) -> VersionRange | None:

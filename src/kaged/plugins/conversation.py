@@ -7,9 +7,10 @@ breaks the protocol or ends. A restart is a new conversation with fresh id count
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.cage import CageError, ExitReport, StopReport
@@ -110,14 +111,15 @@ class PluginConversation:
         Raises:
             StartFailed: which step failed and why; the process is gone.
         """
-        try:
-            await self._spawn(projects)
-            greeting = await self._greet(sorted(projects))
-            self.config = config()
-            await self._configure(self.config)
-        except BaseException:
-            await self._abandon()
-            raise
+        async with self._parts.starts.slot():
+            try:
+                await self._spawn(projects)
+                greeting = await self._greet(sorted(projects))
+                self.config = config()
+                await self._configure(self.config)
+            except BaseException:
+                await self._abandon()
+                raise
         self.greeting = greeting
         return greeting
 
@@ -249,9 +251,11 @@ class PluginConversation:
 
     # -- asking --------------------------------------------------------------------------------
 
-    async def request(self, method: str, params: JsonObject, timeout_s: float) -> JsonValue:
-        """Ask the plugin; errors are those of `Connection.request`."""
-        return await self.peer.connection.request(method, params, timeout_s, cancel=True)
+    def request(
+        self, method: str, params: JsonObject, timeout_s: float
+    ) -> Coroutine[Any, Any, JsonValue]:
+        """Ask the plugin, to be awaited; errors are those of `Connection.request`."""
+        return self.peer.connection.request(method, params, timeout_s, cancel=True)
 
     async def update_config(self, config: JsonObject) -> None:
         """Deliver a configuration.

@@ -13,8 +13,8 @@ from pathlib import Path
 from kaged.base import JsonObject
 from kaged.config.agents import AgentTree, ResolvedAgent, ResolvedPlugin
 from kaged.config.manifest import Manifest
-from kaged.config.pluginwords import PRIMARY_ONLY_HOOKS, Hook, Role
-from kaged.plugins.settings import ConfigSchemas, HalfInvalid, thaw
+from kaged.config.pluginwords import PRIMARY_ONLY_HOOKS, Hook, Isolation, Role
+from kaged.plugins.settings import ConfigSchemas, HalfInvalid, Side, thaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,24 @@ class Declaration:
         config = thaw(self.resolved.config)
         return config if isinstance(config, dict) else {}
 
+    def isolation(self, schemas: ConfigSchemas) -> Isolation:
+        """Give the isolation in force: the declaration's, or `config.isolation` (PH-AMB-24)."""
+        if self.resolved.isolation_by_config and not schemas.has_isolation:
+            return Isolation.AGENT
+        return self.resolved.isolation.value
+
     def effective(self, schemas: ConfigSchemas, system: JsonObject) -> JsonObject:
         """Give the one object that the plugin sees for this agent, as of now."""
-        return schemas.merged(self.project_half, system)
+        config = schemas.merged(self.project_half, system)
+        if schemas.has_isolation:
+            config["isolation"] = self.isolation(schemas).value
+        return config
+
+    def deliverable(self, schemas: ConfigSchemas, system: JsonObject) -> JsonObject | None:
+        """Give the same; None when there is nothing to tell: no schema, neither half set."""
+        if not schemas.any and not system and not self.resolved.config:
+            return None
+        return self.effective(schemas, system)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +112,19 @@ def effective_hooks(
 
 def check_project_half(declaration: Declaration, schemas: ConfigSchemas) -> HalfInvalid | None:
     """Check the declaration's configuration against the plugin's project schema."""
-    return schemas.check_project(declaration.project_half)
+    half = declaration.project_half
+    invalid = schemas.check_project(half)
+    if invalid is not None:
+        return invalid
+    said = half.get("isolation")
+    meant = declaration.resolved.isolation.value
+    if schemas.has_isolation and said is not None and said != meant.value:
+        error = f"isolation: the declaration says {meant.value}, its config says {said}"
+        return HalfInvalid(Side.PROJECT, (error,))
+    if declaration.resolved.inherits and declaration.isolation(schemas) is not Isolation.PROJECT:
+        error = "isolation: the plugin's config has none; write isolation: project beside package"
+        return HalfInvalid(Side.PROJECT, (error,))
+    return None
 
 
 def is_compactor(manifest: Manifest) -> bool:

@@ -15,6 +15,7 @@ from kaged.kernel.capabilities import (
     cage_policy,
     project_paths,
 )
+from kaged.kernel.policy import CagePolicy
 from kaged.plugins.errors import StartFailed
 from kaged.plugins.installed import InstalledPlugin
 
@@ -38,15 +39,9 @@ def cage_request(
         CapabilityInvalid: the capabilities make no policy.
     """
     directory = str(plugin.directory)
-    bases = CapabilityBases(str(plugin.data_dir), tuple(map(str, projects.values())))
-    capabilities = plugin.capabilities
-    absent = frozenset(
-        path for path in project_paths(capabilities, bases) if not Path(path).exists()
-    )
-    bases = CapabilityBases(bases.config, bases.projects, absent)
+    policy = plugin_policy(plugin, projects)
     _make_config_dirs(plugin)
     manifest = plugin.manifest
-    policy = cage_policy(capabilities, directory, bases, plugin.limits)
     return CageRequest(
         name=f"plugin:{plugin.name}",
         policy=policy,
@@ -70,6 +65,21 @@ def cage_request(
         mounts=sdk_mounts(),
         runtimes=tuple((name, str(path)) for name, path in runtimes.items()),
     )
+
+
+def plugin_policy(plugin: InstalledPlugin, projects: Mapping[str, Path]) -> CagePolicy:
+    """Give the policy of a plugin's cage while these projects use it; makes nothing.
+
+    Raises:
+        CapabilityInvalid: the capabilities make no policy.
+    """
+    bases = CapabilityBases(str(plugin.data_dir), tuple(map(str, projects.values())))
+    capabilities = plugin.capabilities
+    absent = frozenset(
+        path for path in project_paths(capabilities, bases) if not Path(path).exists()
+    )
+    bases = CapabilityBases(bases.config, bases.projects, absent)
+    return cage_policy(capabilities, str(plugin.directory), bases, plugin.limits)
 
 
 def sdk_mounts() -> tuple[HostMount, ...]:
@@ -127,4 +137,4 @@ def _roots(plugin: InstalledPlugin, projects: Mapping[str, Path]) -> list[tuple[
     return found
 
 
-__all__ = ["PROTECTED_VARIABLES", "cage_request", "sdk_mounts"]
+__all__ = ["PROTECTED_VARIABLES", "cage_request", "plugin_policy", "sdk_mounts"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kaged.base import KagedError
+from kaged.wire.errors import InternalError
 
 
 class PluginNotFound(KagedError):
@@ -37,10 +38,22 @@ class ToolNameCollision(KagedError):
     code: ClassVar[str] = "tool_name_collision"
 
 
+class ToolNameInvalid(KagedError):
+    """A tool of a plugin does not go by the plugin's name, a dot and one segment."""
+
+    code: ClassVar[str] = "tool_name_invalid"
+
+
 class PluginConfigInvalid(KagedError):
     """A half of the plugin's config does not fit its schema, or the plugin refused it."""
 
     code: ClassVar[str] = "config_invalid"
+
+
+class PluginTimedOut(InternalError):
+    """The plugin did not answer in time and is restarted; on the wire this is -32603."""
+
+    code: ClassVar[str] = "plugin_timed_out"
 
 
 class StartFailed(KagedError):
@@ -72,8 +85,10 @@ __all__ = [
     "PluginConfigInvalid",
     "PluginNotFound",
     "PluginStateRefused",
+    "PluginTimedOut",
     "PluginUnavailable",
     "ReservedPluginName",
     "StartFailed",
     "ToolNameCollision",
+    "ToolNameInvalid",
 ]

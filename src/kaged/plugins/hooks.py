@@ -219,7 +219,7 @@ class HookRunner:
             plugin.metrics.hooks += 1
             started_s = self._parts.clock.monotonic_s()
             body = with_context(params, context)
-            config = one.declaration.effective(plugin.schemas, plugin.system_config)
+            config = one.declaration.deliverable(plugin.schemas, plugin.system_config)
             try:
                 async with asyncio.timeout(timeout_s), plugin.under(config, body):
                     answer = await conversation.request(HOOK_NAMESPACE + hook, body, timeout_s)

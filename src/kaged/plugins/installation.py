@@ -178,6 +178,7 @@ class PluginStore:
         *,
         source: str = "",
         project_id: str | None = None,
+        request_id: str | None = None,
     ) -> StoreChange:
         """Install or upgrade a plugin that the operator said yes to; it stays disabled.
 
@@ -201,10 +202,12 @@ class PluginStore:
                 with self._cleaning(token):
                     await asyncio.to_thread(self._stage, path, token, digest)
                     entry = await asyncio.to_thread(self._entry, prompt, token, project_id)
-                    await self._commit(entry)
+                    await self._commit(entry, request_id)
             return StoreChange(prompt, await asyncio.to_thread(self.get, prompt.name))
 
-    async def uninstall(self, name: str, *, tables: tuple[str, ...] = ()) -> None:
+    async def uninstall(
+        self, name: str, *, tables: tuple[str, ...] = (), request_id: str | None = None
+    ) -> None:
         """Remove a plugin's directory, its pin and its entries in both files.
 
         `tables` are those that were dropped with it, for the audit log.
@@ -228,14 +231,16 @@ class PluginStore:
                     event_data=data,
                 )
                 try:
-                    await self._commit(entry)
+                    await self._commit(entry, request_id)
                 except OSError as error:
                     raise StoreFailed(
                         f"{name} could not be removed: {error.strerror or error}",
                         fix="check permissions, then try again",
                     ) from error
 
-    async def approve(self, name: str, digest: str) -> InstalledPlugin:
+    async def approve(
+        self, name: str, digest: str, *, request_id: str | None = None
+    ) -> InstalledPlugin:
         """Agree to the files of an installed plugin as they are now (see `prepare_renewal`)."""
         async with self._turn:
             with self._steps.locked():
@@ -255,6 +260,7 @@ class PluginStore:
                             "allowed": True,
                             "capabilities": list(pin.capabilities),
                         },
+                        request_id=request_id,
                     )
                 )
                 await asyncio.to_thread(self._steps.write_pin, pin)
@@ -357,14 +363,16 @@ class PluginStore:
             approved_at=iso_utc(self._clock.now_ms()),
         )
 
-    async def _commit(self, entry: JournalEntry) -> None:
+    async def _commit(self, entry: JournalEntry, request_id: str | None) -> None:
         """Carry a change out; a failure before the audit log has it takes it back."""
         steps = self._steps
         before = await asyncio.to_thread(steps.before, entry.name)
         await asyncio.to_thread(steps.journal.begin, entry)
         try:
             await asyncio.to_thread(steps.apply, entry)
-            await self._audit.record(AuditEvent(entry.event, entry.event_data))
+            await self._audit.record(
+                AuditEvent(entry.event, entry.event_data, request_id=request_id)
+            )
         except BaseException:
             await asyncio.shield(asyncio.to_thread(self._take_back, entry, before))
             raise

@@ -114,9 +114,12 @@ class PluginInstaller:
         *,
         source: str = "",
         project_id: str | None = None,
+        request_id: str | None = None,
     ) -> Outcome:
         """Install or upgrade what the operator said yes to; a running plugin is restarted."""
-        done = await self.store.install(path, digest, source=source, project_id=project_id)
+        done = await self.store.install(
+            path, digest, source=source, project_id=project_id, request_id=request_id
+        )
         prompt, plugin = done.prompt, done.plugin
         self._problems.pop(plugin.name, None)
         running = await self._take_in(plugin)
@@ -136,15 +139,20 @@ class PluginInstaller:
             lines.append(mark if good else f"{mark}: {running.note}")
         return Outcome(prompt.name, tuple(lines))
 
-    async def renew(self, name: str, digest: str) -> Outcome:
+    async def renew(self, name: str, digest: str, *, request_id: str | None = None) -> Outcome:
         """Agree to the changed files of an installed plugin."""
-        plugin = await self.store.approve(name, digest)
+        plugin = await self.store.approve(name, digest, request_id=request_id)
         self._problems.pop(name, None)
         await self._take_in(plugin)
         return Outcome(name, (f"✓ Agreed to {name} {plugin.version} as it is now",))
 
     async def uninstall(
-        self, name: str, *, force: bool = False, active_sessions: int = 0
+        self,
+        name: str,
+        *,
+        force: bool = False,
+        active_sessions: int = 0,
+        request_id: str | None = None,
     ) -> Outcome:
         """Stop a plugin, remove its files, tables and entries.
 
@@ -167,14 +175,14 @@ class PluginInstaller:
         if known:
             await self._supervisor.unregister(name)
         dropped = [] if self._tables is None else await self._tables.drop(name)
-        await self.store.uninstall(name, tables=tuple(dropped))
+        await self.store.uninstall(name, tables=tuple(dropped), request_id=request_id)
         self._problems.pop(name, None)
         return Outcome(
             name,
             (f"✓ Stopped {name}", "✓ Removed plugin files", "✓ Removed local config entry"),
         )
 
-    async def enable(self, name: str) -> None:
+    async def enable(self, name: str, *, request_id: str | None = None) -> None:
         """Start a plugin and write its name into config.toml's enabled list.
 
         Raises:
@@ -182,14 +190,14 @@ class PluginInstaller:
             StoreFailed: it is, but may not be used; `trouble` says why.
         """
         await asyncio.to_thread(self.store.get, name)
-        await self._supervisor.enable(name)
+        await self._supervisor.enable(name, request_id=request_id)
         await self.store.set_enabled(name, enabled=True)
 
-    async def disable(self, name: str) -> None:
+    async def disable(self, name: str, *, request_id: str | None = None) -> None:
         """Take the name out of config.toml's enabled list and stop the plugin."""
         await self.store.set_enabled(name, enabled=False)
         if name in self._supervisor.plugins:
-            await self._supervisor.disable(name)
+            await self._supervisor.disable(name, request_id=request_id)
 
     async def _take_in(self, installed: InstalledPlugin) -> Plugin | None:
         """Hand a plugin's new files to the supervisor; give it if it was running."""

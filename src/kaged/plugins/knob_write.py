@@ -21,6 +21,7 @@ from kaged.config.knobs import Knob, KnobFacts
 from kaged.config.localconfig import ModelTrait
 from kaged.config.manifest import Manifest
 from kaged.config.pluginwords import Role
+from kaged.config.problems import DEFAULT
 from kaged.config.project import PROJECT_FILE, parse_project
 from kaged.config.projectpaths import KAGED_DIR
 from kaged.config.yamledit import YamlEdit
@@ -59,17 +60,13 @@ def knob_schema(manifest: Manifest) -> JsonObject:
 class KnobDesk:
     """Reads and writes knobs of plugins in loaded projects.
 
-    `models` gives the operator's model aliases; `reload` makes the daemon read a project's files
-    again, which hands the new declarations to the supervisor.
+    `models` gives the operator's model aliases.
     """
 
-    def __init__(
-        self, supervisor: PluginSupervisor, audit: AuditLog, *, models: Models, reload: Reload
-    ) -> None:
+    def __init__(self, supervisor: PluginSupervisor, audit: AuditLog, *, models: Models) -> None:
         self._supervisor = supervisor
         self._audit = audit
         self._models = models
-        self._reload = reload
         self._turn = asyncio.Lock()
 
     def schema(self, plugin: str) -> JsonObject:
@@ -110,8 +107,12 @@ class KnobDesk:
         value: JsonValue,
         *,
         request_id: str,
+        reload: Reload,
     ) -> KnobChange:
         """Set a knob for one agent.
+
+        `reload` makes the daemon read a project's files again on behalf of whoever asks, which
+        hands the new declarations to the supervisor.
 
         Raises:
             PluginNotFound, KnobUnknown: there is no such knob here.
@@ -138,7 +139,7 @@ class KnobDesk:
             event = AuditEvent("plugin.knob_write", data, request_id=request_id)
             await self._audit.record(event)
             await asyncio.to_thread(_write, declaration, field, value)
-            await self._reload(project_id)
+            await reload(project_id)
             note = await self._deliver(found, project_id, agent_path)
             return KnobChange(plugin, knob, agent_path, old, value, not note, note)
 
@@ -156,7 +157,7 @@ class KnobDesk:
 
     def _values(self, plugin: Plugin, declaration: Declaration) -> JsonObject:
         half = declaration.project_half
-        effective = plugin.schemas.merged(half, {})
+        effective = declaration.effective(plugin.schemas, {})
         view: JsonObject = {}
         for name, knob in plugin.installed.manifest.knobs.items():
             field = knob.bound_field
@@ -173,6 +174,11 @@ class KnobDesk:
         decision = knob.decide(value, facts)
         if not decision.allowed:
             raise KnobRefused(f"{knob.label} {decision.detail}", fix="choose another value")
+        if knob.bound_field == "isolation" and not _may_turn_isolation(declaration):
+            raise KnobRefused(
+                f"{knob.label}: the declaration itself says isolation",
+                fix="change `isolation` beside `package` in the project file",
+            )
         half = {**declaration.project_half, knob.bound_field: value}
         invalid = plugin.schemas.check_project(half)
         if invalid is not None:
@@ -214,6 +220,14 @@ def _write(
         change(YamlEdit(read_text(file, inside=root).text, str(file)))
     else:
         edit_yaml(file, change, inside=root)
+
+
+def _may_turn_isolation(declaration: Declaration) -> bool:
+    """Whether `config.isolation` decides here: nothing beside `package` does, nor the primary."""
+    resolved = declaration.resolved
+    return not resolved.inherits and (
+        resolved.isolation_by_config or resolved.isolation.origin == DEFAULT
+    )
 
 
 def _looker(plugin: Plugin, declaration: Declaration) -> Callable[[str], bool]:

@@ -33,24 +33,41 @@ class ConfigLane:
         """Take note that a configuration reached the plugin on another way."""
         self._current = config
 
+    async def idle(self) -> None:
+        """Wait until no call holds the lane."""
+        await self._idle.wait()
+
     @asynccontextmanager
     async def under(self, config: JsonObject | None) -> AsyncGenerator[None]:
         """Hold the lane for a call under `config`; None means: whatever is delivered will do."""
-        if self._turn.locked() or not self._fits(config):
-            async with self._turn:
-                if config is not None and not self._fits(config):
-                    await self._idle.wait()
-                    await self._deliver(config)
-                    self._current = config
-                self._enter()
-        else:
-            self._enter()
+        if not self.enter_now(config):
+            await self.enter(config)
         try:
             yield
         finally:
-            self._active -= 1
-            if self._active == 0:
-                self._idle.set()
+            self.leave()
+
+    def enter_now(self, config: JsonObject | None) -> bool:
+        """Enter for a call under `config` if nobody has to be waited for; `leave` must follow."""
+        if self._turn.locked() or not self._fits(config):
+            return False
+        self._enter()
+        return True
+
+    async def enter(self, config: JsonObject | None) -> None:
+        """Wait for a turn and enter for a call under `config`; `leave` must follow."""
+        async with self._turn:
+            if config is not None and not self._fits(config):
+                await self._idle.wait()
+                await self._deliver(config)
+                self._current = config
+            self._enter()
+
+    def leave(self) -> None:
+        """End a call that entered."""
+        self._active -= 1
+        if self._active == 0:
+            self._idle.set()
 
     def _fits(self, config: JsonObject | None) -> bool:
         return config is None or config == self._current

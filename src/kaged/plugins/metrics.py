@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -27,8 +28,7 @@ class PluginMetrics:
         """Count one method or tool call."""
         self.calls += 1
         self.latency_sum_ms += duration_ms
-        place = next((n for n, top in enumerate(BUCKETS_MS) if duration_ms <= top), len(BUCKETS_MS))
-        self.latency_ms[place] += 1
+        self.latency_ms[bisect_left(BUCKETS_MS, duration_ms)] += 1
         if error_code is not None:
             self.errors[error_code] += 1
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
@@ -15,6 +15,10 @@ from kaged.base import Clock, Ids, JsonObject, JsonValue
 from kaged.cage import Spawner
 from kaged.kernel.capabilities import CapabilitySet
 from kaged.peer import ConnectionLimits
+from kaged.plugins.starts import Starts
+
+if TYPE_CHECKING:
+    from kaged.pipeline.pipeline import Pipeline
 
 
 class Storage(Protocol):
@@ -50,6 +54,13 @@ class HostSettings:
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
+@dataclass(slots=True)
+class Policing:
+    """Where the host keeps the pipeline in force; a reload may put another one here, or none."""
+
+    pipeline: Pipeline | None = None
+
+
 def _nobody(plugin: str, kind: str, params: JsonValue) -> None:
     """Forward a notification to nobody."""
 
@@ -64,7 +75,9 @@ class HostParts:
     ids: Ids
     settings: HostSettings
     storage: Storage | None = None
+    policing: Policing = field(default_factory=Policing)
     on_notification: Callable[[str, str, JsonValue], None] = _nobody
+    starts: Starts = field(default_factory=Starts)
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     log: Any = field(default_factory=lambda: structlog.get_logger("kaged.plugins"))
 
@@ -73,4 +86,4 @@ class HostParts:
         self.audit.post(AuditEvent(event, data, request_id=request_id))
 
 
-__all__ = ["HostParts", "HostSettings", "Storage"]
+__all__ = ["HostParts", "HostSettings", "Policing", "Storage"]

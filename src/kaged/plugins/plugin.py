@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.cage import ExitReport, StopStep
 from kaged.peer import Again, PeerGone, PeerStalled, PeerTimeout, RestartPolicy
 from kaged.plugins.conversation import PluginConversation
-from kaged.plugins.errors import PluginUnavailable, StartFailed
+from kaged.plugins.errors import PluginTimedOut, PluginUnavailable, StartFailed
+from kaged.plugins.handshake import Greeting
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.lane import ConfigLane
 from kaged.plugins.metrics import PluginMetrics
@@ -23,7 +24,7 @@ from kaged.plugins.parts import HostParts
 from kaged.plugins.settings import ConfigSchemas
 from kaged.plugins.states import PluginState, require_transition
 from kaged.wire.context import CallContext, with_context
-from kaged.wire.errors import InternalError, MethodNotFound, RpcError, number_of_error
+from kaged.wire.errors import ErrorCode, MethodNotFound, RpcError, number_of_error
 from kaged.wire.methods import SystemMethod
 
 HISTORY = 64
@@ -48,6 +49,7 @@ class Plugin:
         self.note = ""
         self.projects: dict[str, Path] = {}
         self.system_config: JsonObject = {}
+        self.project_half: Callable[[], JsonObject] = dict
         self.history: deque[PluginState] = deque([PluginState.DISABLED], maxlen=HISTORY)
         self.running_since_s: float | None = None
         self._parts = parts
@@ -143,10 +145,41 @@ class Plugin:
         conversation = PluginConversation(self.installed, self._parts)
         self._conversation = conversation
         try:
-            greeting = await conversation.open(self.projects, self._first_config)
+            greeting = await conversation.open(
+                self.projects, lambda: self._first_config(self.installed, self.schemas)
+            )
         except BaseException:
             self._conversation = None
             raise
+        self._take_over(conversation, greeting)
+        self._enter(PluginState.RUNNING)
+
+    async def replace(self, installed: InstalledPlugin) -> None:
+        """Start new files beside the running process and switch after a good handshake.
+
+        Calls under way are finished by the old process, which is then asked to end.
+
+        Raises:
+            PluginUnavailable: it does not run.
+            StartFailed: the new process did not come up; the old one goes on as before.
+        """
+        old, old_lane = self._ready(), self._lane
+        schemas = ConfigSchemas(installed.manifest)
+        fresh = PluginConversation(installed, self._parts)
+        greeting = await fresh.open(self.projects, lambda: self._first_config(installed, schemas))
+        if self._conversation is not old:
+            await fresh.stop()
+            raise PluginUnavailable(f"{self.name} ended while it was reloaded", fix="try again")
+        self.installed, self.schemas, self._conversation = installed, schemas, fresh
+        self._policy.reset()
+        self._take_over(fresh, greeting)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._parts.settings.request_timeout_s):
+                await old_lane.idle()
+        await self._say_goodbye(old, "reload")
+
+    def _take_over(self, conversation: PluginConversation, greeting: Greeting) -> None:
+        """Make a process that has shaken hands the one that is used."""
         self._lane = ConfigLane(self._deliver)
         if conversation.config is not None:
             self._lane.delivered(conversation.config)
@@ -162,20 +195,22 @@ class Plugin:
                 "capabilities_count": len(self.installed.manifest.capabilities),
             },
         )
-        self._enter(PluginState.RUNNING)
         self._tasks.start(self._watch(conversation), "watch")
         self._tasks.start(self._check_health(conversation), "health")
 
-    def _first_config(self) -> JsonObject | None:
-        """Give what is delivered in the handshake: the system half plus defaults (PH-AMB-61).
+    def _first_config(
+        self, installed: InstalledPlugin, schemas: ConfigSchemas
+    ) -> JsonObject | None:
+        """Give what is delivered in the handshake: both halves plus defaults (PH-AMB-61).
 
-        A system half that does not fit keeps the plugin from running (PH-AMB-57).
+        The project half is that of a project that is loaded already, mostly there is none. A
+        system half that does not fit keeps the plugin from running (PH-AMB-57).
         """
         try:
-            self.system_config = self._read_system_config(self.installed)
+            self.system_config = self._read_system_config(installed)
         except KagedError as error:
             raise StartFailed("config", str(error)) from error
-        invalid = self.schemas.check_system(self.system_config)
+        invalid = schemas.check_system(self.system_config)
         if invalid is not None:
             self._parts.post(
                 CONFIG_INVALID,
@@ -183,9 +218,10 @@ class Plugin:
             )
             reason = f"the system half of its config: {invalid.errors[0]}"
             raise StartFailed("config", reason, event=CONFIG_INVALID)
-        if not self.schemas.any and not self.system_config:
+        half = self.project_half()
+        if not schemas.any and not self.system_config and not half:
             return None
-        return self.schemas.merged({}, self.system_config)
+        return schemas.merged(half, self.system_config)
 
     def _start_failed(self, error: StartFailed) -> None:
         self.note = error.message
@@ -331,16 +367,30 @@ class Plugin:
 
         Raises:
             MethodNotFound: it is not in the manifest or the process does not offer it.
+            InvalidParams: the manifest's schema for the method says otherwise.
             PluginUnavailable: there is no running process, or it ended before it answered.
-            InternalError: no answer in time; the plugin is restarted.
+            PluginTimedOut: no answer in time; the plugin is restarted.
             RpcError: the plugin's own error, unchanged.
         """
+        conversation, promised = self.offering(method), self.schemas.methods
+        if promised is None:
+            return await self._call(conversation, method, params, context, None, timeout_s)
+        promised.require_params(method, params)
+        result = await self._call(conversation, method, params, context, None, timeout_s)
+        for problem in promised.result_problems(method, result):
+            self._parts.log.warning(
+                "not the promised result", plugin=self.name, method=method, problem=problem
+            )
+        return result
+
+    def offering(self, method: str) -> PluginConversation:
+        """Give the running process if it offers a declared method; raises as `call_method`."""
         if method not in self.installed.manifest.methods:
             raise MethodNotFound(f"{self.name} has no method {method}")
         conversation = self._ready()
         if not self.has_method(method):
             raise MethodNotFound(f"{self.name} declares {method} but does not offer it")
-        return await self._call(conversation, method, params, context, None, timeout_s)
+        return conversation
 
     async def call_tool(
         self,
@@ -367,29 +417,37 @@ class Plugin:
         config: JsonObject | None,
         timeout_s: float | None,
     ) -> JsonValue:
-        request_id = context.request_id
-        self._parts.post(
+        parts, name, request_id = self._parts, self.name, context.request_id
+        parts.post(
             "plugin.method_called",
             {
-                "name": self.name,
+                "name": name,
                 "method": method,
                 "request_id": request_id,
                 "operator_id": context.operator_id,
                 "project_id": context.project_id,
             },
         )
-        started_s = self._parts.clock.monotonic_s()
-        error_code: int | None = None
+        started_s = parts.clock.monotonic_s()
+        # Until it has answered; a caller that gives up leaves with this one as well.
+        error_code: int | None = ErrorCode.INTERNAL_ERROR.value
         try:
-            return await self.ask(conversation, method, params, context, config, timeout_s)
+            answer = await self.ask(conversation, method, params, context, config, timeout_s)
         except KagedError as error:
             error_code = number_of_error(error)
+            if isinstance(error, RpcError) and error.reserved:
+                self._parts.log.warning(
+                    "reserved error code", plugin=self.name, method=method, code=error_code
+                )
             raise
+        else:
+            error_code = None
+            return answer
         finally:
-            duration_ms = (self._parts.clock.monotonic_s() - started_s) * 1000
+            duration_ms = (parts.clock.monotonic_s() - started_s) * 1000
             self.metrics.called(duration_ms, error_code)
             data: JsonObject = {
-                "name": self.name,
+                "name": name,
                 "method": method,
                 "request_id": request_id,
                 "duration_ms": round(duration_ms, 3),
@@ -397,7 +455,7 @@ class Plugin:
             }
             if error_code is not None:
                 data["error_code"] = error_code
-            self._parts.post("plugin.method_returned", data)
+            parts.post("plugin.method_returned", data)
 
     async def ask(
         self,
@@ -411,12 +469,18 @@ class Plugin:
         """Send one call with its context under a config; a hang ends the process."""
         body = with_context(params, context)
         limit_s = self._parts.settings.request_timeout_s if timeout_s is None else timeout_s
+        lane = self._lane
+        config = self._config_beside(config, body)
         try:
-            async with self.under(config, body):
+            if not lane.enter_now(config):
+                await lane.enter(config)
+            try:
                 return await conversation.request(method, body, limit_s)
+            finally:
+                lane.leave()
         except PeerTimeout as error:
             conversation.end("hang")
-            raise InternalError(
+            raise PluginTimedOut(
                 f"{self.name} did not answer {method} in {limit_s:g} s and is restarted"
             ) from error
         except (PeerGone, PeerStalled) as error:
@@ -433,10 +497,14 @@ class Plugin:
         A plugin that takes its config per call finds it in `body`; any other one gets it
         delivered first when it differs from the last.
         """
+        return self._lane.under(self._config_beside(config, body))
+
+    def _config_beside(self, config: JsonObject | None, body: JsonObject) -> JsonObject | None:
+        """Give the config to deliver beside the call; None when `body` takes it along."""
         if config is not None and self.installed.manifest.per_call_config:
             body["_config"] = config
-            return self._lane.under(None)
-        return self._lane.under(config)
+            return None
+        return config
 
     def _ready(self) -> PluginConversation:
         conversation = self._conversation

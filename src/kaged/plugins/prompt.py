@@ -11,6 +11,7 @@ from kaged.config.problems import Problem
 from kaged.kernel.capabilities import (
     CapabilityDiff,
     CapabilitySet,
+    Explanation,
     ManifestCapability,
     diff,
     explain,
@@ -154,13 +155,7 @@ class InstallPrompt:
         return found
 
     def _all_capabilities(self) -> list[str]:
-        if not self.capabilities:
-            return ["  capabilities: none"]
-        found = ["  capabilities:"]
-        for line in self.capabilities:
-            by = "  (added by the operator)" if line.operator_added else ""
-            found += [f"    - {line.text}{by}", *_below(line)]
-        return found
+        return capability_text(self.capabilities)
 
 
 def install_prompt(
@@ -186,10 +181,7 @@ def install_prompt(
         description=manifest.description,
         digest=digest,
         source=source,
-        capabilities=(
-            *(_line(item) for item in manifest.capabilities),
-            *(_line(item, operator_added=True) for item in grants or ()),
-        ),
+        capabilities=capability_lines(manifest.capabilities, grants or CapabilitySet()),
         added=() if first else tuple(_line(i, widening=i in widening) for i in found.added),
         removed=() if first else tuple(_line(item) for item in found.removed),
         widens=not first and found.widens,
@@ -201,6 +193,25 @@ def install_prompt(
     )
 
 
+def capability_lines(asked: CapabilitySet, grants: CapabilitySet) -> tuple[CapabilityLine, ...]:
+    """Put into words what a manifest asks for and what the operator added."""
+    return (
+        *(_line(item) for item in asked),
+        *(_line(item, operator_added=True) for item in grants),
+    )
+
+
+def capability_text(lines: tuple[CapabilityLine, ...]) -> list[str]:
+    """Write capabilities as every prompt and page shows them, dangerous ones flagged."""
+    if not lines:
+        return ["  capabilities: none"]
+    found = ["  capabilities:"]
+    for line in lines:
+        by = "  (added by the operator)" if line.operator_added else ""
+        found += [f"    - {line.text}{by}", *_below(line)]
+    return found
+
+
 def _line(
     item: ManifestCapability, *, widening: bool = False, operator_added: bool = False
 ) -> CapabilityLine:
@@ -209,10 +220,8 @@ def _line(
 
 
 def _below(line: CapabilityLine) -> list[str]:
-    found = [f"        {line.words}"]
-    if line.warning:
-        found.append(f"        !! DANGEROUS: {line.warning}")
-    return found
+    flag = Explanation(line.words, line.warning).flag
+    return [f"        {text}" for text in (line.words, flag) if text]
 
 
 __all__ = [
@@ -220,5 +229,7 @@ __all__ = [
     "CapabilityLine",
     "Change",
     "InstallPrompt",
+    "capability_lines",
+    "capability_text",
     "install_prompt",
 ]

@@ -15,6 +15,7 @@ from typing import Any, cast
 from kaged.base import JsonObject, JsonValue
 from kaged.config.jsonschemas import compile_schema
 from kaged.config.manifest import Manifest
+from kaged.plugins.method_schemas import MethodSchemas
 
 _MASK = "***"
 MAX_ERRORS = 50
@@ -36,7 +37,7 @@ class HalfInvalid:
 
 
 class ConfigSchemas:
-    """The two schemas of one manifest, compiled."""
+    """The schemas of one manifest, compiled: the two of its config, and those of its methods."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._project = _plain(manifest.config_schema)
@@ -44,6 +45,18 @@ class ConfigSchemas:
         self._system_fields = frozenset(_properties(self._system))
         self._check_project = _compile(self._project)
         self._check_system = _compile(self._system)
+        self.methods = MethodSchemas(manifest) if manifest.method_schemas else None
+
+    @property
+    def has_isolation(self) -> bool:
+        """Whether the project half has `isolation`, the other spelling of the declaration's."""
+        rule = _properties(self._project).get("isolation")
+        if not isinstance(rule, dict):
+            return False
+        known = rule.get("enum")
+        if isinstance(known, list):
+            return "agent" in known and "project" in known
+        return rule.get("type") == "string"
 
     @property
     def any(self) -> bool:

@@ -11,6 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+import structlog
+
 from kaged.base import JsonValue, KagedError
 from kaged.config.localconfig import LocalConfig, PluginSettings, load_local_config
 from kaged.config.manifest import Manifest, load_manifest
@@ -29,6 +31,8 @@ from kaged.plugins.storesteps import StoreSteps
 from kaged.plugins.treecopy import read_tree
 
 MAX_PLUGINS: Final = 1000
+
+_log = structlog.get_logger("kaged.plugins.store")
 
 
 class Trouble(StrEnum):
@@ -283,6 +287,7 @@ def read_manifest(directory: Path) -> Loaded[Manifest]:
     except ConfigInvalid as error:
         for problem in error.problems:
             if problem.code == "reserved_plugin_name" and problem.severity == "error":
+                _log.warning("reserved plugin name", directory=str(directory), why=problem.message)
                 raise ReservedPluginName(problem.message, fix=problem.fix) from error
         raise
 

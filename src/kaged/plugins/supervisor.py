@@ -6,10 +6,12 @@ register → start_all / enable → plugin runs → load_project → calls, hook
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
 from kaged.audit import AuditEvent
 from kaged.base import JsonObject, JsonValue, KagedError
@@ -17,8 +19,13 @@ from kaged.config.agents import AgentTree
 from kaged.config.manifest import ToolDeclaration
 from kaged.kernel.capabilities import ExecCapability, FsCapability, PathBase
 from kaged.plugins.admission import Admitted, admit_project
-from kaged.plugins.declarations import Declaration
-from kaged.plugins.errors import PluginConfigInvalid, PluginNotFound, ToolNameCollision
+from kaged.plugins.declarations import Declaration, Refusal
+from kaged.plugins.errors import (
+    PluginConfigInvalid,
+    PluginNotFound,
+    ToolNameCollision,
+    ToolNameInvalid,
+)
 from kaged.plugins.hooks import HookRunner, Participant
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.parts import HostParts
@@ -26,6 +33,8 @@ from kaged.plugins.plugin import Plugin
 from kaged.plugins.states import PluginState
 from kaged.plugins.status import plugin_status
 from kaged.wire.context import CallContext
+
+_FULL_NAME: Final = re.compile(r"[a-z][a-z0-9-]+\.[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +59,13 @@ class PluginSupervisor:
     ) -> None:
         self.hooks = HookRunner(parts)
         self._parts = parts
+        self._policing = parts.policing
         self._system_config = system_config
         self._may_use = may_use or (lambda _project, plugin: plugin.installed.local)
         self._on_tools = on_tools or (lambda: None)
         self._plugins: dict[str, Plugin] = {}
         self._projects: dict[str, tuple[Declaration, ...]] = {}
+        self._refused: dict[str, tuple[Refusal, ...]] = {}
         self._tools: dict[str, PluginTool] = {}
         self._announced: set[tuple[str, str, str]] = set()
 
@@ -86,7 +97,16 @@ class PluginSupervisor:
 
         Raises:
             ToolNameCollision: a plugin of this name is there already and keeps its tools.
+            ToolNameInvalid: a tool does not go by the plugin's name; nothing is registered.
         """
+        for declared in installed.manifest.tools:
+            full = f"{installed.name}.{declared.name}"
+            if _FULL_NAME.fullmatch(full) is None:
+                raise ToolNameInvalid(
+                    f"{full} is no name for a tool of {installed.name}",
+                    fix="tools are called <plugin>.<name>, in lower case",
+                    name=installed.name,
+                )
         first = self._plugins.get(installed.name)
         if first is not None:
             tool = next((t.name for t in installed.manifest.tools), "")
@@ -109,6 +129,7 @@ class PluginSupervisor:
             on_state=self._state_changed,
             system_config=self._system_config,
         )
+        plugin.project_half = lambda: self._first_half(plugin)
         self._plugins[installed.name] = plugin
         return plugin
 
@@ -130,22 +151,27 @@ class PluginSupervisor:
         await asyncio.gather(*(plugin.stop("shutdown") for plugin in self._plugins.values()))
         self._tools.clear()
 
-    async def enable(self, name: str) -> None:
+    async def enable(self, name: str, *, request_id: str | None = None) -> None:
         """Start a plugin at the operator's word; a running one is left alone."""
         plugin = self.get(name)
-        await self._parts.audit.record(AuditEvent("plugin.enabled", {"name": name}))
+        await self._parts.audit.record(
+            AuditEvent("plugin.enabled", {"name": name}, request_id=request_id)
+        )
         if plugin.state not in {PluginState.RUNNING, PluginState.SPAWNING}:
             if plugin.state is PluginState.CRASHED:
                 await plugin.stop("enabled again")
             await plugin.start()
 
-    async def disable(self, name: str, reason: str = "operator") -> None:
+    async def disable(
+        self, name: str, reason: str = "operator", *, request_id: str | None = None
+    ) -> None:
         """Stop a plugin and leave it disabled."""
         plugin = self.get(name)
         await plugin.stop(reason)
         plugin.rest_disabled()
         self._withdraw(plugin)
-        self._parts.post("plugin.disabled", {"name": name, "reason": reason})
+        data: JsonObject = {"name": name, "reason": reason}
+        self._parts.post("plugin.disabled", data, request_id=request_id)
 
     async def restart(self, name: str, reason: str) -> None:
         """Stop and start a plugin, for a new version or a new cage."""
@@ -154,9 +180,27 @@ class PluginSupervisor:
             await plugin.stop(reason)
             await plugin.start()
 
+    async def reload(self, installed: InstalledPlugin) -> None:
+        """Switch a running plugin to other files without a gap (PH-BEY-02).
+
+        Raises:
+            PluginNotFound, PluginUnavailable: there is nothing running to reload.
+            StartFailed: the new process did not come up; the old one goes on.
+        """
+        plugin = self.get(installed.name)
+        await plugin.replace(installed)
+        self._withdraw(plugin)
+        self._state_changed(plugin, plugin.state)
+
     def status(self, name: str) -> JsonObject:
         """Describe one plugin. Raises PluginNotFound."""
-        return plugin_status(self.get(name), self._parts.clock)
+        refused: list[JsonValue] = [
+            f"{project_id} {one.agent_path}: {one.reason}"
+            for project_id, refusals in self._refused.items()
+            for one in refusals
+            if one.plugin == name
+        ]
+        return {**plugin_status(self.get(name), self._parts.clock), "refused": refused}
 
     def statuses(self) -> list[JsonObject]:
         """Describe every plugin, by name."""
@@ -169,6 +213,15 @@ class PluginSupervisor:
         admitted = admit_project(project_id, tree, self._plugins, self._may_use)
         for event, data in admitted.events:
             self._parts.post(event, data)
+        for refusal in admitted.refused:
+            self._parts.log.warning(
+                "declaration refused",
+                plugin=refusal.plugin,
+                project=project_id,
+                agent=refusal.agent_path,
+                why=refusal.reason,
+            )
+        self._refused[project_id] = admitted.refused
         before = {d.plugin_name for d in self._projects.get(project_id, ())}
         self._projects[project_id] = admitted.accepted
         now = dict.fromkeys(d.plugin_name for d in admitted.accepted)
@@ -176,11 +229,13 @@ class PluginSupervisor:
         for name in now:
             await self._activate(self._plugins[name], project_id, root)
         for name in before - now.keys():
-            await self._deactivate(self._plugins[name], project_id)
+            if name in self._plugins:  # it may have been uninstalled in the meantime
+                await self._deactivate(self._plugins[name], project_id)
         return admitted
 
     async def unload_project(self, project_id: str) -> None:
         """Forget a project and tell its plugins."""
+        self._refused.pop(project_id, None)
         declared = self._projects.pop(project_id, ())
         for name in dict.fromkeys(d.plugin_name for d in declared):
             if name in self._plugins:
@@ -216,8 +271,20 @@ class PluginSupervisor:
         *,
         timeout_s: float | None = None,
     ) -> JsonValue:
-        """Call a declared method; see `Plugin.call_method` for what it raises."""
-        return await self.get(name).call_method(method, params, context, timeout_s=timeout_s)
+        """Call a declared method; see `Plugin.call_method` for what it raises.
+
+        With a pipeline in force its plugins come first and last; see `call_through`.
+        """
+        plugin = self.get(name)
+        pipeline = self._policing.pipeline
+        if pipeline is None:
+            return await plugin.call_method(method, params, context, timeout_s=timeout_s)
+        # Not at the top: a daemon without a pipeline starts without its machinery.
+        from kaged.plugins.passage import call_through  # noqa: PLC0415  # see the line above
+
+        return await call_through(
+            pipeline, self._parts, plugin, method, params, context, timeout_s=timeout_s
+        )
 
     async def call_tool(self, name: str, params: JsonObject, context: CallContext) -> JsonValue:
         """Call a tool by its full name, under the calling agent's configuration."""
@@ -229,9 +296,7 @@ class PluginSupervisor:
         if context.project_id is None or context.agent_path is None:
             return None
         found = self.declaration(context.project_id, context.agent_path, plugin.name)
-        if found is None or not plugin.schemas.any:
-            return None
-        return found.effective(plugin.schemas, plugin.system_config)
+        return found and found.deliverable(plugin.schemas, plugin.system_config)
 
     # -- own -----------------------------------------------------------------------------------
 
@@ -242,7 +307,7 @@ class PluginSupervisor:
             await self.restart(plugin.name, "its projects changed")
         config = self._project_config(plugin, project_id)
         await plugin.project_activated(project_id, config)
-        if plugin.schemas.any or plugin.system_config:
+        if config or plugin.schemas.any:
             await self._deliver(plugin, config)
         self._announce(plugin)
 
@@ -266,8 +331,15 @@ class PluginSupervisor:
     def _project_config(self, plugin: Plugin, project_id: str) -> JsonObject:
         """Give the config of the primary's declaration, else of the first in tree order."""
         own = [d for d in self._projects.get(project_id, ()) if d.plugin_name == plugin.name]
-        chosen = next((d for d in own if d.is_root), own[0])
-        return chosen.effective(plugin.schemas, plugin.system_config)
+        return _leading(own).effective(plugin.schemas, plugin.system_config)
+
+    def _first_half(self, plugin: Plugin) -> JsonObject:
+        """Give the project half for a new process: of the project that was loaded last."""
+        own = self.declarations(plugin.name)
+        if not own:
+            return {}
+        last = own[-1].project_id
+        return _leading([one for one in own if one.project_id == last]).project_half
 
     def _state_changed(self, plugin: Plugin, state: PluginState) -> None:
         if state is PluginState.RUNNING:
@@ -305,6 +377,10 @@ class PluginSupervisor:
         self._announced = {seen for seen in self._announced if seen[0] != plugin.name}
         if gone:
             self._on_tools()
+
+
+def _leading(declared: Sequence[Declaration]) -> Declaration:
+    return next((one for one in declared if one.is_root), declared[0])
 
 
 def _sees_projects(plugin: Plugin) -> bool:

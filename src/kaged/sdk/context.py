@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from kaged.base.jsonvalue import JsonObject, JsonValue
+
+
+class Cancellation:
+    """Whether the host has given up on one call; the conversation sets it, handlers look at it."""
+
+    __slots__ = ("requested",)
+
+    def __init__(self) -> None:
+        self.requested = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +33,15 @@ class CallContext:
     session_id: str | None = None
     request_id: str | None = None
     config: JsonObject | None = None
+    cancellation: Cancellation | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the host has given up on this call, so that a long plain handler may stop.
+
+        A coroutine handler is interrupted with `asyncio.CancelledError` instead.
+        """
+        return self.cancellation is not None and self.cancellation.requested
 
     @property
     def user_id(self) -> str | None:
@@ -36,25 +54,31 @@ class CallContext:
         return self.project_id
 
 
-def split_params(params: JsonObject) -> tuple[JsonObject, CallContext]:
+def split_params(
+    params: JsonObject, cancellation: Cancellation | None = None
+) -> tuple[JsonObject, CallContext]:
     """Take `_context` and `_config` out of a call's parameters; the rest is the caller's own."""
     own = dict(params)
     raw = own.pop("_context", None)
     config = own.pop("_config", None)
-    members = cast("dict[str, JsonValue]", raw) if isinstance(raw, dict) else {}
+    read = cast("dict[str, JsonValue]", raw).get if isinstance(raw, dict) else _absent
     return own, CallContext(
-        operator_id=_text(members, "operator_id"),
-        project_id=_text(members, "project_id"),
-        agent_path=_text(members, "agent_path"),
-        session_id=_text(members, "session_id"),
-        request_id=_text(members, "request_id"),
-        config=cast("JsonObject", config) if isinstance(config, dict) else None,
+        _text(read("operator_id")),
+        _text(read("project_id")),
+        _text(read("agent_path")),
+        _text(read("session_id")),
+        _text(read("request_id")),
+        cast("JsonObject", config) if isinstance(config, dict) else None,
+        cancellation,
     )
 
 
-def _text(members: dict[str, JsonValue], key: str) -> str | None:
-    value = members.get(key)
+def _absent(_member: str) -> None:
+    """Read a member of a context that is not there."""
+
+
+def _text(value: JsonValue) -> str | None:
     return value if isinstance(value, str) else None
 
 
-__all__ = ["CallContext", "split_params"]
+__all__ = ["CallContext", "Cancellation", "split_params"]

@@ -10,11 +10,12 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from kaged.sdk.context import split_params
+from kaged.sdk.context import Cancellation, split_params
+from kaged.sdk.outlet import Outlet
+from kaged.sdk.threads import Threads
 from kaged.wire.correlator import Correlator, Ignored
 from kaged.wire.errors import (
     ConfigInvalid,
@@ -26,18 +27,27 @@ from kaged.wire.errors import (
 )
 from kaged.wire.framing import Unsendable
 from kaged.wire.lines import encode_line
-from kaged.wire.messages import Notification, Outgoing, Request, Response, failure, rejection
+from kaged.wire.messages import (
+    VERSION,
+    Notification,
+    Outgoing,
+    Request,
+    Response,
+    failure,
+    rejection,
+)
 from kaged.wire.methods import HOOK_NAMESPACE, SystemMethod
-from kaged.wire.strictjson import decode_message, encode_message
+from kaged.wire.strictjson import decode_message, encode_json, encode_message
 
 if TYPE_CHECKING:
     from kaged.base.jsonvalue import JsonObject, JsonValue
+    from kaged.sdk.context import CallContext
     from kaged.sdk.log import Log
     from kaged.wire.messages import MessageId
 
 API_VERSION = 1
 CANCEL = "kaged.cancel"
-_THREADS = 16
+CANCELLED = "cancelled by the host"
 _OPEN_REQUESTS = 1024
 
 
@@ -65,6 +75,19 @@ class Declared(Protocol):
     log: Log
 
 
+class _Call:
+    """One call of the host that has no answer yet; `id` is None when none is wanted."""
+
+    __slots__ = ("answered", "cancellation", "id", "method", "task")
+
+    def __init__(self, call_id: MessageId | None, method: str) -> None:
+        self.id = call_id
+        self.method = method
+        self.answered = False
+        self.cancellation = Cancellation()
+        self.task: asyncio.Task[None] | None = None
+
+
 class Conversation:
     """One plugin talking to one host. Make it on the event loop that will run the handlers."""
 
@@ -73,28 +96,32 @@ class Conversation:
         self.stopped = asyncio.Event()
         self.exit_code = 0
         self._plugin = plugin
-        self._write = write
+        self._handlers = plugin.handlers
         self._phase = Phase.NEW
         self._asked: Correlator[asyncio.Future[Any]] = Correlator(open_limit=_OPEN_REQUESTS)
-        self._held: list[bytes] = []
-        self._tasks: dict[object, asyncio.Task[None]] = {}
-        self._lock = threading.Lock()
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="handler")
+        self._outlet = Outlet(write)
+        self._threads = Threads()
+        self._answering = threading.Lock()
+        self._open: dict[object, _Call] = {}  # by id; calls without one stand for themselves
+        self._is_async: dict[str, tuple[Callable[..., Any], bool]] = {}
 
     def receive(self, line: bytes) -> None:
         """Take one line of the host, without its line feed."""
         message = decode_message(line)
-        match message:
-            case Request():
+        if isinstance(message, Request):
+            handler = self._handlers.get(message.method)
+            if handler is not None and self._phase is Phase.READY:
+                self._call(handler, message.id, message.method, message.params)
+            else:
                 self._route(message.id, message.method, message.params)
-            case Notification():
-                self._route(None, message.method, message.params)
-            case Response():
-                self._answered(message)
-            case _:
-                answer = rejection(message, answer_noise=True)
-                if answer is not None:
-                    self._put(answer)
+        elif isinstance(message, Notification):
+            self._route(None, message.method, message.params)
+        elif isinstance(message, Response):
+            self._answered(message)
+        else:
+            answer = rejection(message, answer_noise=True)
+            if answer is not None:
+                self._put(answer)
 
     async def request(self, method: str, params: JsonObject) -> Any:
         """Ask the host and wait for its answer. Raises RpcError when it says no."""
@@ -115,14 +142,19 @@ class Conversation:
         if self._phase is Phase.STOPPING:
             return
         self._phase = Phase.STOPPING
+        self._outlet.open(send_held=False)
         try:
             if self._plugin.on_shutdown is not None:
                 await self._run(self._plugin.on_shutdown)
         except Exception as problem:  # noqa: BLE001 - the author's code; the process must still end
             self._plugin.log.error("on_shutdown raised", error=repr(problem))
             self.exit_code = 1
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         self.stopped.set()
+
+    def flush(self) -> None:
+        """Write what was gathered; the runner's last word before the process ends."""
+        self._outlet.flush()
 
     # -- incoming ------------------------------------------------------------------------------
 
@@ -147,10 +179,28 @@ class Conversation:
         elif method == CANCEL:
             self._cancel(params)
         else:
-            task = self.loop.create_task(self._serve(request_id, method, params), name=method)
-            key = object() if request_id is None else request_id
-            self._tasks[key] = task
-            task.add_done_callback(lambda _: self._tasks.pop(key, None))
+            call = self._opened(request_id, method)
+            work = self._answer(call, self._handle, call, params)
+            call.task = self.loop.create_task(work, name=method)
+
+    def _call(
+        self, handler: Callable[..., Any], request_id: MessageId, method: str, params: Any
+    ) -> None:
+        """Start the author's handler: on the loop if it is a coroutine function, else aside."""
+        call = self._opened(request_id, method)
+        try:
+            own, context = split_params(_object(params, method), call.cancellation)
+        except RpcError as problem:
+            self._refuse(call, problem.number, problem.message, problem.detail)
+            return
+        known = self._is_async.get(method)
+        if known is None or known[0] is not handler:
+            known = self._is_async[method] = (handler, inspect.iscoroutinefunction(handler))
+        if known[1]:
+            work = self._answer(call, handler, own, context)
+            call.task = self.loop.create_task(work, name=method)
+        else:
+            self._threads.submit(self._call_plain, call, handler, own, context)
 
     def _initialize(self, request_id: MessageId | None, params: Any) -> None:
         problem = self._greeting_problem(request_id, params)
@@ -191,40 +241,63 @@ class Conversation:
         if self._phase is not Phase.GREETED:
             self._plugin.log.warning("ignored initialized out of order", phase=self._phase.value)
             return
-        with self._lock:
-            self._phase = Phase.READY
-            held, self._held = self._held, []
-            for line in held:
-                self._write(line)
+        self._phase = Phase.READY
+        self._outlet.open()
 
     def _cancel(self, params: Any) -> None:
-        if isinstance(params, dict):
-            key = cast("dict[str, Any]", params).get("id")
-            task = self._tasks.get(key) if isinstance(key, (int, str)) else None
-            if task is not None:
-                task.cancel()
+        if not isinstance(params, dict):
+            return
+        key = cast("dict[str, Any]", params).get("id")
+        call = self._open.get(key) if type(key) is int or isinstance(key, str) else None
+        if call is not None:
+            # Answered now: a plain handler cannot be interrupted, it can only look at its context.
+            call.cancellation.requested = True
+            self._refuse(call, ErrorCode.INTERNAL_ERROR, CANCELLED, None)
+            if call.task is not None:
+                call.task.cancel()
 
     # -- handlers ------------------------------------------------------------------------------
 
-    async def _serve(self, request_id: MessageId | None, method: str, params: Any) -> None:
+    async def _answer(self, call: _Call, handler: Callable[..., Any], *args: Any) -> None:
+        """Await a handler and answer the call with what it returns or raises."""
         try:
-            result = await self._handle(request_id, method, params)
-        except RpcError as problem:
-            self._refuse(request_id, method, problem.number, problem.message, problem.detail)
-        except asyncio.CancelledError:
-            self._refuse(
-                request_id, method, ErrorCode.INTERNAL_ERROR, "cancelled by the host", None
-            )
-            raise
-        except Exception as problem:  # noqa: BLE001 - the author's code; the caller gets -32603
-            text = f"Internal error: {type(problem).__name__}: {problem}"
-            self._plugin.log.error(f"{method} raised", error=repr(problem))
-            self._refuse(request_id, method, ErrorCode.INTERNAL_ERROR, text, None)
+            result = await handler(*args)
+        except BaseException as problem:
+            self._raised(call, problem)
+            if not isinstance(problem, Exception):
+                raise
         else:
-            if request_id is not None:
-                self._put(Response(request_id, result))
+            self._finish(call, result)
 
-    async def _handle(self, request_id: MessageId | None, method: str, params: Any) -> Any:
+    def _call_plain(
+        self, call: _Call, handler: Callable[..., Any], own: JsonObject, context: CallContext
+    ) -> None:
+        """Run a plain handler, in a thread of its own, and answer from there."""
+        try:
+            result = handler(own, context)
+        except BaseException as problem:  # noqa: BLE001 - the author's code; the caller is told
+            self._raised(call, problem)
+            return
+        if inspect.isawaitable(result):
+            self.loop.call_soon_threadsafe(self._await, call, result)
+        else:
+            self._finish(call, result)
+
+    def _await(self, call: _Call, result: Any) -> None:
+        call.task = self.loop.create_task(self._answer(call, _awaited, result), name=call.method)
+
+    def _raised(self, call: _Call, problem: BaseException) -> None:
+        if isinstance(problem, RpcError):
+            self._refuse(call, problem.number, problem.message, problem.detail)
+        elif isinstance(problem, asyncio.CancelledError):
+            self._refuse(call, ErrorCode.INTERNAL_ERROR, CANCELLED, None)
+        else:
+            text = f"Internal error: {type(problem).__name__}: {problem}"
+            self._plugin.log.error(f"{call.method} raised", error=repr(problem))
+            self._refuse(call, ErrorCode.INTERNAL_ERROR, text, None)
+
+    async def _handle(self, call: _Call, params: Any) -> Any:
+        method = call.method
         if method == SystemMethod.SHUTDOWN:
             await self.stop()
             return {}
@@ -236,10 +309,10 @@ class Conversation:
             return await self._project(method, params)
         handler = self._plugin.handlers.get(method)
         if handler is None:
-            if request_id is None:
+            if call.id is None:
                 return None
             raise MethodNotFound(f"Method not found: {method}")
-        own, context = split_params(_object(params, method))
+        own, context = split_params(_object(params, method), call.cancellation)
         return await self._run(handler, own, context)
 
     async def _config(self, params: Any) -> dict[str, Any]:
@@ -266,35 +339,61 @@ class Conversation:
     async def _run(self, handler: Callable[..., Any], *args: Any) -> Any:
         if inspect.iscoroutinefunction(handler):
             return await handler(*args)
-        result = await self.loop.run_in_executor(self._pool, handler, *args)
+        result = await self._threads.call(handler, *args)
         return await result if inspect.isawaitable(result) else result
 
     # -- outgoing ------------------------------------------------------------------------------
 
+    def _opened(self, request_id: MessageId | None, method: str) -> _Call:
+        call = _Call(request_id, method)
+        self._open[call if request_id is None else request_id] = call
+        return call
+
+    def _finish(self, call: _Call, result: Any) -> None:
+        self._end(call, b"" if call.id is None else _result_line(call.id, result))
+
+    def _end(self, call: _Call, line: bytes) -> None:
+        """Answer a call once, from any thread; nobody waits for what comes after a cancellation."""
+        with self._answering:
+            if call.answered:
+                return
+            call.answered = True
+            key = call if call.id is None else call.id
+            if self._open.get(key) is call:
+                del self._open[key]
+        if call.id is not None:
+            self._outlet.put(line, alone=not self._open)
+
+    def _refuse(self, call: _Call, code: int, message: str, data: JsonValue) -> None:
+        if call.id is None:
+            self._plugin.log.error(f"{call.method} failed", code=code, error=message)
+        self._end(call, _answer_line(failure(call.id, code, message, data)))
+
     def _send(self, message: Outgoing) -> None:
         line = encode_line(encode_message(message))
-        with self._lock:
-            if self._phase in {Phase.READY, Phase.STOPPING}:
-                self._write(line)
-            else:
-                self._held.append(line)
+        self._outlet.put_when_ready(line, alone=len(self._open) <= 1)
 
     def _put(self, answer: Response) -> None:
-        try:
-            line = encode_line(encode_message(answer))
-        except Unsendable as problem:
-            text = f"the answer cannot be sent: {problem}"
-            line = encode_line(encode_message(failure(answer.id, ErrorCode.INTERNAL_ERROR, text)))
-        with self._lock:
-            self._write(line)
+        self._outlet.put(_answer_line(answer), alone=not self._open)
 
-    def _refuse(
-        self, request_id: MessageId | None, method: str, code: int, message: str, data: JsonValue
-    ) -> None:
-        if request_id is None:
-            self._plugin.log.error(f"{method} failed", code=code, error=message)
-        else:
-            self._put(failure(request_id, code, message, data))
+
+async def _awaited(result: Any) -> Any:
+    return await result
+
+
+def _result_line(call_id: MessageId, result: Any) -> bytes:
+    try:
+        return encode_line(encode_json({"jsonrpc": VERSION, "id": call_id, "result": result}))
+    except Unsendable:
+        return _answer_line(Response(call_id, result))
+
+
+def _answer_line(answer: Response) -> bytes:
+    try:
+        return encode_line(encode_message(answer))
+    except Unsendable as problem:
+        text = f"the answer cannot be sent: {problem}"
+        return encode_line(encode_message(failure(answer.id, ErrorCode.INTERNAL_ERROR, text)))
 
 
 def _object(params: Any, method: str) -> JsonObject:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import selectors
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
@@ -15,6 +16,10 @@ from kaged.wire.lines import LineFramer
 if TYPE_CHECKING:
     from kaged.sdk.conversation import Conversation
     from kaged.sdk.log import Log
+
+
+STDIN = 0
+READ_BYTES = 64 * 1024  # what a pipe holds
 
 
 class Startable(Protocol):
@@ -30,43 +35,92 @@ class Startable(Protocol):
 def run(plugin: Startable) -> None:
     """Serve `plugin` on this process's stdin and stdout, then exit with its code."""
     out = _claim_stdout()
-    code = asyncio.run(_serve(plugin, out))
+    selector = _Selector()
+    with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
+        code = runner.run(_serve(plugin, out, selector))
     sys.stderr.flush()
     # Threads of plain handlers may still run; the host has said shutdown, so do not wait for them.
     os._exit(code)
 
 
-async def _serve(plugin: Startable, out: int) -> int:
+async def _serve(plugin: Startable, out: int, selector: _Selector) -> int:
     conversation = plugin.converse(lambda line: _write_all(out, line))
-    reader = _Reader(conversation, plugin)
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: reader, sys.stdin)
+    selector.watch(_Stdin(conversation, plugin).readable)
     try:
         await conversation.stopped.wait()
     finally:
-        transport.close()
+        selector.watch(None)
+        conversation.flush()
     return conversation.exit_code
 
 
-class _Reader(asyncio.Protocol):
+class _Selector(selectors.DefaultSelector):
+    """The loop's own way to wait, which also reads stdin as soon as there is something.
+
+    Handlers then begin in the same turn of the loop. A reader added to the loop would be called in
+    one turn and the handlers in the next, which takes longer than a short message.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._readable: Callable[[], bool] | None = None
+
+    def watch(self, readable: Callable[[], bool] | None) -> None:
+        """Call `readable` whenever stdin is, until it says False; None ends that."""
+        if self._readable is not None:
+            self.unregister(STDIN)
+        self._readable = readable
+        if readable is not None:
+            self.register(STDIN, selectors.EVENT_READ)
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait; what happened on stdin is dealt with here, the loop hears of the rest."""
+        events = super().select(timeout)
+        for place, (key, _) in enumerate(events):
+            if key.fd == STDIN and self._readable is not None:
+                del events[place]
+                if not self._readable():
+                    self.watch(None)
+                break
+        return events
+
+
+class _Stdin:
+    """Reads what the host wrote, many lines at a time.
+
+    The descriptor is read as it is, not through a stream: a transport and a protocol in between
+    would cost more than everything else that happens to a short message.
+    """
+
     def __init__(self, conversation: Conversation, plugin: Startable) -> None:
         self._conversation = conversation
         self._plugin = plugin
         self._framer = LineFramer()
         self._ending: asyncio.Task[None] | None = None
 
-    def data_received(self, data: bytes) -> None:
+    def readable(self) -> bool:
+        """Take what can be read now; False when there will be nothing more."""
+        try:
+            data = os.read(STDIN, READ_BYTES)
+        except BlockingIOError:
+            return True
+        except OSError as problem:
+            self._plugin.log.error("stdin broke", error=str(problem))
+            data = b""
+        if not data:
+            # The host is gone without a word: flush as on shutdown, then end.
+            self._ending = self._conversation.loop.create_task(self._conversation.stop())
+            return False
         try:
             lines = self._framer.feed(data)
         except OversizeMessage as problem:
             self._plugin.log.error("the host wrote an oversize line", error=str(problem))
             os._exit(1)
+        receive = self._conversation.receive
         for line in lines:
             if line:
-                self._conversation.receive(line)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        # The host is gone without a word: flush as on shutdown, then end.
-        self._ending = self._conversation.loop.create_task(self._conversation.stop())
+                receive(line)
+        return True
 
 
 def _claim_stdout() -> int:

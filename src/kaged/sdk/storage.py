@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from kaged.wire.errors import RpcError
 
 if TYPE_CHECKING:
     from kaged.base.jsonvalue import JsonObject
@@ -21,11 +24,44 @@ class Rows:
     columns: list[str]
 
 
+class Transaction:
+    """Statements that the host runs together at `commit`, or not at all.
+
+    One may be open per plugin. Nothing is locked while it is open; the host forgets one that is
+    left alone for five seconds, and every one of a process that ends.
+    """
+
+    def __init__(self, request: Request, transaction_id: str) -> None:
+        self._request = request
+        self.id = transaction_id
+
+    async def exec(self, sql: str, params: Sequence[SqlValue] = ()) -> int:
+        """Add one changing statement; give how many wait now. It runs at `commit`."""
+        body: JsonObject = {"sql": sql, "params": list(params), "transaction": self.id}
+        answer = await self._request("kaged.storage.exec", body)
+        return int(cast("dict[str, Any]", answer)["queued"])
+
+    async def commit(self) -> list[int]:
+        """Run all of it; give the number of rows that each statement touched."""
+        answer = await self._request("kaged.storage.commit", {"transaction": self.id})
+        return list(cast("dict[str, Any]", answer)["statements"])
+
+    async def rollback(self) -> None:
+        """Forget all of it."""
+        await self._request("kaged.storage.rollback", {"transaction": self.id})
+
+    async def forget(self) -> None:
+        """Roll back on the way out of an error, which matters more than one of this."""
+        with suppress(RpcError):
+            await self.rollback()
+
+
 class Storage:
     """Runs statements on the plugin's own tables; needs a `kaged:storage` capability.
 
     Write plain table names; the host keeps them apart from other plugins' tables. Values are bound,
-    never pasted. Each call is one transaction. Errors of the host arrive as `RpcError`.
+    never pasted. Each call is one transaction; `transaction` and `batch` make one of several
+    statements. Errors of the host arrive as `RpcError`.
     """
 
     def __init__(self, request: Request) -> None:
@@ -42,10 +78,40 @@ class Storage:
         answer = await self._request("kaged.storage.exec", {"sql": sql, "params": list(params)})
         return int(cast("dict[str, Any]", answer)["rows_affected"])
 
+    async def begin(self) -> Transaction:
+        """Open a transaction that is committed or rolled back by hand."""
+        answer = await self._request("kaged.storage.begin", {})
+        return Transaction(self._request, str(cast("dict[str, Any]", answer)["transaction"]))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncGenerator[Transaction]:
+        """Open a transaction for a block: committed at its end, rolled back if it raises.
+
+        `async with plugin.storage.transaction() as together: await together.exec("INSERT …")`
+        """
+        together = await self.begin()
+        try:
+            yield together
+        except BaseException:
+            await together.forget()
+            raise
+        await together.commit()
+
+    async def batch(self, statements: Iterable[tuple[str, Sequence[SqlValue]]]) -> list[int]:
+        """Run several changing statements together or not at all; give the rows each touched."""
+        together = await self.begin()
+        try:
+            for sql, params in statements:
+                await together.exec(sql, params)
+        except BaseException:
+            await together.forget()
+            raise
+        return await together.commit()
+
     async def schema(self) -> list[str]:
         """List the plugin's own tables."""
         answer = await self._request("kaged.storage.schema", {})
         return list(cast("dict[str, Any]", answer)["tables"])
 
 
-__all__ = ["Rows", "SqlValue", "Storage"]
+__all__ = ["Rows", "SqlValue", "Storage", "Transaction"]

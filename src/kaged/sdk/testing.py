@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -56,10 +57,12 @@ class PluginDriver:
         self._next_id = 1
         self._open: dict[int, asyncio.Future[Any]] = {}
         self._conversation: Conversation | None = None
+        self._thread = 0
 
     async def __aenter__(self) -> Self:
         """Run the handshake: initialize, config.update when there is a config, initialized."""
-        self._conversation = self._plugin.converse(self._line)
+        self._thread = threading.get_ident()
+        self._conversation = self._plugin.converse(self._written)
         self.initialize_result = await self.request("initialize", self._greeting)
         if self._config is not None:
             await self.configure(self._config)
@@ -130,6 +133,14 @@ class PluginDriver:
 
     def _deliver(self, message: dict[str, Any]) -> None:
         self._talk().receive(json.dumps(message).encode())
+
+    def _written(self, data: bytes) -> None:
+        """Take what the plugin wrote, whichever thread its handler runs in."""
+        for line in data.splitlines():
+            if threading.get_ident() == self._thread:
+                self._line(line)
+            else:
+                self._talk().loop.call_soon_threadsafe(self._line, line)
 
     def _line(self, line: bytes) -> None:
         message = cast("dict[str, Any]", json.loads(line))

@@ -97,13 +97,145 @@ plugin_usage = Table(
     Column("bytes", BIG, nullable=False),
 )
 
+# What a project works on. Columns that end in `_at` are whole Unix seconds, as agents see them.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("id", String(120), primary_key=True),
+    Column("project_id", String(64), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("detail", Text),
+    Column("bound_issue", String(26)),
+    Column("created_at_ms", BIG, nullable=False),
+    Column("updated_at_ms", BIG, nullable=False),
+)
+Index("sessions_project", sessions.c.project_id, sessions.c.created_at_ms)
+
+issues = Table(
+    "issues",
+    metadata,
+    Column("seq", BIG, primary_key=True),  # what the full-text index points to
+    Column("id", String(26), nullable=False),
+    Column("project_id", String(64), nullable=False),
+    Column("number", BIG, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("original_body", Text),
+    Column("status", String(16), nullable=False),
+    Column("assignment", Text),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", BIG, nullable=False),
+    Column("updated_at", BIG, nullable=False),
+    Column("resolved_at", BIG),
+    Column("resolved_by", Text),
+    Column("touched", BIG, nullable=False),  # counts changes of the project: the last is on top
+)
+Index("issues_id", issues.c.id, unique=True)
+Index("issues_number", issues.c.project_id, issues.c.number, unique=True)
+Index("issues_touched", issues.c.project_id, issues.c.touched)
+
+issue_updates = Table(
+    "issue_updates",
+    metadata,
+    Column("seq", BIG, primary_key=True),
+    Column("id", String(26), nullable=False),
+    Column("issue_id", String(26), nullable=False),
+    Column("author", Text, nullable=False),
+    Column("kind", String(24), nullable=False),
+    Column("body", Text),
+    Column("metadata", Text),
+    Column("visibility", String(16), nullable=False),
+    Column("created_at", BIG, nullable=False),
+)
+Index("issue_updates_id", issue_updates.c.id, unique=True)
+Index("issue_updates_issue", issue_updates.c.issue_id, issue_updates.c.seq)
+
+issue_todos = Table(
+    "issue_todos",
+    metadata,
+    Column("id", String(26), primary_key=True),
+    Column("issue_id", String(26), nullable=False),
+    Column("content", Text, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("phase", Text),
+    Column("position", Integer, nullable=False),
+    Column("notes", Text, nullable=False),  # a JSON array of texts
+    Column("origin_agent", Text, nullable=False),
+    Column("created_at", BIG, nullable=False),
+    Column("updated_at", BIG, nullable=False),
+    Column("completed_at", BIG),
+)
+Index("issue_todos_issue", issue_todos.c.issue_id, issue_todos.c.position)
+Index(
+    "issue_todos_started",
+    issue_todos.c.issue_id,
+    unique=True,  # at most one is in progress, whoever writes
+    sqlite_where=issue_todos.c.status == "in_progress",
+)
+
+workflow_runs = Table(
+    "workflow_runs",
+    metadata,
+    Column("run_id", String(26), primary_key=True),  # the id of its session, too
+    Column("project_id", String(64), nullable=False),
+    Column("workflow_name", Text, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("inputs", Text, nullable=False),
+    Column("invoker_type", String(16), nullable=False),
+    Column("invoker_id", Text, nullable=False),
+    Column("timeout_seconds", Integer, nullable=False),
+    Column("created_at_ms", BIG, nullable=False),
+    Column("completed_at_ms", BIG),
+    Column("error", Text),
+    Column("result", Text),
+)
+Index("workflow_runs_project", workflow_runs.c.project_id, workflow_runs.c.run_id)
+Index(
+    "workflow_runs_running",
+    workflow_runs.c.run_id,
+    sqlite_where=workflow_runs.c.status == "running",
+)
+
+interactions = Table(
+    "interactions",
+    metadata,
+    Column("request_id", String(120), primary_key=True),
+    Column("project_id", String(64), nullable=False),
+    Column("session_id", String(120), nullable=False),
+    Column("run_id", String(120), nullable=False),
+    Column("caller", Text, nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("answer", Text),
+    Column("answered_by", Text),
+    Column("created_at_ms", BIG, nullable=False),
+    Column("answered_at_ms", BIG),
+    Column("delivered_at_ms", BIG),
+)
+Index("interactions_project", interactions.c.project_id, interactions.c.created_at_ms)
+Index(
+    "interactions_pending",
+    interactions.c.session_id,
+    unique=True,  # one question at a time per session
+    sqlite_where=interactions.c.status == "pending",
+)
+
 __all__ = [
     "BIG",
     "audit_anchor",
     "audit_events",
+    "interactions",
+    "issue_todos",
+    "issue_updates",
+    "issues",
     "metadata",
     "plugin_names",
     "plugin_usage",
     "projects",
     "schema_versions",
+    "sessions",
+    "workflow_runs",
 ]

@@ -16,10 +16,15 @@ from kaged.store.audit_rows import AuditRows
 from kaged.store.backends import Backend, backend_for
 from kaged.store.database import READ_TIMEOUT_S, Database
 from kaged.store.errors import StoreError, StoreUnavailable
+from kaged.store.interaction_rows import InteractionRows
+from kaged.store.issue_rows import IssueRows
 from kaged.store.migrations import MIGRATIONS, Migrated, Migration, migrate
 from kaged.store.migrations.migrate import current_version, require_not_newer
 from kaged.store.plugin_tables import PluginTables
 from kaged.store.project_rows import ProjectRows
+from kaged.store.run_rows import RunRows
+from kaged.store.session_rows import SessionRows
+from kaged.store.todo_rows import TodoRows
 
 T = TypeVar("T")
 
@@ -36,8 +41,9 @@ class StoreStatus:
 class Store:
     """Everything that outlives the daemon's process.
 
-    `audit` and `projects` are the repositories. `write` and `read` are for repositories of other
-    packages, which are built the same way.
+    `audit`, `projects`, `sessions`, `issues`, `todos`, `runs` and `interactions` are the
+    repositories. `write` and `read` are for repositories of other packages, which are built the
+    same way.
     """
 
     def __init__(
@@ -49,6 +55,11 @@ class Store:
         self.audit = AuditRows(database)
         self.projects = ProjectRows(database, clock, ids)
         self.plugin_tables = PluginTables(database, clock)
+        self.sessions = SessionRows(database, clock)
+        self.issues = IssueRows(database, clock, ids)
+        self.todos = TodoRows(database, clock)
+        self.runs = RunRows(database, clock, ids)
+        self.interactions = InteractionRows(database, clock)
 
     @classmethod
     async def open(

@@ -6,9 +6,8 @@ both directions at once (PH-WIRE-19).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
 
 from kaged.base.errors import KagedError
 
@@ -29,9 +28,11 @@ class TooManyOpen(KagedError):
     code: ClassVar[str] = "resource_busy"
 
 
-@dataclass(frozen=True, slots=True)
-class OpenRequest(Generic[T]):
-    """A request of ours that has no answer yet; `waiter` is whatever the caller wants back."""
+class OpenRequest(NamedTuple, Generic[T]):
+    """A request of ours that has no answer yet; `waiter` is whatever the caller wants back.
+
+    A named tuple and not a dataclass: one is made for every call, in half the time.
+    """
 
     id: int
     method: str

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kaged.wire.messages import Noise, NoiseReason, classify, to_wire
+from kaged.wire.messages import VERSION, Noise, NoiseReason, classify, to_wire
 from kaged.wire.strictjson import MAX_DEPTH, NotJson, is_deeper, unsendable
 
 if TYPE_CHECKING:
     from kaged.base.jsonvalue import JsonValue
-    from kaged.wire.messages import Incoming, Outgoing
+    from kaged.wire.messages import Incoming, MessageId, Outgoing, Params
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
+_NEVER_FLOATS = frozenset({str, int, bool, type(None)})
 
 
 def decode_json(data: bytes, *, max_depth: int = MAX_DEPTH) -> JsonValue:
@@ -76,17 +77,23 @@ def encode_message(message: Outgoing) -> bytes:
     return encode_json(to_wire(message))
 
 
+def encode_call(call_id: MessageId, method: str, params: Params) -> bytes:
+    """Encode a request as `encode_message` does, without making one first. Raises Unsendable."""
+    if params is None:
+        return encode_json({"jsonrpc": VERSION, "id": call_id, "method": method})
+    return encode_json({"jsonrpc": VERSION, "id": call_id, "method": method, "params": params})
+
+
 def _holds_non_finite(value: JsonValue) -> bool:
     rest = [value]
-    while rest:
-        item = rest.pop()
+    for item in rest:  # grows while it is walked
         if isinstance(item, dict):
-            rest += item.values()
+            rest += [member for member in item.values() if type(member) not in _NEVER_FLOATS]
         elif isinstance(item, list):
-            rest += item
+            rest += [member for member in item if type(member) not in _NEVER_FLOATS]
         elif isinstance(item, float) and not math.isfinite(item):
             return True
     return False
 
 
-__all__ = ["decode_json", "decode_message", "encode_json", "encode_message"]
+__all__ = ["decode_json", "decode_message", "encode_call", "encode_json", "encode_message"]

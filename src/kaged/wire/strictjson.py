@@ -79,14 +79,7 @@ def encode_json(value: JsonValue, *, ascii_only: bool = False) -> bytes:
         Unsendable: the value holds something that JSON has no form for, such as bytes or NaN.
     """
     try:
-        text = json.dumps(
-            value,
-            ensure_ascii=ascii_only,
-            allow_nan=False,
-            separators=(",", ":"),
-            check_circular=False,
-        )
-        return text.encode("utf-8")
+        return (_ASCII if ascii_only else _TEXT).encode(value).encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:
         raise unsendable(error) from None
 
@@ -205,6 +198,15 @@ def _unique_object(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     return members
 
 
+def _encoder(*, ascii_only: bool) -> json.JSONEncoder:
+    return json.JSONEncoder(
+        ensure_ascii=ascii_only, allow_nan=False, separators=(",", ":"), check_circular=False
+    )
+
+
+# Made once: to make one takes longer than to encode a short message with it.
+_TEXT = _encoder(ascii_only=False)
+_ASCII = _encoder(ascii_only=True)
 _LAST_KEY_WINS = json.JSONDecoder(
     parse_constant=_refuse_constant, parse_float=_finite_float, parse_int=_short_integer
 )

@@ -1,4 +1,4 @@
-"""A quarter of a million hostile messages against one conversation: no crash, no growth."""
+"""Hostile messages by the hundred thousand against each state machine: no crash, no growth."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ import gc
 import json
 import os
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fakes.plugin_lab import PluginLab
 from kaged.base import JsonValue, KagedError
 from kaged.peer import Connection, ConnectionLimits
+from kaged.plugins.states import PluginState
+from kaged.sdk import CallContext, create_plugin
+from kaged.sdk.log import Log
 from kaged.wire.correlator import Ignored
 from kaged.wire.errors import RpcError
 from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
 
 MESSAGES = 250_000
+CONVERSATION_MESSAGES = 20_000
 SEED = 20261115
 OPEN = 424242  # stands for the id of a call that is open when the line is sent
 
@@ -165,3 +171,90 @@ async def test_hostile_messages_neither_crash_nor_grow_the_host() -> None:
     await connection.close()
     os.close(write_fd)
     os.close(sink_read)
+
+
+GUEST_MESSAGES = 100_000
+HOST_METHODS = ("initialize", "initialized", "ping", "config.update", "kaged.cancel", "echo.say")
+
+
+def hostile_host_line(dice: random.Random) -> bytes:
+    """Make one line that a broken host might write: any of its methods, with anything in it."""
+    if dice.random() < 0.6:
+        return hostile_line(dice)
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": dice.choice(HOST_METHODS)}
+    if dice.random() < 0.7:
+        message["id"] = dice.choice([1, 2, 3, "x", -1, None])
+    message["params"] = dice.choice(
+        [None, {}, [], {"id": 1}, {"id": [1]}, {"config": {"a": 1}}, {"plugin_name": "p"}, {"x": 1}]
+    )
+    return json.dumps(message).encode()
+
+
+@pytest.mark.timeout(300)
+async def test_a_hostile_host_neither_crashes_nor_grows_a_plugin() -> None:
+    async def echo(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
+        await asyncio.sleep(0)
+        return params
+
+    plugin = create_plugin("p", "1.0.0", methods={"echo.say": echo})
+    plugin.log = Log("none")
+    plugin.log._least = 100
+    written = 0
+
+    def write(data: bytes) -> None:
+        nonlocal written
+        for line in data.splitlines():
+            json.loads(line)
+            written += 1
+
+    conversation = plugin.converse(write)
+    greeting = {"plugin_name": "p", "api_version": 1}
+    for first in (
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": greeting},
+        {"jsonrpc": "2.0", "method": "initialized"},
+    ):
+        conversation.receive(json.dumps(first).encode())
+    dice = random.Random(SEED)
+    lines = [hostile_host_line(dice) for _ in range(20_000)]
+    lines = [line for line in lines if b"shutdown" not in line]
+    early = 0
+    for n in range(GUEST_MESSAGES):
+        conversation.receive(lines[dice.randrange(len(lines))])
+        if n % 200 == 0:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        if n == GUEST_MESSAGES // 5:
+            gc.collect()
+            early = len(gc.get_objects())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert len(gc.get_objects()) - early < 2000
+    assert conversation._open == {}
+    assert written > GUEST_MESSAGES * 0.3
+    await conversation.stop()
+
+
+@pytest.mark.timeout(300)
+async def test_a_hostile_plugin_neither_crashes_nor_grows_its_conversation(tmp_path: Path) -> None:
+    lab = PluginLab(tmp_path, limits=ConnectionLimits(unasked_per_s=10**9))
+    await lab.open()
+    try:
+        plugin = await lab.running({"on": {"a.b": [{"result": "alive"}]}})
+        conversation = plugin.conversation
+        assert conversation is not None
+        connection = conversation.peer.connection
+        dice = random.Random(SEED)
+        lines = [hostile_line(dice) for _ in range(5000)]
+        for n in range(CONVERSATION_MESSAGES):
+            connection.data_received(lines[dice.randrange(len(lines))] + b"\n")
+            if n % 100 == 0:
+                # Its refusals go to the real process, which reads them and stays silent.
+                lab.events.clear()
+                lab.logs.clear()
+                lab.notifications.clear()
+                await lab.parts.audit.flush()
+        assert plugin.state is PluginState.RUNNING
+        assert await lab.call(plugin) == "alive"
+    finally:
+        await lab.close()

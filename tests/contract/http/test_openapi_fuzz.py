@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-import threading
-from collections.abc import Coroutine, Generator
-from contextlib import AsyncExitStack
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi import checks as openapi_checks
 
-from fakes.running_daemon import InProcess, daemon_in_process
+from fakes.running_daemon import daemon_in_process, make_project
 from kaged.serve.http.connection import STATE_KEY, PeerConnection
 
-T = TypeVar("T")
 EXAMPLES = 15
 NOT_MEANT = [
     # Over the Unix socket nobody is asked for a credential, so there is none to ignore.
@@ -31,47 +28,57 @@ NOT_MEANT = [
 ]
 
 
-class _Loop:
-    """An event loop in a thread of its own, on which the daemon lives while requests are made."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
-        self.thread.start()
-
-    def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(60)
-
-    def close(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-        self.loop.close()
+# Requests that reach a loaded project, with something in it to work on.
+PROJECT = """\
+version: 1
+project: sample
+primary: {model: default, system_prompt: You help.}
+workflows:
+  deploy: {inputs: {branch: {type: string}, table: {type: file}}}
+"""
+REAL = {"number": 1, "name": "deploy"}
 
 
-@pytest.fixture(scope="module")
-def fuzzed() -> Generator[Any]:
-    """Give the schema of a daemon that runs beside the test, called without a socket."""
-    loop = _Loop()
-    stack = AsyncExitStack()
-    with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
+@dataclass(slots=True)
+class Fuzzed:
+    """The schema of a running daemon, and a project that it has loaded."""
 
-        async def start() -> InProcess:
-            return await stack.enter_async_context(daemon_in_process(Path(folder) / "h"))
+    schema: Any
+    project_id: str
 
-        inside = loop.run(start())
-        app: Any = inside.daemon.server.config.app
-        own = PeerConnection("unix", uid=os.getuid())
 
-        async def as_operator(scope: Any, receive: Any, send: Any) -> None:
-            if scope["type"] == "lifespan":
-                return
-            scope.setdefault("state", {})[STATE_KEY] = own
-            # The daemon's objects live on its own loop; the caller's loop only carries the bytes.
-            await _bridge(loop.loop, app, scope, receive, send)
+def fuzz_beside(fuzz: Callable[[Fuzzed], None]) -> None:
+    """Run a daemon on this thread and `fuzz` it, without a socket, from another.
 
-        yield schemathesis.openapi.from_asgi("/api/v1/openapi.json", as_operator)
-        loop.run(stack.aclose())
-    loop.close()
+    The daemon starts processes, which it does from the main thread only.
+    """
+
+    async def main() -> None:
+        with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
+            async with daemon_in_process(Path(folder) / "h") as inside:
+                root = make_project(Path(folder) / "sample", PROJECT)
+                made = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+                project_id = made.json()["id"]
+                filed = {"title": "Title", "body": "Body"}
+                await inside.client.post(f"/api/v1/projects/{project_id}/issues", json=filed)
+                home = asyncio.get_running_loop()
+                app: Any = inside.daemon.server.config.app
+                own = PeerConnection("unix", uid=os.getuid())
+
+                async def as_operator(scope: Any, receive: Any, send: Any) -> None:
+                    if scope["type"] == "lifespan":
+                        return
+                    scope.setdefault("state", {})[STATE_KEY] = own
+                    # The daemon's objects live on its own loop; the caller's only carries bytes.
+                    await _bridge(home, app, scope, receive, send)
+
+                def there() -> None:
+                    schema = schemathesis.openapi.from_asgi("/api/v1/openapi.json", as_operator)
+                    fuzz(Fuzzed(schema, project_id))
+
+                await asyncio.to_thread(there)
+
+    asyncio.run(main())
 
 
 async def _bridge(
@@ -92,9 +99,17 @@ async def _bridge(
     await asyncio.wrap_future(future)
 
 
-def test_no_request_breaks_the_daemon_or_the_document(fuzzed: Any) -> None:
+def test_no_request_breaks_the_daemon_or_the_document() -> None:
+    fuzz_beside(_fuzz_all)
+
+
+def test_no_request_to_a_loaded_project_breaks_the_daemon() -> None:
+    fuzz_beside(_fuzz_project)
+
+
+def _fuzz_all(fuzzed: Fuzzed) -> None:
     tried: set[str] = set()
-    for found in fuzzed.get_all_operations():
+    for found in fuzzed.schema.get_all_operations():
         operation = found.ok()
         tried.add(f"{operation.method.upper()} {operation.path}")
         fitting = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
@@ -119,3 +134,31 @@ def test_no_request_breaks_the_daemon_or_the_document(fuzzed: Any) -> None:
         fuzz()
     assert "POST /api/v1/projects" in tried
     assert len(tried) >= 19
+
+
+def _fuzz_project(fuzzed: Fuzzed) -> None:
+    """Send requests that fit to a project which exists, so that they get past its door."""
+    below = "/api/v1/projects/{project_id}/"
+    known = {**REAL, "project_id": fuzzed.project_id}
+    tried = 0
+    for found in fuzzed.schema.get_all_operations():
+        operation = found.ok()
+        if not operation.path.startswith(below):
+            continue
+        tried += 1
+
+        @settings(
+            max_examples=EXAMPLES,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+        )
+        @given(case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE))
+        def fuzz(case: Any) -> None:
+            given_ids: dict[str, Any] = dict(case.path_parameters or {})
+            case.path_parameters = {name: known.get(name, given_ids[name]) for name in given_ids}
+            case.call_and_validate(excluded_checks=NOT_MEANT)
+
+        fuzz()
+    assert tried >= 18

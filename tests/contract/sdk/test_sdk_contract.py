@@ -273,3 +273,97 @@ async def test_split_and_joined_lines_are_put_together(talk: PluginTalk) -> None
             b'{"jsonrpc":"2.0","id":3,"method":"ping"}\n{"jsonrpc":"2.0","id":4,"method":"ping"}\n'
         )
         assert {(await talk.receive())["id"], (await talk.receive())["id"]} == {3, 4}
+
+
+async def _play_storage(talk: PluginTalk, *answers: dict[str, object]) -> list[tuple[str, object]]:
+    """Answer the plugin's requests in order; give what it asked."""
+    asked: list[tuple[str, object]] = []
+    for answer in answers:
+        ask = await talk.receive()
+        asked.append((ask["method"].removeprefix("kaged.storage."), ask["params"]))
+        talk.send({"jsonrpc": "2.0", "id": ask["id"], **answer})
+    return asked
+
+
+async def test_a_batch_is_one_transaction(talk: PluginTalk) -> None:
+    async with talk:
+        await talk.handshake()
+        talk.send({"jsonrpc": "2.0", "id": 2, "method": "store.batch", "params": {}})
+        asked = await _play_storage(
+            talk,
+            {"result": {"transaction": "txn_1"}},
+            {"result": {"rows_affected": 0, "queued": 1}},
+            {"result": {"rows_affected": 0, "queued": 2}},
+            {"result": {"rows_affected": 4, "statements": [1, 3]}},
+        )
+        answer = await talk.receive()
+    assert [name for name, _ in asked] == ["begin", "exec", "exec", "commit"]
+    assert asked[1][1] == {
+        "sql": "INSERT INTO t VALUES (?)",
+        "params": ["x"],
+        "transaction": "txn_1",
+    }
+    assert asked[2][1] == {"sql": "DELETE FROM t", "params": [], "transaction": "txn_1"}
+    assert asked[3][1] == {"transaction": "txn_1"}
+    assert answer["result"] == {"rows_affected": 4, "statements": [1, 3]}
+
+
+async def test_a_refused_statement_rolls_the_batch_back(talk: PluginTalk) -> None:
+    async with talk:
+        await talk.handshake()
+        talk.send({"jsonrpc": "2.0", "id": 2, "method": "store.batch", "params": {"second": "x"}})
+        asked = await _play_storage(
+            talk,
+            {"result": {"transaction": "txn_1"}},
+            {"result": {"rows_affected": 0, "queued": 1}},
+            {"error": {"code": -32602, "message": "no SQL"}},
+            # The rollback fails as well; the first error is the one that is told.
+            {"error": {"code": -32000, "message": "there is no open transaction"}},
+        )
+        answer = await talk.receive()
+    assert [name for name, _ in asked] == ["begin", "exec", "exec", "rollback"]
+    assert "no SQL" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(("fail", "end"), [(False, "commit"), (True, "rollback")])
+async def test_a_block_is_committed_or_rolled_back(talk: PluginTalk, fail: bool, end: str) -> None:
+    async with talk:
+        await talk.handshake()
+        talk.send({"jsonrpc": "2.0", "id": 2, "method": "store.block", "params": {"fail": fail}})
+        asked = await _play_storage(
+            talk,
+            {"result": {"transaction": "txn_1"}},
+            {"result": {"rows_affected": 0, "queued": 1}},
+            {"result": {"rows_affected": 1, "statements": [1]}},
+        )
+        answer = await talk.receive()
+    assert [name for name, _ in asked] == ["begin", "exec", end]
+    assert ("error" in answer) is fail
+
+
+async def test_a_cancelled_call_ends_its_handler_and_no_other(talk: PluginTalk) -> None:
+    async with talk:
+        await talk.handshake()
+        for n in (1, 2):
+            talk.send({"jsonrpc": "2.0", "id": 10 + n, "method": "wait.long", "params": {"n": n}})
+            assert (await talk.receive())["params"] == {"started": n}
+        talk.send({"jsonrpc": "2.0", "method": "kaged.cancel", "params": {"id": 99}})
+        talk.send({"jsonrpc": "2.0", "method": "kaged.cancel", "params": {"id": 11}})
+        heard = [await talk.receive(), await talk.receive()]
+        assert {"cancelled": 1} in [message.get("params") for message in heard]
+        assert 11 in [message.get("id") for message in heard]
+        assert (await talk.request(3, "ping"))["result"] == {"status": "ok"}
+
+
+async def test_a_hundred_calls_at_once_are_all_answered(talk: PluginTalk) -> None:
+    async with talk:
+        await talk.handshake()
+        lines = [
+            b'{"jsonrpc":"2.0","id":%d,"method":"echo.say","params":{"n":%d}}\n' % (n, n)
+            for n in range(100, 200)
+        ]
+        talk.send_bytes(b"".join(lines))
+        answers = [await talk.receive() for _ in lines]
+    assert {answer["id"]: answer["result"]["params"] for answer in answers} == {
+        n: {"n": n} for n in range(100, 200)
+    }

@@ -44,6 +44,24 @@ const plugin = createPlugin({
       const { tables } = await plugin.storage.schema();
       return { touched: rows_affected, rows, tables };
     },
+    "store.batch": (params) =>
+      plugin.storage.batch([
+        ["INSERT INTO t VALUES (?)", ["x"]],
+        [params.second ?? "DELETE FROM t"],
+      ]),
+    "store.block": (params) =>
+      plugin.storage.transaction(async (together) => {
+        await together.exec("DELETE FROM t");
+        if (params.fail) throw new PluginError("changed my mind");
+      }),
+    "wait.long": (params, context, { signal }) =>
+      new Promise((resolve) => {
+        signal.addEventListener("abort", () => {
+          plugin.notify("catalog.updated", { cancelled: params.n });
+          resolve(null);
+        });
+        plugin.notify("catalog.updated", { started: params.n });
+      }),
   },
   notifications: ["catalog.updated"],
   tools: { retain: say },

@@ -51,6 +51,27 @@ async def store(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
     return {"touched": touched, "rows": found.rows, "tables": await plugin.storage.schema()}
 
 
+async def batch(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
+    second = params.get("second", "DELETE FROM t")
+    done = await plugin.storage.batch([("INSERT INTO t VALUES (?)", ["x"]), (second, ())])
+    return {"rows_affected": sum(done), "statements": done}
+
+
+async def block(params: dict[str, Any], context: CallContext) -> None:
+    async with plugin.storage.transaction() as together:
+        await together.exec("DELETE FROM t")
+        if params.get("fail"):
+            raise PluginError("changed my mind")
+
+
+async def wait_long(params: dict[str, Any], context: CallContext) -> None:
+    plugin.notify("catalog.updated", {"started": params["n"]})
+    try:
+        await asyncio.Event().wait()
+    finally:
+        plugin.notify("catalog.updated", {"cancelled": params["n"]})
+
+
 def config(new: dict[str, Any]) -> None:
     if new.get("bad"):
         raise ConfigInvalid("bad is set")
@@ -78,6 +99,9 @@ plugin = create_plugin(
         "print.noise": noise,
         "bytes.raw": raw,
         "store.all": store,
+        "store.batch": batch,
+        "store.block": block,
+        "wait.long": wait_long,
     },
     notifications=["catalog.updated"],
     on_config_update=config,

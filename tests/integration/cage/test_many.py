@@ -7,13 +7,15 @@ import gc
 import os
 from pathlib import Path
 
+import pytest
+
 from kaged.cage import CageProcess, CageRequest, CageSettings, GrantRefused, Spawner, Uncaged
 from kaged.cage.collect import collect
 from kaged.cage.limits import tree
 from kaged.cage.request import UncagedRequest
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
 
-ROUNDS = 200
+ROUNDS = 1000
 CROWD = 200
 AT_ONCE = 16
 
@@ -49,7 +51,8 @@ def children() -> set[int]:
     return found
 
 
-async def test_two_hundred_spawns_leave_nothing_behind(spawner: Spawner, place: Path) -> None:
+@pytest.mark.timeout(300)
+async def test_a_thousand_spawns_leave_nothing_behind(spawner: Spawner, place: Path) -> None:
     grant = FsGrant(str(place), FsMode.RO)
     policy = CagePolicy(fs=(grant,))
     good = CageRequest("test", policy, ("sh", "-c", "cat; exit 1"))

@@ -13,14 +13,14 @@ from kaged.cage.collect import collect
 PROGRAM = """
 import asyncio, sys
 from pathlib import Path
-from kaged.cage import CageSettings, Spawner
+from kaged.cage import CageRequest, CageSettings, Spawner
 from kaged.cage.shell import run_shell
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
 
 async def main():
     spawner = Spawner(CageSettings(cache_dir=Path(sys.argv[1])))
     policy = CagePolicy(fs=(FsGrant(sys.argv[2], FsMode.RO),))
-    report = await run_shell(spawner, policy, cwd=sys.argv[2])
+    report = await run_shell(spawner, CageRequest("s", policy, ("/bin/sh",), cwd=sys.argv[2]))
     await spawner.close()
     print("ended with", report.exit_code)
 

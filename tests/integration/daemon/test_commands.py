@@ -252,37 +252,6 @@ def test_doctor_exits_with_8_when_something_fails(own: Path) -> None:
     assert "home" in {row["id"] for row in rows if row["status"] == "fail"}
 
 
-def test_a_cage_is_explained_in_sentences(own: Path, project: Path) -> None:
-    found = _json(own, "cage", "explain", str(project))
-    assert "no cage" in found["primary"][0]
-    assert (
-        f"may read, but not change, everything below {project}"
-        in (found["primary.subagents.reader"])
-    )
-    assert _json(own, "cage", "explain", str(project), "--agent", "nobody", expect=3)
-
-
-def test_a_shell_in_a_cage_reaches_what_it_is_granted_and_nothing_else(
-    own: Path, project: Path
-) -> None:
-    (project / "hello.txt").write_text("hello from outside", encoding="utf-8")
-    script = (
-        f"cat {project}/hello.txt; touch {project}/new && echo WROTE; "
-        f"cat {own}/config.toml && echo LEAKED; exit 5\n"
-    )
-    done = subprocess.run(
-        [*KAGED, "cage", "shell", str(project), "--agent", "primary.subagents.reader"],
-        env=environment(own), input=script, capture_output=True, text=True, check=False,
-        timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 5, done.stderr
-    assert "hello from outside" in done.stdout
-    output = done.stdout.replace(script.strip(), "")
-    assert "\nWROTE" not in output
-    assert "\nLEAKED" not in output
-    assert kaged(own, "cage", "shell", str(project)).returncode == 1
-
-
 def test_an_unexpected_error_is_told_as_a_bug_without_a_traceback(own: Path) -> None:
     script = """
 import importlib, sys

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from fakes.mcp_sdk import server_table
+from kaged.app.pipeline import plugin_kinds
 from kaged.base import Ids, SystemClock
 from kaged.cage import Spawner
 from kaged.pipeline import (
@@ -157,6 +159,69 @@ async def test_a_plugin_does_the_same_here_and_in_a_cage(
     caged = await Place.make(spawner, act, *capabilities, on_error=on_error)
     assert await caged.outcome() == await here.outcome()
     await caged.pipeline.close()
+
+
+@requirement("EX-AMB-21")
+@pytest.mark.timeout(900)  # the first run installs the MCP SDK
+async def test_every_kind_runs_as_written_down_and_no_other_kind_is_taken(
+    spawner: Spawner,
+) -> None:
+    # One class as a dotted path and caged: equal results, denials, extensions and records.
+    for act, capabilities in (("edit", ["write_headers"]), ("deny", []), ("raise", [])):
+        here = await Place.make(None, act, *capabilities)
+        caged = await Place.make(spawner, act, *capabilities)
+        assert await caged.outcome() == await here.outcome()
+        assert caged.worker_pid != os.getpid()
+        (live,) = caged.pipeline.live
+        assert live.loaded.config.config is not None
+        await caged.pipeline.close()
+    # No network, and no files but its code.
+    looks = await Place.make(spawner, "look", options={"secret_file": __file__})
+    assert set((await looks.call()).metadata["reach"].values()) == {False}
+    await looks.pipeline.close()
+    # The worker dies in mid-call: on_error decides, and the next call has a fresh one.
+    for on_error in ("ignore", "fail"):
+        place = await Place.make(spawner, "hang", on_error=on_error, timeout_s=20)
+        first = place.worker_pid
+        running = asyncio.get_running_loop().create_task(place.call())
+        while not _is_waiting(place):  # noqa: ASYNC110 - there is no event for a call on its way
+            await asyncio.sleep(0)
+        os.kill(first, signal.SIGKILL)
+        if on_error == "fail":
+            with pytest.raises(PluginError):
+                await running
+        else:
+            assert (await running).executions[0].status is ControlExecutionStatus.ERROR
+        again = asyncio.get_running_loop().create_task(place.call())
+        while not _is_waiting(place):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0)
+        assert place.worker_pid != first
+        again.cancel()
+        await place.pipeline.close()
+    # External talks to the MCP server of its table; one that answers nonsense is an error.
+    external = await _load(spawner, name="denies", kind="external", mcp=server_table())
+    result, _ = await external.invoke_hook(HOOK, CALL, GlobalContext("r"))
+    assert result.violation is not None
+    assert result.violation.code == "NOPE"
+    await external.close()
+    nonsense = await _load(spawner, name="nonsense", kind="external", mcp=server_table())
+    with pytest.raises(PluginError):
+        await nonsense.invoke_hook(HOOK, CALL, GlobalContext("r"))
+    await nonsense.close()
+    # Everything else is refused when it is loaded, with the known kinds or the way out.
+    for kind, words in (("wasm", ("dotted", "caged", "external")), ("isolated_venv", ("caged",))):
+        refused = await _load(spawner, name="p", kind=kind)
+        (problem,) = refused.status.problems
+        assert kind in problem.message
+        assert all(word in problem.fix for word in words)
+        assert not refused.plans
+
+
+async def _load(spawner: Spawner, **entry: Any) -> Pipeline:
+    clock = SystemClock()
+    pipeline = Pipeline(clock, Ids(clock), kinds=plugin_kinds(spawner))
+    await pipeline.load_configs([PluginConfig.model_validate({"hooks": [HOOK], **entry})])
+    return pipeline
 
 
 async def test_a_worker_that_dies_is_a_failed_plugin_and_the_next_call_has_a_fresh_one(

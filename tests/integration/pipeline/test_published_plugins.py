@@ -27,6 +27,8 @@ from kaged.pipeline import (
 from kaged.pipeline.caged import CagedKind
 from kaged.pipeline.published import withdraw_standin
 
+# The first run installs the packages, which takes as long as the network does.
+pytestmark = pytest.mark.timeout(900)
 PACKAGES = (
     "cpex-pii-filter==0.3.9",
     "cpex-secrets-detection==0.3.14",

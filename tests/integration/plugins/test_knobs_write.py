@@ -95,7 +95,6 @@ class Stage:
             self.supervisor,
             lab.parts.audit,
             models=lambda: {"quick": frozenset({ModelTrait.FAST}), "deep": frozenset()},
-            reload=self.reload,
         )
 
     async def open(self) -> None:
@@ -129,7 +128,9 @@ class Stage:
         assert admitted.refused == ()
 
     async def write(self, knob: str, value: Any, agent: str = "primary") -> Any:
-        return await self.desk.write("p", agent, "stub", knob, value, request_id="req_1")
+        return await self.desk.write(
+            "p", agent, "stub", knob, value, request_id="req_1", reload=self.reload
+        )
 
     def updates(self) -> list[dict[str, Any]]:
         lines = (self.logs / "stub").read_text(encoding="utf-8").splitlines()

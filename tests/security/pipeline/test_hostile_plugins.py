@@ -126,6 +126,24 @@ def reachable(*roots: object) -> str:
     return "\n".join(found)
 
 
+_SUBJECT = {"id", "user", "identity"}
+SHOWN_BY = {
+    "read_subject": _SUBJECT,
+    "read_roles": {*_SUBJECT, "role"},
+    "read_teams": {*_SUBJECT, "team"},
+    "read_claims": {*_SUBJECT, "claim"},
+    "read_permissions": {*_SUBJECT, "permission"},
+    "read_agent": {"agent", "session"},
+    "read_headers": {"header", "payload-header"},
+    "write_headers": {"header", "payload-header"},
+    "read_labels": {"label"},
+    "append_labels": {"label"},
+    "read_delegation": {"origin"},
+    "append_delegation": {"origin"},
+}
+"""Which markers each capability shows when it is the only one."""
+
+
 @requirement("EX-SEC-01")
 async def test_searching_every_object_it_is_given_finds_no_hidden_value() -> None:
     told: dict[str, str] = {}
@@ -142,9 +160,17 @@ async def test_searching_every_object_it_is_given_finds_no_hidden_value() -> Non
     context = GlobalContext(
         "r", user="MARK-user", user_context=UserContext(user_id="MARK-identity")
     )
-    lab = await Lab.of(entry(Search, name="blind"), entry(Search, *ALL_CAPABILITIES, name="seeing"))
+    lab = await Lab.of(
+        entry(Search, name="blind"),
+        entry(Search, *ALL_CAPABILITIES, name="seeing"),
+        *(entry(Search, capability, name=capability) for capability in SHOWN_BY),
+    )
     await lab.call(payload, extensions=secretive(), context=context)
     assert "MARK" not in told["blind"]
+    assert SHOWN_BY.keys() == ALL_CAPABILITIES
+    for capability, marks in SHOWN_BY.items():
+        found = set(re.findall(r"MARK-([a-z-]+)", told[capability]))
+        assert found == marks, capability
     for mark in ("agent", "header", "label", "id", "role", "team", "claim", "user", "origin"):
         assert f"MARK-{mark}" in told["seeing"], "the search itself works"
 
@@ -595,7 +621,7 @@ async def test_built_in_plugins_get_no_private_door() -> None:
     assert starts == ["runner.py"], "one place starts hooks"
     runner = (root / "runner.py").read_text("utf-8")
     call = runner[runner.index("    def _call(") : runner.index("    async def _wait(")]
-    assert call.index("view_of(own, rights)") < call.index("scope.run(step.begin")
+    assert call.index("set_origin(view, (own, rights))") < call.index("scope.run(step.begin")
     assert call.index("scope.run(step.begin") < call.index("self._settle(")
 
 

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from kaged.cage.explain import explain
 from kaged.cage.request import CageKind
+from kaged.kernel.capabilities import explain as in_words
+from kaged.kernel.capabilities import parse_capability
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import (
     CageLimits,
@@ -17,7 +19,7 @@ RO, RW = FsMode.RO, FsMode.RW
 
 
 def text(policy: CagePolicy, kind: CageKind = CageKind.PLUGIN) -> str:
-    return "\n".join(explain(policy, kind))
+    return "\n".join(f"{one.words} {one.flag}".rstrip() for one in explain(policy, kind))
 
 
 def test_an_empty_policy_says_what_is_not_there() -> None:
@@ -26,7 +28,7 @@ def test_an_empty_policy_says_what_is_not_there() -> None:
     assert "sees no other file" in found
     assert "no other program" in found
     assert "512 MiB of memory, 100 processes" in found
-    assert "dangerous" not in found
+    assert not any(one.dangerous for one in explain(CagePolicy()))
 
 
 def test_every_grant_is_a_sentence() -> None:
@@ -36,17 +38,19 @@ def test_every_grant_is_a_sentence() -> None:
             net=(NetTarget("api.test", 443), NetTarget("h.test", None), NetTarget("localhost", 5)),
             exec=(ExecGrant("git", "/c"),),
             env=(("TOKEN", "secret-value"),),
+            capabilities=frozenset({"shell", "exec"}),
             limits=CageLimits(walltime_sec=9),
         )
     )
     for sentence in (
-        "may read, change and delete everything below /a",
-        "may read, but not change, /a/b, although",
-        "may read, but not change, everything below /c",
-        "may connect to api.test on port 443",
-        "may connect to h.test on every port",
-        "services on this very machine (localhost) on port 5",
-        "may start git, with /c to work in",
+        "may read and change everything in /a\n",
+        "may read everything in /a/b, but not change it although what is around it may be changed",
+        "may read everything in /c, but not change it\n",
+        "may connect to api.test, port 443\n",
+        "may connect to h.test, any port\n",
+        "may connect to localhost, port 5 !! DANGEROUS: services on this machine",
+        "may run the program git in /c\n",
+        "grants by name: exec, shell",
         "is killed after 9 seconds",
         "TOKEN",
     ):
@@ -54,8 +58,17 @@ def test_every_grant_is_a_sentence() -> None:
     assert "secret-value" not in found
 
 
-def test_unrestricted_network_is_called_dangerous() -> None:
-    assert "dangerous: may connect to any host" in text(CagePolicy(net=(NetTarget(None, None),)))
+def test_grants_are_put_into_the_words_of_the_install_prompt() -> None:
+    policy = CagePolicy(
+        fs=(FsGrant("/etc", RW),),
+        net=(NetTarget(None, None), NetTarget("127.0.0.1", 80)),
+        exec=(ExecGrant("bash", "/srv"),),
+    )
+    found = {one.words: one.warning for one in explain(policy)}
+    for spelling in ("write:fs:/etc", "net:*", "net:127.0.0.1:80", "exec:bash:/srv"):
+        words = in_words(parse_capability(spelling))
+        assert words.dangerous
+        assert found[f"may {words.words}"] == words.warning
 
 
 def test_other_kinds_and_profiles_are_told_apart() -> None:

@@ -148,6 +148,17 @@ def test_a_link_from_elsewhere_is_resolved_and_shown_under_its_name(host: Host) 
     assert found.links == ()
 
 
+def test_a_program_of_a_node_package_is_found_by_the_name_of_its_link(host: Host) -> None:
+    host.program("elsewhere/node_modules/bun/bin/bun.exe")
+    host.link("elsewhere/node_modules/.bin/bun", "../bun/bin/bun.exe")
+    host.facts = replace(host.facts, search_path=(host.path("elsewhere/node_modules/.bin"),))
+    found = host.plan("bun")
+    real = host.path("elsewhere/node_modules/bun/bin/bun.exe")
+    assert (host.path("usr/local/bin/bun"), real) in found.links
+    assert found.dirs == (host.path("elsewhere/node_modules/bun"),)
+    assert found.path_dirs == (host.path("elsewhere/node_modules/bun/bin"),)
+
+
 def test_two_programs_cannot_have_one_name(host: Host) -> None:
     host.program("opt/a/tool")
     host.program("opt/b/tool")

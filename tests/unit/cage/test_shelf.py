@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,45 @@ def test_a_shelf_that_cannot_be_written_is_an_error(host: Path, tmp_path: Path) 
     (tmp_path / "cache").write_text("a file", encoding="utf-8")
     with pytest.raises(OSError, match="cache"):
         stock_shelf(tmp_path / "cache")
+
+
+def test_the_cache_can_be_read_by_the_users_of_cages_whatever_the_umask_is(
+    host: Path, tmp_path: Path
+) -> None:
+    before = os.umask(0o077)
+    try:
+        found = stock_shelf(tmp_path / "cache")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "cache").stat().st_mode) == 0o755
+    assert stat.S_IMODE((Path(found.path) / "bin").stat().st_mode) == 0o755
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
+def test_a_cache_that_others_may_change_is_refused_even_with_a_shelf_in_it(
+    host: Path, tmp_path: Path, mode: int
+) -> None:
+    stock_shelf(tmp_path / "cache")
+    (tmp_path / "cache").chmod(mode)
+    with pytest.raises(OSError, match="can be changed by other users"):
+        stock_shelf(tmp_path / "cache")
+
+
+def test_a_cache_of_somebody_else_is_refused(
+    host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stock_shelf(tmp_path / "cache")
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(OSError, match="can be changed by other users"):
+        stock_shelf(tmp_path / "cache")
+
+
+def test_a_cache_that_is_a_link_is_refused(host: Path, tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(mode=0o755)
+    (tmp_path / "cache").symlink_to(tmp_path / "real")
+    with pytest.raises(OSError, match="link"):
+        stock_shelf(tmp_path / "cache")
+    assert list((tmp_path / "real").iterdir()) == []
 
 
 def test_set_id_bits_are_not_copied(host: Path, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def test_none_of_these_commands_is_missing() -> None:
         "kaged project trust",
         "kaged audit tail", "kaged audit query", "kaged audit verify", "kaged audit export",
         "kaged cage explain", "kaged cage shell",
+        "kaged pipeline check", "kaged pipeline explain", "kaged pipeline trace",
     }  # fmt: skip
 
 

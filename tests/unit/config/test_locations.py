@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kaged.config import Locations, LocationsUnknown, LocationUnsafe
-from kaged.config.locations import MAX_SOCKET_PATH_BYTES, ensure_private_dir
+from kaged.config.locations import MAX_SOCKET_PATH_BYTES, SYSTEM_CACHE, ensure_private_dir
 
 
 def test_the_xdg_rules_say_where_files_go() -> None:
@@ -44,6 +44,27 @@ def test_kaged_home_overrides_everything() -> None:
     listed = [getattr(found, name) for name in Locations.__slots__]
     assert all(path == Path("/k") or Path("/k") in path.parents for path in listed)
     assert found.plugins_dir == Path("/k/plugins")
+
+
+def test_the_cache_of_a_user_lies_in_their_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert Locations.from_env({"HOME": "/home/me"}).cache_dir == Path("/home/me/.cache/kaged")
+    moved = Locations.from_env({"HOME": "/home/me", "XDG_CACHE_HOME": "/c"})
+    assert moved.cache_dir == Path("/c/kaged")
+
+
+def test_the_cache_of_root_lies_where_the_users_of_its_cages_can_reach_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    home = pwd.getpwuid(0).pw_dir
+    assert Locations.from_env({"HOME": home}).cache_dir == SYSTEM_CACHE
+    assert Locations.from_env({}).cache_dir == SYSTEM_CACHE
+    assert Locations.from_env({"HOME": home, "KAGED_HOME": "/k"}).cache_dir == Path("/k/cache")
+    assert Locations.from_env({"HOME": "/sandbox"}).cache_dir == Path("/sandbox/.cache/kaged")
+    chosen = Locations.from_env({"HOME": home, "XDG_CACHE_HOME": "/c"})
+    assert chosen.cache_dir == Path("/c/kaged")
+    assert chosen.with_home(Path("/srv/kaged")).cache_dir == Path("/c/kaged")
 
 
 def test_a_relative_kaged_home_is_refused() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from kaged.config import init_project, load_project
 from kaged.config.scaffold import ProjectInitRefused
+from requirements import requirement
 
 
 def test_a_new_project_loads_without_a_word(tmp_path: Path) -> None:
@@ -20,7 +21,8 @@ def test_a_new_project_loads_without_a_word(tmp_path: Path) -> None:
         ".kaged/project.yaml",
     )
     assert (root / ".kaged" / "tmp").is_dir()
-    assert "tmp/" in (root / ".kaged" / ".gitignore").read_text(encoding="utf-8")
+    ignored = (root / ".kaged" / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert {"tmp/", "*.local.*"} <= set(ignored)
     loaded = load_project(root)
     assert loaded.warnings == ()
     assert loaded.value.slug == "my-project-2"
@@ -84,3 +86,17 @@ def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.undo()
     assert not (tmp_path / ".kaged" / ".gitignore").exists()
     assert init_project(tmp_path).kept == ()
+
+
+@requirement("AT-ASK-07")
+def test_a_new_project_ignores_its_scratch_files_and_keeps_an_older_list(tmp_path: Path) -> None:
+    fresh, older = tmp_path / "fresh", tmp_path / "older"
+    fresh.mkdir()
+    (older / ".kaged").mkdir(parents=True)
+    (older / ".kaged" / ".gitignore").write_text("mine\n", encoding="utf-8")
+    for root in (fresh, older):
+        init_project(root)
+        assert (root / ".kaged" / "tmp").is_dir()
+    ignored = (fresh / ".kaged" / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert {"tmp/", "*.local.*"} <= set(ignored)
+    assert (older / ".kaged" / ".gitignore").read_text(encoding="utf-8") == "mine\n"

@@ -203,6 +203,40 @@ async def test_a_cancelled_caller_tells_the_peer_when_asked_to(peer: Peer) -> No
     assert await peer.read() == {"jsonrpc": "2.0", "method": "kaged.cancel", "params": {"id": 1}}
 
 
+async def test_calls_notices_and_cancellations_of_one_turn_keep_their_order(peer: Peer) -> None:
+    loop = asyncio.get_running_loop()
+    calls = [loop.create_task(peer.connection.request("m", {}, 5.0, cancel=True)) for _ in "abc"]
+    loop.call_soon(peer.connection.notify, "told", {})
+    loop.call_soon(calls[1].cancel)
+    heard = [await peer.read() for _ in range(5)]
+    assert [message.get("id", message["method"]) for message in heard] == [
+        1,
+        2,
+        3,
+        "told",
+        "kaged.cancel",
+    ]
+    peer.write(id=3, result="three")
+    peer.write(id=1, result="one")
+    assert (await calls[0], await calls[2]) == ("one", "three")
+
+
+async def test_calls_that_wait_for_the_end_of_the_turn_count_as_unread() -> None:
+    deaf = await make_peer(ConnectionLimits(open_calls=9, write_buffer_bytes=3000), listen=False)
+    loop = asyncio.get_running_loop()
+    pad: dict[str, JsonValue] = {"pad": "x" * 900}
+    calls = [loop.create_task(deaf.connection.request("m", pad, 60.0)) for _ in range(5)]
+    await asyncio.sleep(0)
+    # The first one is alone and leaves at once; of the others three fit, the last one does not.
+    assert [call.done() for call in calls] == [False] * 4 + [True]
+    with pytest.raises(PeerStalled):
+        await calls[-1]
+    assert deaf.connection.open_calls == 4
+    await deaf.close()
+    await asyncio.gather(*calls, return_exceptions=True)
+    os.close(deaf._read_fd)
+
+
 async def test_open_calls_fail_at_once_when_the_peer_ends(peer: Peer) -> None:
     call = ask(peer, timeout_s=3600.0)
     await peer.read()
@@ -321,4 +355,44 @@ async def test_a_flood_of_notifications_pauses_reading_and_loses_nothing() -> No
     flooded.raw(b'{"jsonrpc":"2.0","method":"a.b"}\n' * 60)
     await flooded.owner.until(60)
     assert len(flooded.owner.heard) == 60
+    await flooded.close()
+
+
+async def test_one_read_full_of_unasked_lines_is_handled_in_turns_and_in_order() -> None:
+    flooded = await make_peer(ConnectionLimits(unasked_per_s=200))  # ten in a turn
+    lines = [b'{"jsonrpc":"2.0","method":"n.%d"}\n' % n for n in range(25)]
+    flooded.connection.data_received(b"".join(lines[:24]))
+    assert len(flooded.owner.heard) == 10
+    flooded.connection.data_received(lines[24])
+    assert len(flooded.owner.heard) == 10
+    await flooded.owner.until(25)
+    assert [what for _, what in flooded.owner.heard] == [f"n.{n}" for n in range(25)]
+    call = ask(flooded)
+    await flooded.read()
+    flooded.write(id=1, result="alive")
+    assert await call == "alive"
+    await flooded.close()
+
+
+async def test_what_a_flooding_peer_said_last_is_heard_before_its_end() -> None:
+    flooded = await make_peer(ConnectionLimits(unasked_per_s=20))  # one in a turn
+    call = ask(flooded)
+    await flooded.read()
+    flooded.connection.data_received(
+        b'{"jsonrpc":"2.0","method":"a.b"}\n' * 5 + b'{"jsonrpc":"2.0","id":1,"result":"last"}\n'
+    )
+    assert not call.done()
+    flooded.hang_up()
+    assert await call == "last"
+    await flooded.owner.until(6)
+    assert [what for what, _ in flooded.owner.heard] == ["notified"] * 5 + ["closed"]
+    await flooded.close()
+
+
+async def test_what_came_whole_before_an_oversize_line_is_heard_even_in_a_flood() -> None:
+    flooded = await make_peer(ConnectionLimits(unasked_per_s=20))
+    good = b'{"jsonrpc":"2.0","method":"a.b"}\n' * 4
+    flooded.connection.data_received(good)
+    flooded.connection.data_received(good + b"x" * (4 * 1024 * 1024 + 1))
+    assert [what for what, _ in flooded.owner.heard] == ["notified"] * 8 + ["broke"]
     await flooded.close()

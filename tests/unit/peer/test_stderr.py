@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaged.peer.stderr import LINE_LIMIT_BYTES, StderrTail
+from kaged.base import ManualClock
+from kaged.peer.stderr import LINE_LIMIT_BYTES, LINES_PER_S, StderrTail
 
 
 def feed(*chunks: bytes) -> tuple[StderrTail, list[str]]:
@@ -37,6 +38,32 @@ async def test_an_endless_line_is_cut_and_never_held() -> None:
     tail, seen = feed(*[b"x" * 3000 for _ in range(10)])
     assert {len(line) for line in seen} == {LINE_LIMIT_BYTES}
     assert len(tail._rest) < LINE_LIMIT_BYTES
+
+
+async def test_a_flood_is_drained_but_only_so_much_of_it_is_logged(clock: ManualClock) -> None:
+    seen: list[str] = []
+    tail = StderrTail(seen.append, clock)
+    for start in range(0, 10_000, 1000):
+        tail.data_received(b"".join(b"%d\n" % n for n in range(start, start + 1000)))
+    assert seen == [str(n) for n in range(LINES_PER_S)]
+    assert tail.lines == [str(n) for n in range(9950, 10_000)]
+    clock.advance(1.0)
+    tail.data_received(b"calm again\n")
+    assert seen[LINES_PER_S:] == [
+        f"[{10_000 - LINES_PER_S} lines left out: more than {LINES_PER_S} in a second]",
+        "calm again",
+    ]
+    tail.data_received(b"x\n" * (LINES_PER_S + 5))
+    tail.connection_lost(None)
+    assert seen[-1].startswith("[6 lines left out")
+    assert tail.lines == ["x"] * 50
+
+
+@pytest.mark.parametrize("length", [LINE_LIMIT_BYTES - 1, LINE_LIMIT_BYTES, LINE_LIMIT_BYTES + 1])
+async def test_long_lines_come_in_pieces_without_a_loss(length: int) -> None:
+    _, seen = feed(b"y" * length + b"\n" + b"z\n")
+    assert "".join(seen) == "y" * length + "z"
+    assert max(len(line) for line in seen) <= LINE_LIMIT_BYTES
 
 
 @pytest.mark.asyncio(loop_scope="function")

@@ -25,3 +25,12 @@ def test_a_steady_trickle_is_never_held_back(clock: ManualClock) -> None:
     for _ in range(100):
         clock.advance(0.2)
         assert throttle.took_one() == 0.0
+
+
+def test_the_window_may_be_short(clock: ManualClock) -> None:
+    throttle = Throttle(2, clock, 0.25)
+    assert throttle.took_one() == 0.0
+    assert throttle.took_one() == 0.25
+    clock.advance(1.0)
+    throttle.took_one()
+    assert throttle.took_one() == 0.0

@@ -257,6 +257,7 @@ async def test_denials_failures_and_discarded_changes_are_audited_without_values
         ("pipeline.plugin_failed", "boom"),
         ("pipeline.plugin_denied", "denies"),
     ]
+    assert {event.request_id for event in events} == {"req-1"}
     assert events[0].data["slots"] == {"http": 1, "provenance": 1}
     assert events[1].data["failure"] == "plugin_error"
     assert events[2].data["violation_code"] == "nope"

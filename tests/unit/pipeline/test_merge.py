@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from kaged.pipeline import (
     filter_extensions,
     merge_extensions,
 )
+from kaged.pipeline.isolation import same_value
 from kaged.pipeline.merge import (
     MAX_HEADERS,
     MAX_HOPS,
@@ -48,6 +50,7 @@ from unit.pipeline.material import (
     NO_CAPABILITIES,
     SLOT_NAMES,
     capability_sets,
+    custom_dicts,
     extensions,
     full_extensions,
 )
@@ -381,7 +384,38 @@ def test_a_kept_reference_cannot_change_a_merged_value_later() -> None:
         vars(edited)[name] = None
 
     assert merged == snapshot
-    assert {**view.http.headers}.get("authorization") == "Bearer abc"  # pyright: ignore[reportOptionalMemberAccess] - filled above
+    flat = {"plain": 1}
+    small = merged_with(original, view.model_copy(update={"custom": flat}))
+    flat["evil"] = 1
+    assert small.custom == {"plain": 1}
+    # The mappings of a view: read as any mapping, edited in vain.
+    assert view.http is not None
+    assert view.security is not None
+    assert view.security.subject is not None
+    assert view.custom is not None
+    before = copy.deepcopy(original)
+    for mapping, known in (
+        (view.http.headers, "authorization"),
+        (view.security.subject.claims, "iss"),
+        (view.security.objects, "db"),
+        (view.security.data, "db"),
+        (view.custom, "trace"),
+    ):
+        table: dict[str, Any] = mapping
+        assert {**table}[known] == table.get(known)
+        edits: tuple[Callable[[], object], ...] = (
+            lambda table=table: table.update(evil="1"),
+            lambda table=table: dict.update(table, evil="1"),
+            lambda table=table, known=known: table.pop(known),
+            lambda table=table: dict.clear(table),
+        )
+        for edit in edits:
+            try:
+                edit()
+            except TypeError:
+                continue
+    assert original == before
+    assert merged == snapshot
 
 
 @requirement("EX-AMB-15")
@@ -573,6 +607,36 @@ def test_the_order_of_two_plugins_that_add_labels_does_not_matter(
         return merged_with(current, view.model_copy(update={"security": grown}), "append_labels")
 
     assert add(add(original, first), second) == add(add(original, second), first)
+
+
+@given(before=custom_dicts, after=custom_dicts)
+def test_custom_is_taken_exactly_when_it_differs_and_never_shared(
+    before: dict[str, Any] | None, after: dict[str, Any] | None
+) -> None:
+    original = Extensions(custom=before)
+    returned = Extensions().model_copy(update={"custom": after})
+    merged = merged_with(original, returned)
+    assert (merged is original) is same_value(after, before)
+    assert same_value(merged.custom, after)
+    assert after is None or merged.custom is not after
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [({"a": 1}, {"a": True}), ({"a": 1}, {"a": 1.0}), ({"a": 0}, {"b": 0})]
+)
+def test_values_that_only_look_alike_are_a_change(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    merged = merged_with(Extensions(custom=before), Extensions(custom=after))
+    assert same_value(merged.custom, after)
+
+
+def test_a_view_handed_in_as_the_original_keeps_what_it_shows() -> None:
+    """A plugin may call the functions itself, with what it was given."""
+    view = view_of(full_extensions())
+    merged = merged_with(view, view.model_copy(update={"custom": {"b": 2}}))
+    assert merged.custom == {"b": 2}
+    assert merged.request == full_extensions().request
 
 
 def test_a_view_of_an_older_call_is_read_as_a_whole() -> None:

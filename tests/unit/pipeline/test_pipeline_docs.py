@@ -7,16 +7,36 @@ from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 import kaged.pipeline
 from kaged.base import Ids, KagedError, ManualClock
-from kaged.pipeline import SLOT_POLICIES, Capability, Pipeline, PluginConfig, PluginMode, policies
+from kaged.pipeline import (
+    SLOT_POLICIES,
+    Capability,
+    Extensions,
+    GlobalContext,
+    HttpExtension,
+    MCPExtension,
+    Pipeline,
+    PluginConfig,
+    PluginMode,
+    PluginResult,
+    SecurityExtension,
+    SubjectExtension,
+    SubjectType,
+    ToolMetadata,
+    ToolPostInvokePayload,
+    ToolPreInvokePayload,
+    policies,
+)
 from kaged.pipeline.document import parse_document
 from kaged.pipeline.payloads import HookRegistry
 from kaged.pipeline.policies.redaction import KNOWN_SECRETS
 
+SECRET = "AKIAIOSFODNN7EXAMPLE"
 DOCS = Path(__file__).parents[3] / "docs"
 REFERENCE = (DOCS / "reference" / "pipeline.md").read_text(encoding="utf-8")
 
@@ -68,11 +88,65 @@ def test_configuration_in_the_pages_loads(page: Path) -> None:
 
 
 async def test_the_rules_of_the_reference_are_accepted_by_their_plugin() -> None:
-    block = re.findall(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL)[0]
+    block = next(b for b in re.findall(r"```yaml\n(.*?)```", REFERENCE, re.DOTALL) if "rules" in b)
     clock = ManualClock()
     pipeline = Pipeline(clock, Ids(clock))
     report = await pipeline.load(parse_document(block, "reference", {}))
     assert report.in_force, report.problems
+    await pipeline.close()
+
+
+async def test_the_policies_of_the_how_to_do_what_it_says(clock: ManualClock) -> None:
+    page = (DOCS / "how-to" / "use-pipeline-policies.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == len(policies.__all__)
+    entries = "".join(block.removeprefix("plugins:\n") for block in blocks)
+    pipeline = Pipeline(clock, Ids(clock))
+    report = await pipeline.load(parse_document(f"plugins:\n{entries}", "page", {}))
+    assert report.in_force, report.problems
+
+    async def call(name: str, net: bool = False, **extra: Any) -> PluginResult[Any]:
+        headers = {"accept": "*/*", "cookie": "c", "x-trace-id": "1"}
+        result, _ = await pipeline.invoke_hook(
+            "tool_pre_invoke",
+            ToolPreInvokePayload(name=name, args=extra.get("args", {})),
+            GlobalContext("r"),
+            extensions=Extensions(
+                http=HttpExtension(headers=headers),
+                security=SecurityExtension(
+                    labels=frozenset(extra.get("labels", ())),
+                    subject=SubjectExtension(id=extra.get("user", "ada"), type=SubjectType.USER),
+                ),
+                mcp=MCPExtension(tool=ToolMetadata(name=name, annotations={"net": net})),
+            ),
+        )
+        return result
+
+    def denier(result: PluginResult[Any]) -> str | None:
+        return None if result.violation is None else result.violation.plugin_name
+
+    passed = await call("file.read")
+    assert passed.continue_processing
+    assert passed.modified_extensions is not None
+    assert passed.modified_extensions.http is not None
+    assert passed.modified_extensions.http.headers == {"accept": "*/*", "x-trace-id": "1"}
+    assert [denier(await call("web.get")) for _ in range(3)] == [None, None, "rate"]
+    assert denier(await call("web.get", user="grace")) is None
+    assert denier(await call("mail.send", net=True, labels=["pii"])) == "egress"
+    assert denier(await call("mail.internal", net=True, labels=["pii"])) is None
+    assert denier(await call("mail.send", net=True)) is None
+    assert denier(await call("shell.run")) == "house-rules"
+    assert denier(await call("file.write", args={"path": "/etc/passwd"})) == "house-rules"
+    assert denier(await call("file.write", args={"path": "/srv/x"})) is None
+    for labels, shown in ((["pii"], "[redacted] [redacted]"), ([], "B-1234 ada@example.com")):
+        result, _ = await pipeline.invoke_hook(
+            "tool_post_invoke",
+            ToolPostInvokePayload(name="t", result=f"{SECRET} B-1234 ada@example.com"),
+            GlobalContext("r"),
+            extensions=Extensions(security=SecurityExtension(labels=frozenset(labels))),
+        )
+        assert result.modified_payload is not None
+        assert result.modified_payload.result == f"[redacted] {shown}"
     await pipeline.close()
 
 

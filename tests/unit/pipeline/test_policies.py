@@ -360,9 +360,34 @@ def test_names_match_with_wildcards_and_case() -> None:
     assert not compile_names([])("x")
 
 
-def test_mapping_texts_stops_at_a_depth() -> None:
+def test_mapping_texts_reaches_every_text_or_says_that_it_cannot() -> None:
     deep: Any = "x"
     for _ in range(100):
         deep = [deep]
-    assert map_texts(deep, str.upper) is deep
-    assert map_texts(["x"], str.upper) == ["X"]
+    with pytest.raises(ValueError, match="nested deeper"):
+        map_texts(deep, str.upper)
+    value = {"a": ["b", ("c", frozenset({"d"})), {"e"}], "f": 1}
+    assert map_texts(value, str.upper) == {"A": ["B", ("C", frozenset({"D"})), {"E"}], "F": 1}
+    same = {"a": ["b", ("c",), {"d"}]}
+    assert map_texts(same, lambda text: text) is same
+
+
+async def test_a_secret_hides_neither_in_keys_nor_in_tuples_nor_deep_down() -> None:
+    key = "AKIAIOSFODNN7EXAMPLE"
+    result: Any = {key: 1, "pair": (key, {key})}
+    payload = ToolPostInvokePayload(name="t", result=result)
+    found = await redacted(payload, "tool_post_invoke", None)
+    assert key not in repr(found)
+    deep: Any = key
+    for _ in range(60):
+        deep = [deep]
+    found = await redacted(ToolPostInvokePayload(name="t", result=deep), "tool_post_invoke", None)
+    assert key not in repr(found)
+
+
+def test_redaction_by_label_is_refused_when_it_could_see_no_label() -> None:
+    options = {"labels": {"pii": ["email"]}}
+    with pytest.raises(ValueError, match="read_labels"):
+        SecretRedaction(config(options))
+    SecretRedaction(config(options, "read_labels"))
+    SecretRedaction(config({"labels": {"*": ["email"]}}))

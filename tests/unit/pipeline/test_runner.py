@@ -216,6 +216,15 @@ async def test_a_hook_is_called_for_its_listed_events_and_no_other() -> None:
     assert ran == ["pre"]
     assert result.executions == []
     assert lab.contexts is None
+    # Also when the other event has a plan, because another plugin lists it.
+    ran.clear()
+    lab = await Lab.of(
+        entry(Bound, hooks=["tool_pre_invoke"]),
+        entry(Bound, hooks=["tool_post_invoke"], name="other"),
+    )
+    result = await lab.call(ToolPostInvokePayload(name="t", result=1), hook="tool_post_invoke")
+    assert ran == ["post"]
+    assert [record.plugin_name for record in result.executions] == ["other"]
 
 
 async def test_a_sequential_denial_stops_the_chain() -> None:

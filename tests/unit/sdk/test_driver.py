@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -131,6 +132,76 @@ async def test_a_cancelled_call_is_answered_as_cancelled() -> None:
         host.tell("kaged.cancel", {"id": 2})
         with pytest.raises(RpcError, match="cancelled"):
             await call
+
+
+async def test_a_plain_handler_sees_that_its_call_was_cancelled() -> None:
+    plugin = Plugin("p", "1.0.0")
+    started, looked, told = threading.Event(), threading.Event(), threading.Event()
+    seen: list[bool] = []
+
+    @plugin.method("wait.aside")
+    def _wait(params: dict[str, Any], context: CallContext) -> str:
+        seen.append(context.cancelled)
+        started.set()
+        told.wait(5)
+        seen.append(context.cancelled)
+        looked.set()
+        return "too late"
+
+    async with PluginDriver(plugin) as host:
+        call = asyncio.get_running_loop().create_task(host.call("wait.aside"))
+        await asyncio.to_thread(started.wait, 5)
+        host.tell("kaged.cancel", {"id": 2})
+        with pytest.raises(RpcError, match="cancelled"):
+            await call
+        told.set()
+        await asyncio.to_thread(looked.wait, 5)
+        assert await host.request("ping", {}) == {"status": "ok"}
+        # Answered once: what the handler gave afterwards went nowhere.
+        assert [message["id"] for message in host.sent] == [1, 2, 3]
+    assert seen == [False, True]
+
+
+async def test_a_call_cancelled_before_it_began_is_answered_and_never_runs() -> None:
+    plugin = Plugin("p", "1.0.0")
+    ran: list[int] = []
+
+    @plugin.method("run.never")
+    async def _run(params: dict[str, Any], context: CallContext) -> None:
+        ran.append(1)
+
+    async with PluginDriver(plugin) as host:
+        call = asyncio.get_running_loop().create_task(host.call("run.never"))
+        while host._next_id < 3:
+            await asyncio.sleep(0)
+            host.tell("kaged.cancel", {"id": 2})
+        with pytest.raises(RpcError, match="cancelled"):
+            await call
+    assert ran == []
+
+
+@pytest.mark.parametrize("raw", [{"id": 2}, {"id": True}, {"id": [2]}, {}, []])
+async def test_a_cancellation_of_nothing_does_nothing(raw: Any) -> None:
+    async with PluginDriver(Plugin("p", "1.0.0")) as host:
+        host._deliver({"jsonrpc": "2.0", "method": "kaged.cancel", "params": raw})
+        assert await host.request("ping", {}) == {"status": "ok"}
+
+
+async def test_a_plain_function_may_give_something_to_await() -> None:
+    async def later(value: int) -> int:
+        await asyncio.sleep(0)
+        return value
+
+    plugin = create_plugin("p", "1.0.0", methods={"a.b": lambda params, context: later(7)})
+    async with PluginDriver(plugin) as host:
+        assert await host.call("a.b") == 7
+
+
+async def test_params_that_are_no_object_are_refused() -> None:
+    plugin = create_plugin("p", "1.0.0", methods={"a.b": lambda params, context: 1})
+    async with PluginDriver(plugin) as host:
+        host._deliver({"jsonrpc": "2.0", "id": 9, "method": "a.b", "params": [1]})
+        assert host.sent[-1]["error"]["code"] == -32602
 
 
 @pytest.mark.parametrize(

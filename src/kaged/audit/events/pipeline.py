@@ -8,6 +8,11 @@ EXTENSIONS_PIPELINE = Chapter(
     "Extension pipeline",
     (
         event(
+            "pipeline.loaded",
+            "The pipeline's file was read; with errors in it the plugins before stay in force.",
+            "file:str in_force:bool plugins:list problems:list",
+        ),
+        event(
             "pipeline.changes_discarded",
             "Changes that a plugin may not make were dropped, counted per slot.",
             "plugin:str hook:str slots:obj",

@@ -73,6 +73,13 @@ AGENT_TOOLING = Chapter(
             "tool_name:str",
         ),
         event(
+            "file.reverted",
+            "The operator took back what a tool had done to a file; ids are of the newest of the "
+            "undone steps.",
+            "path:str run_id:str session_id:str caller:str",
+            "change:str",
+        ),
+        event(
             "kaged.issue.created",
             "An issue was filed.",
             "issue_id:str project_id:str number:int title:str caller:str",
@@ -131,6 +138,16 @@ AGENT_TOOLING = Chapter(
             "kaged.workflow.status_checked",
             "A workflow run was asked for its status.",
             "run_id:str workflow_name:str status:str caller:str",
+        ),
+        event(
+            "kaged.workflow.cancelled",
+            "The operator ended a workflow run.",
+            "run_id:str workflow_name:str caller:str",
+        ),
+        event(
+            "kaged.session.bound",
+            "The operator let a session work on an issue, or on none.",
+            "session_id:str number:int? caller:str",
         ),
         event(
             "kaged.interaction.requested",

@@ -1,8 +1,9 @@
-"""Limits of a cage: `LimitsBackend` (cgroup v2, cgroup v1, rlimits), `LimitGroup`, `LimitStat`."""
+"""Limits of a cage: `LimitsBackend` (cgroups, a systemd scope, rlimits), `LimitGroup`."""
 
 from kaged.cage.limits.backend import LimitGroup, LimitsBackend, LimitStat, Resource
 from kaged.cage.limits.choose import choose_backend
 from kaged.cage.limits.rlimits import RlimitsBackend, rlimits_for
+from kaged.cage.limits.scope import ScopeRequest
 
 __all__ = [
     "LimitGroup",
@@ -10,6 +11,7 @@ __all__ = [
     "LimitsBackend",
     "Resource",
     "RlimitsBackend",
+    "ScopeRequest",
     "choose_backend",
     "rlimits_for",
 ]

@@ -1,4 +1,4 @@
-"""The one interface of the three ways to limit a cage."""
+"""The one interface of the ways to limit a cage."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ class LimitsBackend(Protocol):
 
     @property
     def name(self) -> str:
-        """The word for doctor, audit and status: `cgroup2`, `cgroup1` or `rlimits`."""
+        """The word for doctor, audit and status.
+
+        `cgroup2`, `systemd-scope` (cgroup 2 below a scope that systemd gave), `cgroup1`, `rlimits`.
+        """
         ...
 
     @property

@@ -13,7 +13,7 @@ from kaged.kernel.policy import CageLimits
 
 _MIB = 1024 * 1024
 _CONTROLLERS = {"memory": Resource.MEMORY, "pids": Resource.PIDS, "cpu": Resource.CPU}
-_DAEMON_LEAF = "kaged-daemon"
+DAEMON_LEAF = "kaged-daemon"
 
 
 class Cgroup2Group:
@@ -61,7 +61,8 @@ class Cgroup2Backend:
 
     name = "cgroup2"
 
-    def __init__(self, mount: tree.CgroupMount, instance: str) -> None:
+    def __init__(self, mount: tree.CgroupMount, instance: str, name: str = name) -> None:
+        self.name = name
         self._root = mount.folder
         self._instance = instance
         self._name = tree.backend_name()
@@ -116,7 +117,7 @@ class Cgroup2Backend:
         tree.remove_if_empty(self._root / self._instance)
 
     def _move_to_leaf(self) -> None:
-        leaf = self._root / _DAEMON_LEAF
+        leaf = self._root / DAEMON_LEAF
         leaf.mkdir(exist_ok=True)
         tree.write(leaf, "cgroup.procs", str(os.getpid()))
         self._moved = True
@@ -124,7 +125,7 @@ class Cgroup2Backend:
     def _move_back(self) -> None:
         with contextlib.suppress(OSError):
             tree.write(self._root, "cgroup.procs", str(os.getpid()))
-            (self._root / _DAEMON_LEAF).rmdir()
+            (self._root / DAEMON_LEAF).rmdir()
             self._moved = False
 
 
@@ -134,4 +135,4 @@ def cpu_weight(shares: int) -> int:
     return 1 + (bounded - 2) * 9999 // 262142
 
 
-__all__ = ["Cgroup2Backend", "Cgroup2Group", "cpu_weight"]
+__all__ = ["DAEMON_LEAF", "Cgroup2Backend", "Cgroup2Group", "cpu_weight"]

@@ -1,115 +1,112 @@
-"""`kaged cage`: what an agent's cage allows, in plain words, and a shell inside it."""
+"""`kaged cage`: what the cage of an agent or plugin allows, in words, and a shell inside it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kaged.base import KagedError
 from kaged.cli.context import AsJson, command, locations, quiet_logs
 from kaged.cli.output import Output, harmless
 
 if TYPE_CHECKING:
+    from kaged.app.cage_views import CageViews, Owner
     from kaged.app.settings import Settings
+    from kaged.cage import CageRequest
     from kaged.cage.net import NetEvent
-    from kaged.config import AgentTree, ResolvedAgent
-    from kaged.kernel.policy import CagePolicy
 
-Root = Annotated[Path, typer.Argument(help="The project's folder; the current one by default.")]
+Name = Annotated[
+    str | None,
+    typer.Argument(help="An agent's path, e.g. primary.subagents.reader, or a plugin's name."),
+]
+Project = Annotated[
+    Path, typer.Option("--project", help="The project's folder; the current one by default.")
+]
+Kind = Annotated[
+    str, typer.Option("--kind", help="agent or plugin, when one name could be either.")
+]
+Policy = Annotated[
+    Path | None,
+    typer.Option("--policy", help="A YAML file with the keys of `cage:`, instead of a name."),
+]
 HERE = Path()
-
-
-class AgentNotFound(KagedError):
-    """The project has no agent at that path."""
-
-    code: ClassVar[str] = "agent_not_found"
-
-
-class AgentUncaged(KagedError):
-    """The agent has no cage to go into."""
-
-    code: ClassVar[str] = "agent_uncaged"
 
 
 def build() -> typer.Typer:
     """Build the group."""
-    app = typer.Typer(help="Look at an agent's cage, from outside or inside.", no_args_is_help=True)
+    app = typer.Typer(help="Look at a cage, from outside or inside.", no_args_is_help=True)
 
     @command(app, "explain")
     def explain(
-        root: Root = HERE,
-        agent: Annotated[
-            str | None, typer.Option(help="Only this agent, e.g. primary.subagents.reader.")
-        ] = None,
+        name: Name = None,
+        project: Project = HERE,
+        kind: Kind = "",
+        policy: Policy = None,
         as_json: AsJson = False,
     ) -> None:
-        """Say in sentences what each agent of a project can reach, and what it cannot."""
-        from kaged.cage import CageKind
-        from kaged.cage.explain import explain as in_words
-
+        """Say in sentences what an agent or a plugin can reach, and what it cannot."""
         output = Output(as_json=as_json)
-        tree, _ = _resolve(root)
-        chosen = list(tree) if agent is None else [_agent(tree, agent)]
-        found = {
-            str(one.path): [_UNCAGED]
-            if one.cage.value is None
-            else in_words(one.cage.value, CageKind.AGENT)
-            for one in chosen
-        }
-        output.result(found)
-        for path, lines in found.items():
-            output.line(f"● {path}")
-            for line in lines:
-                output.line(f"    {line}")
+        _check(name, kind, policy)
+        views, _ = _views(project)
+        if policy is not None:
+            found = [views.file(policy)]
+        elif name is None:
+            found = views.agents()
+        else:
+            found = [views.find(name, _owner(kind))]
+        output.result({"items": [view.as_json() for view in found]})
+        for view in found:
+            for line in view.lines():
+                output.line(line)
 
     @command(app, "shell")
     def shell(
-        root: Root = HERE,
-        agent: Annotated[str, typer.Option(help="Whose cage.")] = "primary",
+        name: Name = None,
+        project: Project = HERE,
+        kind: Kind = "",
+        policy: Policy = None,
     ) -> None:
-        """Open a shell in an agent's cage, to see for yourself what it can reach."""
-        tree, settings = _resolve(root)
-        chosen = _agent(tree, agent)
-        policy = chosen.cage.value
-        if policy is None:
-            raise AgentUncaged(
-                f"{chosen.path} has no cage: it reaches everything that you can.",
-                fix="Give it a `cage:` block in .kaged/project.yaml, or name a caged agent.",
-            )
+        """Open a shell in a cage, `primary`'s by default, to see what can be reached there."""
+        _check(name, kind, policy)
+        views, settings = _views(project)
+        if policy is not None:
+            view = views.file(policy)
+        else:
+            view = views.find(name or "primary", _owner(kind))
+        request = views.shell(view)
         quiet_logs()
-        raise typer.Exit(asyncio.run(_shell(settings, policy, str(tree.project.root))))
+        raise typer.Exit(asyncio.run(_shell(settings, request)))
 
     return app
 
 
-_UNCAGED = "has no cage: reaches everything that the daemon's user can"
+def _check(name: str | None, kind: str, policy: Path | None) -> None:
+    if policy is not None and (name is not None or kind):
+        raise typer.BadParameter("name a cage or give a file with --policy, not both")
+    if kind not in {"", "agent", "plugin"}:
+        raise typer.BadParameter("--kind is agent or plugin")
 
 
-def _resolve(root: Path) -> tuple[AgentTree, Settings]:
+def _owner(kind: str) -> Owner | None:
+    from kaged.app.cage_views import Owner
+
+    return Owner(kind) if kind else None
+
+
+def _views(root: Path) -> tuple[CageViews, Settings]:
+    from kaged.app.cage_views import CageViews
     from kaged.app.settings import read_settings
-    from kaged.config import load_project, resolve_agents
 
     settings = read_settings(locations(), os.environ)
-    return resolve_agents(load_project(root), settings.daemon, settings.local), settings
+    return CageViews(settings, os.environ, root), settings
 
 
-def _agent(tree: AgentTree, path: str) -> ResolvedAgent:
-    try:
-        return tree[path]
-    except KeyError:
-        known = ", ".join(str(one.path) for one in tree)
-        raise AgentNotFound(
-            f"The project has no agent {path!r}.", fix=f"Take one of {known}."
-        ) from None
-
-
-async def _shell(settings: Settings, policy: CagePolicy, root: str) -> int:
+async def _shell(settings: Settings, request: CageRequest) -> int:
     from kaged.app.cages import cage_settings
-    from kaged.cage import CageKind, Spawner
+    from kaged.cage import Spawner
     from kaged.cage.net import NetGate
     from kaged.cage.shell import run_shell
 
@@ -117,11 +114,11 @@ async def _shell(settings: Settings, policy: CagePolicy, root: str) -> int:
     gate = NetGate(_tell_denial)
     chosen = cage_settings(settings)
     try:
-        if policy.net:
+        if request.policy.net:
             await gate.start(chosen.bwrap)
         spawner = Spawner(chosen, gate=gate)
         try:
-            report = await run_shell(spawner, policy, kind=CageKind.AGENT, cwd=root)
+            report = await run_shell(spawner, request)
         finally:
             await spawner.close()
     finally:
@@ -134,4 +131,4 @@ def _tell_denial(event: NetEvent) -> None:
         typer.echo(f"\r\n[kaged] not granted: {harmless(event.host)}:{event.port}\r", err=True)
 
 
-__all__ = ["AgentNotFound", "AgentUncaged", "build"]
+__all__ = ["build"]

@@ -15,6 +15,11 @@ from kaged.cli.context import AsJson, NoStart, command, daemon, locations, start
 from kaged.cli.exits import Exit
 from kaged.cli.output import Output
 
+NoSandbox = Annotated[
+    bool,
+    typer.Option("--no-sandbox", help="Agents' commands run without a cage; plugins never do."),
+]
+
 
 def build() -> typer.Typer:
     """Build the group."""
@@ -31,16 +36,19 @@ def _register_life(app: typer.Typer) -> None:
             Path | None,
             typer.Option(help="Write the log there, rotated, instead of to standard error."),
         ] = None,
+        no_sandbox: NoSandbox = False,
     ) -> None:
         """Run the daemon in the foreground until it is told to stop."""
         from kaged.cli.foreground import run_foreground
 
+        _set_sandbox(off=no_sandbox)
         raise typer.Exit(run_foreground(None if log_file is None else str(log_file)))
 
     @command(app, "start")
-    def start(as_json: AsJson = False) -> None:
+    def start(as_json: AsJson = False, no_sandbox: NoSandbox = False) -> None:
         """Start a daemon in the background, unless one is running."""
         output = Output(as_json=as_json)
+        _set_sandbox(off=no_sandbox)
         with daemon(start=False) as client:
             if client.alive():
                 output.note("A daemon is running already.")
@@ -68,6 +76,14 @@ def _register_life(app: typer.Typer) -> None:
         """Show the running daemon; exit code 5 when there is none."""
         with daemon(start=False) as client:
             show_status(client.get("/status"), Output(as_json=as_json))
+
+
+def _set_sandbox(*, off: bool) -> None:
+    # Through the environment, so that it outlives a reload and reaches a daemon in the background.
+    if off:
+        from kaged.app.settings import NO_SANDBOX_VARIABLE
+
+        os.environ[NO_SANDBOX_VARIABLE] = "1"
 
 
 def _register_access(app: typer.Typer) -> None:

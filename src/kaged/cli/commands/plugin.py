@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import typer
 
-from kaged.base import KagedError
+from kaged.cli.commands.plugin_consent import (
+    Name,
+    ParametersInvalid,
+    Yes,
+    register_consents,
+    register_knobs,
+    require_consent,
+)
 from kaged.cli.context import AsJson, command, daemon
 from kaged.cli.exits import Exit
 from kaged.cli.output import Output
-
-Name = Annotated[str, typer.Argument(help="The plugin's name.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree without being asked.")]
-
-
-class ConsentRefused(KagedError):
-    """The operator said no, or nobody was there to ask."""
-
-    code: ClassVar[str] = "plugin_consent_missing"
-
-
-class ParametersInvalid(KagedError):
-    """The parameters on the command line are no JSON object."""
-
-    code: ClassVar[str] = "invalid_params"
 
 
 def build() -> typer.Typer:
@@ -36,6 +28,8 @@ def build() -> typer.Typer:
     )
     _register_store(app)
     _register_life(app)
+    register_consents(app)
+    register_knobs(app)
     _register_author(app)
     return app
 
@@ -71,11 +65,24 @@ def _register_store(app: typer.Typer) -> None:
             shown = client.post("/plugins/preview", {"path": place})
             for line in shown["lines"]:
                 output.line(line)
-            _require_consent(shown["question"], output, yes=yes)
+            require_consent(shown["question"], output, yes=yes)
             done = client.post("/plugins", {"path": place, "digest": shown["digest"]})
         output.result(done)
         for line in done["lines"]:
             output.line(line)
+
+    @command(app, "export")
+    def export(
+        name: Name,
+        path: Annotated[Path, typer.Argument(help="The file to write; must not exist yet.")],
+        as_json: AsJson = False,
+    ) -> None:
+        """Write a plugin's tables into a file of SQL, for instance before uninstalling it."""
+        output = Output(as_json=as_json)
+        with daemon() as client:
+            done = client.post(f"/plugins/{name}/export", {"path": str(path.absolute())})
+        output.result(done)
+        output.line(f"✓ {done['rows']} rows of {len(done['tables'])} tables → {done['path']}")
 
     app.command("upgrade", help="The same as `install`: another version of it upgrades.")(install)
 
@@ -99,6 +106,7 @@ def _register_life(app: typer.Typer) -> None:
         ("enable", "Enable a plugin and start it; resets its failure counter."),
         ("disable", "Stop a plugin and keep it from starting."),
         ("restart", "Stop a plugin and start it again."),
+        ("reload", "Switch a running plugin to its changed files; a failure keeps the old ones."),
     ):
         _register_verb(app, verb, words)
 
@@ -110,6 +118,7 @@ def _register_life(app: typer.Typer) -> None:
             found = client.get(f"/plugins/{name}")
         output.result(found)
         output.fields({key: _cell(value) for key, value in found.items() if key != "metrics"})
+        output.fields(_counters(found.get("metrics") or {}))
 
     @command(app, "logs")
     def logs(name: Name, as_json: AsJson = False) -> None:
@@ -120,22 +129,6 @@ def _register_life(app: typer.Typer) -> None:
         output.result(found)
         for line in found["lines"]:
             output.line(line)
-
-    @command(app, "knobs")
-    def knobs(name: Name, as_json: AsJson = False) -> None:
-        """Show the settings that a plugin offers."""
-        output = Output(as_json=as_json)
-        with daemon() as client:
-            found = client.get(f"/plugins/{name}/knobs")
-        output.result(found)
-        columns = ["knob", "type", "default", "label", "binds_to"]
-        output.table(
-            columns,
-            [
-                [knob, *(_cell(one.get(column)) for column in columns[1:])]
-                for knob, one in found.items()
-            ],
-        )
 
     @command(app, "call")
     def call(
@@ -160,6 +153,8 @@ def _register_verb(app: typer.Typer, verb: str, words: str) -> None:
         output.line(f"{name} is {found['state']}.")
         if found.get("note"):
             output.note(found["note"])
+        if verb != "disable" and found["state"] == "failed":
+            raise typer.Exit(Exit.ERROR)
 
     act.__doc__ = words
     command(app, verb)(act)
@@ -209,17 +204,6 @@ def _register_author(app: typer.Typer) -> None:
         output.note(f"Next: `kaged plugin check {directory}`.")
 
 
-def _require_consent(question: str, output: Output, *, yes: bool) -> None:
-    if yes:
-        return
-    if not output.for_people:
-        raise ConsentRefused(
-            "nobody is there to ask for consent", fix="run it on a terminal, or say --yes"
-        )
-    if input(f"{question} ").strip().lower() not in {"y", "yes"}:
-        raise ConsentRefused("not agreed to; nothing was changed")
-
-
 def _parameters(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
@@ -228,6 +212,20 @@ def _parameters(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ParametersInvalid("the parameters must be a JSON object", fix="for example '{}'")
     return found
+
+
+def _counters(metrics: dict[str, Any]) -> dict[str, str]:
+    """Give a plugin's counters in one line each."""
+    found = {
+        name: _cell(metrics[name])
+        for name in ("calls", "hooks", "hook_timeouts", "restarts", "notifications_dropped")
+        if name in metrics
+    }
+    errors = metrics.get("errors") or {}
+    found["errors"] = ", ".join(f"{code}: {count}" for code, count in errors.items()) or "0"
+    if metrics.get("calls"):
+        found["mean_ms"] = f"{metrics['latency_sum_ms'] / metrics['calls']:.3f}"
+    return found if metrics else {}
 
 
 def _cell(value: Any) -> str:

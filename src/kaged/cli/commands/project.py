@@ -114,6 +114,8 @@ def _register_loaded(app: typer.Typer) -> None:
         output.result(found)
         _show_problems(found, output)
         output.line(f"Loaded {found['slug']} ({found['id']}), {_agents(found)}.")
+        if found["state"] == "pending":
+            output.note("It lacks plugins: `kaged plugin consents` lists what it asks for.")
 
     @command(app, "list")
     def list_projects(as_json: AsJson = False, no_start: NoStart = False) -> None:
@@ -142,7 +144,7 @@ def _register_loaded(app: typer.Typer) -> None:
         """Read a loaded project's files again; with errors in them the old ones stay in force."""
         output = Output(as_json=as_json)
         with daemon() as client:
-            found = client.post(f"/projects/{_find(client, which)['id']}/reload")
+            found = client.post(f"/projects/{find_project(client, which)['id']}/reload")
         output.result(found)
         _show_problems(found, output)
         output.line(f"Reloaded {found['slug']} ({found['id']}), {_agents(found)}.")
@@ -152,7 +154,7 @@ def _register_loaded(app: typer.Typer) -> None:
         """Let go of a loaded project; its files and its trust stay as they are."""
         output = Output(as_json=as_json)
         with daemon() as client:
-            found = _find(client, which)
+            found = find_project(client, which)
             client.delete(f"/projects/{found['id']}")
         output.result({"id": found["id"], "unloaded": True})
         output.line(f"Unloaded {found['slug']} ({found['id']}).")
@@ -166,13 +168,13 @@ def _register_loaded(app: typer.Typer) -> None:
         """Allow the commands that a project's files name (language servers, debug adapters)."""
         output = Output(as_json=as_json)
         with daemon() as client:
-            project_id = _find(client, which)["id"]
+            project_id = find_project(client, which)["id"]
             found = client.put(f"/projects/{project_id}/trust", {"trusted": not revoke})
         output.result(found)
         output.line(f"{found['slug']} is {'trusted' if found['trusted'] else 'not trusted'} now.")
 
 
-def _find(client: DaemonClient, which: str) -> dict[str, Any]:
+def find_project(client: DaemonClient, which: str) -> dict[str, Any]:
     """Find a loaded project by id, slug or folder."""
     loaded = list(client.pages("/projects"))
     for one in loaded:
@@ -204,4 +206,4 @@ def _show_problems(found: dict[str, Any], output: Output) -> None:
         output.note(f"{problem['severity']}: {place}: {problem['key_path']}: {problem['message']}")
 
 
-__all__ = ["ProjectAmbiguous", "ProjectNotLoaded", "build"]
+__all__ = ["ProjectAmbiguous", "ProjectNotLoaded", "build", "find_project"]

@@ -47,6 +47,11 @@ class Explanation:
         """Whether a prompt should flag this capability."""
         return bool(self.warning)
 
+    @property
+    def flag(self) -> str:
+        """The warning as every prompt and page shows it; empty where there is none."""
+        return f"!! DANGEROUS: {self.warning}" if self.warning else ""
+
 
 def explain(item: ManifestCapability) -> Explanation:
     """Say in plain words what a capability allows."""

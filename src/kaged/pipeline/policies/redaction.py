@@ -58,6 +58,10 @@ class SecretRedaction(Plugin):
     def __init__(self, config: PluginConfig) -> None:
         super().__init__(config)
         options = read_options(RedactionOptions, config)
+        if set(options.labels) - {ANY_LABEL} and not (
+            {"read_labels", "append_labels"} & config.capabilities
+        ):
+            raise ValueError("SecretRedaction by label needs the capability read_labels")
         known = {**KNOWN_SECRETS, **options.patterns}
         self._replacement = options.replacement
         self._by_label: dict[str, re.Pattern[str]] = {}

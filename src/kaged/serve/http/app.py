@@ -12,17 +12,9 @@ from kaged.serve.http.context import RequestContext
 from kaged.serve.http.documented import completed
 from kaged.serve.http.errors import on_http_exception, on_kaged_error, on_validation_error
 from kaged.serve.http.gatekeeper import Gatekeeper, Limits
-from kaged.serve.http.routes import (
-    audit,
-    auth,
-    doctor,
-    events,
-    health,
-    plugins,
-    projects,
-    status,
-)
+from kaged.serve.http.routes import audit, auth, events, health
 from kaged.serve.http.services import HttpServices
+from kaged.serve.http.waiting import Waiting
 
 API_PREFIX = "/api/v1"
 
@@ -39,8 +31,9 @@ Over the Unix socket the peer's uid is the credential. Over TCP send `Authorizat
 def create_app(services: HttpServices) -> FastAPI:
     """Build the HTTP application around the daemon's services.
 
-    Layers run outermost first: `RequestContext`, `Gatekeeper`, `Limits`. A request that reaches a
-    route has an id, a caller and a body within its limits.
+    Layers run outermost first: `RequestContext`, `Gatekeeper`, `Limits`, `Waiting`. A request that
+    reaches a route has an id, a caller and a body within its limits. The routes of rooms that open
+    later are added by `add_rooms`.
     """
     app = FastAPI(
         title="kaged",
@@ -63,7 +56,7 @@ def create_app(services: HttpServices) -> FastAPI:
     draw = app.openapi
     app.openapi = lambda: completed(draw())
     health.add_routes(app, "")
-    for module in (status, projects, plugins, audit, doctor, auth, events):
+    for module in (audit, auth, events):
         module.add_routes(app, API_PREFIX)
 
     app.add_exception_handler(KagedError, on_kaged_error)
@@ -71,6 +64,7 @@ def create_app(services: HttpServices) -> FastAPI:
     app.add_exception_handler(RequestValidationError, on_validation_error)
 
     # Added last runs first.
+    app.add_middleware(Waiting, doorway=services.doorway)
     app.add_middleware(Limits, stopping=services.stopping)
     app.add_middleware(
         Gatekeeper,
@@ -86,4 +80,37 @@ def create_app(services: HttpServices) -> FastAPI:
     return app
 
 
-__all__ = ["API_PREFIX", "create_app"]
+def add_rooms(app: FastAPI) -> None:
+    """Add the routes of what opens behind the doors. Loading them costs more than all the rest."""
+    from kaged.serve.http.routes import (  # noqa: PLC0415 - see above
+        doctor,
+        interactions,
+        issues,
+        lsp,
+        plugins,
+        projects,
+        status,
+        todos,
+        tools,
+        undo,
+        workflows,
+    )
+
+    for module in (
+        status,
+        projects,
+        tools,
+        undo,
+        lsp,
+        issues,
+        todos,
+        workflows,
+        interactions,
+        plugins,
+        doctor,
+    ):
+        module.add_routes(app, API_PREFIX)
+    app.openapi_schema = None  # drawn anew, with everything in it
+
+
+__all__ = ["API_PREFIX", "add_rooms", "create_app"]

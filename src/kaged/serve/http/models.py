@@ -198,7 +198,11 @@ class ProjectOut(Model):
         bool, Field(description="Whether commands that the project file names may run.")
     ]
     state: Annotated[
-        Literal["loaded", "failed"], Field(description="`failed`: its files have errors.")
+        Literal["loaded", "pending", "failed"],
+        Field(
+            description="`pending`: it lacks plugins, see the consents; "
+            "`failed`: its files have errors."
+        ),
     ]
     loaded_at: str
     agents: Annotated[int, Field(description="How many agents its tree has.")]

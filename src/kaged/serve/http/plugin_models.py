@@ -17,10 +17,50 @@ class PluginPathIn(Model):
     path: Annotated[str, Field(min_length=1, max_length=MAX_PATH_CHARS)]
 
 
+Digest = Annotated[str, Field(pattern=r"^[A-Za-z0-9:+/=_-]{8,256}$")]
+
+
 class ConsentIn(PluginPathIn):
     """The operator's yes to exactly the files that the preview showed."""
 
-    digest: Annotated[str, Field(pattern=r"^[A-Za-z0-9:+/=_-]{8,256}$")]
+    digest: Digest
+
+
+class RenewalIn(Model):
+    """The operator's yes to an installed plugin's changed files."""
+
+    digest: Digest
+
+
+class ConsentAnswerIn(Model):
+    """The operator's answer to a question that a project's plugins raised."""
+
+    allowed: Annotated[bool, Field(description="Yes or no.")]
+    digest: Annotated[
+        Digest | None, Field(description="Of the prompt that was shown, for a yes to installing.")
+    ] = None
+    path: Annotated[
+        str | None,
+        Field(
+            min_length=1,
+            max_length=MAX_PATH_CHARS,
+            description="The plugin's directory, when the project names no source.",
+        ),
+    ] = None
+
+
+class KnobWriteIn(Model):
+    """A new value of a knob, for one agent of a loaded project."""
+
+    project_id: Annotated[str, Field(pattern=r"^prj_[A-Za-z0-9]{1,64}$")]
+    agent_path: Annotated[str, Field(min_length=1, max_length=1024)] = "primary"
+    value: Any
+
+
+class ConsentsOut(Model):
+    """Questions to the operator."""
+
+    items: list[dict[str, Any]]
 
 
 class PluginsOut(Model):
@@ -29,4 +69,12 @@ class PluginsOut(Model):
     items: list[dict[str, Any]]
 
 
-__all__ = ["ConsentIn", "PluginPathIn", "PluginsOut"]
+__all__ = [
+    "ConsentAnswerIn",
+    "ConsentIn",
+    "ConsentsOut",
+    "KnobWriteIn",
+    "PluginPathIn",
+    "PluginsOut",
+    "RenewalIn",
+]

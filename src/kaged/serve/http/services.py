@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from starlette.requests import HTTPConnection
 
 from kaged.audit import AuditFilter, AuditLog, VerifyReport
-from kaged.base import Clock, Ids, JsonObject, JsonValue
+from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError
 from kaged.config.problems import Problem
 from kaged.serve.http.access import AccessRules, Caller, Credentials
 from kaged.serve.http.credentials import LaunchTokens
@@ -18,6 +19,9 @@ from kaged.serve.http.hub import EventHub
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.models import StatusOut
 from kaged.store import Store
+
+if TYPE_CHECKING:
+    from kaged.toolbox.project import ProjectWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class ProjectView:
     name: str
     root: str
     trusted: bool
-    state: Literal["loaded", "failed"]
+    state: Literal["loaded", "pending", "failed"]
     loaded_at: str
     agents: int
     problems: tuple[Problem, ...]
@@ -96,6 +100,10 @@ class ProjectDesk(Protocol):
 class PluginDesk(Protocol):
     """The plugins of this daemon. Each change is recorded on behalf of `who`."""
 
+    async def ready(self) -> None:
+        """Wait until it is known what is installed; nothing else is asked before."""
+        ...
+
     def list(self) -> Sequence[JsonObject]:
         """Describe every installed plugin, also those that are disabled for this run."""
         ...
@@ -112,12 +120,50 @@ class PluginDesk(Protocol):
         """Give its knobs as the manifest declares them."""
         ...
 
+    def knob_values(self, name: str, project_id: str, agent_path: str) -> JsonObject:
+        """Give its knobs with the values in force for one agent of a loaded project."""
+        ...
+
+    async def write_knob(
+        self, name: str, project_id: str, agent_path: str, knob: str, value: JsonValue, who: Asker
+    ) -> JsonObject:
+        """Write a knob into the project file and hand the new config to the plugin."""
+        ...
+
+    async def consents(self, project_id: str | None) -> Sequence[JsonObject]:
+        """Give the questions that wait for the operator, and those answered with no."""
+        ...
+
+    async def answer_consent(
+        self,
+        consent_id: str,
+        *,
+        allowed: bool,
+        digest: str | None,
+        path: str | None,
+        who: Asker,
+    ) -> JsonObject:
+        """Take the operator's answer; give the next question, if there is one."""
+        ...
+
     async def preview(self, path: str) -> JsonObject:
         """Give what the operator is shown before an install or upgrade."""
         ...
 
     async def install(self, path: str, digest: str, who: Asker) -> JsonObject:
         """Install or upgrade exactly the files whose digest the operator agreed to."""
+        ...
+
+    async def preview_renewal(self, name: str) -> JsonObject:
+        """Give what the operator is shown before agreeing to changed files of a plugin."""
+        ...
+
+    async def renew(self, name: str, digest: str, who: Asker) -> JsonObject:
+        """Agree to an installed plugin's files as they are now."""
+        ...
+
+    async def export(self, name: str, path: str, who: Asker) -> JsonObject:
+        """Write a plugin's tables into a new file of SQL."""
         ...
 
     async def uninstall(self, name: str, *, force: bool, who: Asker) -> JsonObject:
@@ -136,14 +182,131 @@ class PluginDesk(Protocol):
         """Stop and start a plugin."""
         ...
 
+    async def reload(self, name: str, who: Asker) -> JsonObject:
+        """Read a running plugin's files again and switch to them without a gap."""
+        ...
+
     async def call(self, name: str, method: str, params: JsonObject, who: Asker) -> JsonValue:
         """Call a method of a plugin as the daemon itself."""
         ...
 
 
+class ToolDeskPort(Protocol):
+    """The tool desk: tools of agents of loaded projects, and calls as these agents."""
+
+    def list(self, project_id: str, agent: str) -> JsonObject:
+        """Describe the tools of an agent, with the rule that gives it each."""
+        ...
+
+    async def call(
+        self, project_id: str, agent: str, name: str, params: JsonObject, who: Asker
+    ) -> JsonObject:
+        """Make a call as an agent, on behalf of the operator."""
+        ...
+
+    def explain(
+        self, project_id: str, agent: str, name: str, params: JsonObject, who: Asker
+    ) -> JsonObject:
+        """Say whether a call would be allowed, by which rules, and what would change that."""
+        ...
+
+
+class CodePort(Protocol):
+    """The language servers of loaded projects."""
+
+    def servers(self, project_id: str) -> JsonObject:
+        """Describe a project's language servers; starts none."""
+        ...
+
+
+class UndoPort(Protocol):
+    """What tools did to the files of loaded projects, and taking it back."""
+
+    def steps(
+        self, project_id: str, *, session_id: str | None, run_id: str | None, limit: int
+    ) -> JsonObject:
+        """List the steps that can be undone, newest first."""
+        ...
+
+    async def undo(
+        self,
+        project_id: str,
+        *,
+        session_id: str | None,
+        run_id: str | None,
+        count: int | None,
+        who: Asker,
+    ) -> JsonObject:
+        """Take back the last steps of a session, a run or everybody."""
+        ...
+
+
+class StillOpening(KagedError):
+    """What was asked for belongs to a part of the daemon that is not open yet, or never opened."""
+
+    code: ClassVar[str] = "daemon_opening"
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """The parts of the daemon that open behind the doors: projects, plugins, tools and the rest."""
+
+    projects: ProjectDesk
+    status: Callable[[], StatusOut]
+    doctor: Callable[[], Awaitable[Sequence[CheckRow]]]
+    plugins: PluginDesk | None = None
+    tools: ToolDeskPort | None = None
+    work: ProjectWork | None = None
+    code: CodePort | None = None
+    undo: UndoPort | None = None
+
+
+class Doorway:
+    """Lets requests wait for the rooms. They open once, or say why they never will."""
+
+    def __init__(self) -> None:
+        self._changed = asyncio.Event()
+        self._rooms: Rooms | None = None
+        self._failure: KagedError | None = None
+
+    def open(self, rooms: Rooms) -> None:
+        """Let everybody in."""
+        self._rooms = rooms
+        self._changed.set()
+
+    def fail(self, error: KagedError) -> None:
+        """Tell everybody who waits, and will come, that they do not open."""
+        self._failure = error
+        self._changed.set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the rooms are open."""
+        return self._rooms is not None
+
+    async def wait(self) -> None:
+        """Wait until the rooms are open. Raises StillOpening when they never will be."""
+        await self._changed.wait()
+        if self._failure is not None:
+            raise StillOpening(
+                f"This part of the daemon did not open: {self._failure.message}",
+                fix=self._failure.fix or "See the daemon's log.",
+            )
+
+    def rooms(self) -> Rooms:
+        """Give the rooms. Raises StillOpening before they are open."""
+        if self._rooms is None:
+            raise StillOpening("The daemon is still opening.", fix="Try again in a moment.")
+        return self._rooms
+
+
 @dataclass(frozen=True, slots=True)
 class HttpServices:
-    """Everything behind the routes. Built once by the composition root."""
+    """Everything behind the routes. Built once by the composition root.
+
+    What is reached through `doorway` is there once a request has waited for it, which the layer
+    `Waiting` sees to.
+    """
 
     clock: Clock
     ids: Ids
@@ -154,14 +317,49 @@ class HttpServices:
     metrics: Metrics
     audit: AuditLog
     store: Store
-    projects: ProjectDesk
-    status: Callable[[], StatusOut]
-    doctor: Callable[[], Awaitable[Sequence[CheckRow]]]
     verify_audit: Callable[[], Awaitable[VerifyReport]]
     export_audit: Callable[[AuditFilter], AsyncIterator[bytes]]
     stopping: Callable[[], bool]
     base_url: Callable[[], str | None]
-    plugins: PluginDesk | None = None
+    doorway: Doorway
+
+    @property
+    def projects(self) -> ProjectDesk:
+        """The loaded projects."""
+        return self.doorway.rooms().projects
+
+    def status(self) -> StatusOut:
+        """Describe the daemon as it is now."""
+        return self.doorway.rooms().status()
+
+    async def doctor(self) -> Sequence[CheckRow]:
+        """Look at everything that protects the user."""
+        return await self.doorway.rooms().doctor()
+
+    @property
+    def plugins(self) -> PluginDesk | None:
+        """The plugin host."""
+        return self.doorway.rooms().plugins
+
+    @property
+    def tools(self) -> ToolDeskPort | None:
+        """The tool desk."""
+        return self.doorway.rooms().tools
+
+    @property
+    def work(self) -> ProjectWork | None:
+        """Issues, todos, workflows and questions."""
+        return self.doorway.rooms().work
+
+    @property
+    def code(self) -> CodePort | None:
+        """Language servers."""
+        return self.doorway.rooms().code
+
+    @property
+    def undo(self) -> UndoPort | None:
+        """What tools did to files, and how to take it back."""
+        return self.doorway.rooms().undo
 
 
 async def services_of(connection: HTTPConnection) -> HttpServices:
@@ -184,10 +382,16 @@ __all__ = [
     "Asker",
     "CheckRow",
     "CheckStatus",
+    "CodePort",
+    "Doorway",
     "HttpServices",
     "PluginDesk",
     "ProjectDesk",
     "ProjectView",
+    "Rooms",
+    "StillOpening",
+    "ToolDeskPort",
+    "UndoPort",
     "asker_of",
     "services_of",
 ]

@@ -39,12 +39,15 @@ _EDGE = {
     "unexpected_message": 400,
 }
 _DAEMON = {
+    "daemon_opening": 503,
     "daemon_running": 409,
     "daemon_start_failed": 503,
     "daemon_stuck": 503,
     "daemon_unreachable": 503,
     "agent_not_found": 404,
     "agent_uncaged": 409,
+    "cage_ambiguous": 409,
+    "cage_not_found": 404,
     "home_unusable": 500,
     "location_unsafe": 500,
     "locations_unknown": 500,
@@ -149,11 +152,18 @@ _PLUGINS = {
     "plugin_error": 502,
     "plugin_not_found": 404,
     "plugin_start_failed": 502,
+    "plugin_timed_out": 502,
+    "tool_name_invalid": 422,
     "plugin_state_refused": 409,
     "plugin_unavailable": 502,
     "tool_name_collision": 409,
 }
 _PIPELINE = {
+    "mcp_call_failed": 502,
+    "mcp_server_invalid": 422,
+    "mcp_server_unavailable": 502,
+    "pipeline_file_not_found": 404,
+    "pipeline_trace_input_invalid": 422,
     "pipeline_plugin_not_loaded": 503,
     "pipeline_standin_unavailable": 500,
     "plugin_answer_invalid": 502,
@@ -173,6 +183,78 @@ _PIPELINE = {
     "plugin_violation": 403,
     "tier_violation": 403,
 }
+_DESK = {
+    "pipeline_refused": 403,
+    "principal_scope_violation": 403,
+    "quota_exceeded": 429,
+    "tool_context_invalid": 500,
+    "tool_definition_invalid": 500,
+    "tool_error": 500,
+    "tool_not_found": 404,
+    "tools_absent": 503,
+}
+_WORK = {
+    "content_addressing_hint": 422,
+    "file_input_not_supported": 422,
+    "interaction_answer_invalid": 422,
+    "interaction_closed": 409,
+    "interaction_not_found": 404,
+    "interaction_pending": 409,
+    "interaction_withdrawn": 409,
+    "invalid_assignment": 422,
+    "invalid_transition": 409,
+    "issue_not_found": 404,
+    "no_bound_issue": 409,
+    "project_work_absent": 503,
+    "run_not_found": 404,
+    "session_not_found": 404,
+    "todo_not_found": 404,
+    "upload_refused": 409,
+    "workflow_not_found": 404,
+    "workflow_runner_missing": 409,
+}
+_FILES = {
+    "file_busy": 409,
+    "file_changed_since_read": 409,
+    "file_exists": 409,
+    "file_not_found": 404,
+    "file_not_read": 409,
+    "file_restore_failed": 500,
+    "file_too_large": 413,
+    "file_unreadable": 403,
+    "file_write_failed": 503,
+    "multiple_matches": 409,
+    "no_change": 422,
+    "old_string_not_found": 409,
+    "undo_absent": 503,
+    "undo_conflict": 409,
+    "undo_not_found": 404,
+}
+_SEARCH = {
+    "ast_time_up": 504,
+    "engine_unavailable": 503,
+    "invalid_pattern": 422,
+    "parse_error": 422,
+}
+_CODE = {
+    "bridges_absent": 503,
+    "lsp_request_failed": 502,
+    "lsp_server_not_found": 503,
+    "lsp_server_unavailable": 502,
+    "lsp_timeout": 504,
+    "rename_not_possible": 409,
+    "rename_scope_exceeds_cage": 403,
+    "shell_spawn_failed": 503,
+}
+_DEBUG = {
+    "dap_adapter_not_found": 503,
+    "dap_not_stopped": 409,
+    "dap_request_failed": 502,
+    "dap_requires_relaxed_seccomp": 403,
+    "dap_session_active": 409,
+    "dap_session_ended": 409,
+    "dap_unsupported": 409,
+}
 
 HTTP_STATUS: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -185,6 +267,12 @@ HTTP_STATUS: Final[Mapping[str, int]] = MappingProxyType(
         **_CAGE,
         **_PLUGINS,
         **_PIPELINE,
+        **_DESK,
+        **_WORK,
+        **_FILES,
+        **_SEARCH,
+        **_CODE,
+        **_DEBUG,
     }
 )
 

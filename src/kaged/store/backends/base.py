@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from sqlalchemy import Connection, Table
+from sqlalchemy import Column, ColumnElement, Connection, Table
 
 from kaged.store.errors import StoreError
+from kaged.store.text_query import TextQuery
 
 
 class Backend(Protocol):
@@ -63,6 +64,27 @@ class Backend(Protocol):
 
     def forbid_changes(self, conn: Connection, table: str) -> None:
         """Let the database itself refuse to update or delete rows of this table."""
+        ...
+
+    def add_text_index(
+        self, conn: Connection, table: str, key: str, columns: Sequence[str]
+    ) -> None:
+        """Make a full-text index of these columns; `key` is the table's integer key."""
+        ...
+
+    def put_text(
+        self,
+        conn: Connection,
+        table: str,
+        row: int,
+        old: Mapping[str, str] | None,
+        new: Mapping[str, str],
+    ) -> None:
+        """Tell the index what a row says now, and what it said before; None for a new row."""
+        ...
+
+    def text_match(self, key: Column[int], query: TextQuery) -> ColumnElement[bool]:
+        """Give the condition that a row's indexed text fits; `key` as the index was made with."""
         ...
 
     def backup(self, conn: Connection, target: Path) -> None:

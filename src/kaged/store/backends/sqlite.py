@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, Table, create_engine, event
+from sqlalchemy import Column, ColumnElement, Connection, Engine, Table, create_engine, event
 from sqlalchemy.pool import NullPool
 
 from kaged.base import iso_utc
@@ -25,7 +25,9 @@ from kaged.store.backends.sqlite_file import (
     reading_options,
     restrict_modes,
 )
+from kaged.store.backends.sqlite_text import create_index, matches, put_text
 from kaged.store.errors import StoreError
+from kaged.store.text_query import TextQuery
 
 BUSY_TIMEOUT_MS = 10_000
 QUICK_CHECK_LIMIT_BYTES = 128 * 1024 * 1024  # about a quarter of a second; larger files on request
@@ -144,6 +146,27 @@ class SqliteBackend:
                 f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE {action} ON {table} "
                 f"BEGIN SELECT RAISE(ABORT, '{table} only grows'); END"
             )
+
+    def add_text_index(
+        self, conn: Connection, table: str, key: str, columns: Sequence[str]
+    ) -> None:
+        """Make an FTS5 index."""
+        create_index(conn, table, key, columns)
+
+    def put_text(
+        self,
+        conn: Connection,
+        table: str,
+        row: int,
+        old: Mapping[str, str] | None,
+        new: Mapping[str, str],
+    ) -> None:
+        """Bring the index in step with a row."""
+        put_text(conn, table, row, old, new)
+
+    def text_match(self, key: Column[int], query: TextQuery) -> ColumnElement[bool]:
+        """Give the condition that a row's text fits a query."""
+        return matches(key, query)
 
     def backup(self, conn: Connection, target: Path) -> None:
         """Copy the database with SQLite's backup interface; writers need not stop."""

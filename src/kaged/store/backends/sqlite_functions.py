@@ -45,6 +45,8 @@ class _Functions:
         self._limit_bytes = limit_bytes
         self._conn = sqlite3.connect(":memory:", check_same_thread=False)
         self._conn.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit_bytes)
+        # A precision can cut a character in two, which is no reason to fail a statement.
+        self._conn.text_factory = _lenient
 
     def close(self) -> None:
         self._conn.close()
@@ -132,6 +134,10 @@ class _Functions:
 
     def _too_big(self) -> str:
         return "x" * (self._limit_bytes + 1)  # which SQLite refuses as too big
+
+
+def _lenient(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
 
 
 __all__ = ["use_linear_functions"]

@@ -8,7 +8,16 @@ from fastapi import Body, Depends, FastAPI, Path, Query, Request
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
-from kaged.serve.http.plugin_models import ConsentIn, PluginPathIn, PluginsOut
+from kaged.serve.http.plugin_models import (
+    ConsentAnswerIn,
+    ConsentIn,
+    ConsentsOut,
+    KnobWriteIn,
+    PluginPathIn,
+    PluginsOut,
+    RenewalIn,
+)
+from kaged.serve.http.routes.projects import PROJECT_ID
 from kaged.serve.http.services import Asker, HttpServices, PluginDesk, asker_of, services_of
 
 PLUGIN_NAME = r"^[a-z][a-z0-9-]{0,63}$"
@@ -24,12 +33,15 @@ class PluginsAbsent(KagedError):
 
 Who = Annotated[Asker, Depends(asker_of)]
 Name = Annotated[str, Path(pattern=PLUGIN_NAME, description="The plugin's name.")]
+Knob = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_]{0,63}$", description="The knob's name.")]
+ConsentId = Annotated[str, Path(pattern=r"^consent_[A-Za-z0-9]{1,64}$")]
 Method = Annotated[str, Path(pattern=METHOD_NAME, max_length=256)]
 
 
 async def _desk(services: Annotated[HttpServices, Depends(services_of)]) -> PluginDesk:
     if services.plugins is None:
         raise PluginsAbsent("This daemon runs without a plugin host.")
+    await services.plugins.ready()
     return services.plugins
 
 
@@ -120,6 +132,62 @@ def add_routes(app: FastAPI, prefix: str) -> None:
         summary="List a plugin's knobs",
     )
     app.add_api_route(
+        f"{prefix}/plugins/{{name}}/knobs/{{knob}}",
+        write_knob,
+        methods=["PUT"],
+        tags=["plugins"],
+        responses=errors(404, 409),
+        summary="Set a knob for an agent",
+    )
+    app.add_api_route(
+        f"{prefix}/plugins/{{name}}/reload",
+        reload,
+        methods=["POST"],
+        tags=["plugins"],
+        responses=errors(404, 409, 502),
+        summary="Switch a running plugin to its changed files",
+    )
+    app.add_api_route(
+        f"{prefix}/plugins/{{name}}/renewal",
+        preview_renewal,
+        methods=["GET"],
+        tags=["plugins"],
+        responses=errors(404, 409),
+        summary="Look at the changed files of an installed plugin",
+    )
+    app.add_api_route(
+        f"{prefix}/plugins/{{name}}/renewal",
+        renew,
+        methods=["POST"],
+        tags=["plugins"],
+        responses=errors(404, 409),
+        summary="Agree to the changed files of an installed plugin",
+    )
+    app.add_api_route(
+        f"{prefix}/plugins/{{name}}/export",
+        export,
+        methods=["POST"],
+        tags=["plugins"],
+        responses=errors(404, 409),
+        summary="Write a plugin's tables into a file",
+    )
+    app.add_api_route(
+        f"{prefix}/consents",
+        consents,
+        methods=["GET"],
+        tags=["plugins"],
+        responses=errors(),
+        summary="List what projects ask of the operator",
+    )
+    app.add_api_route(
+        f"{prefix}/consents/{{consent_id}}",
+        answer_consent,
+        methods=["POST"],
+        tags=["plugins"],
+        responses=errors(403, 404, 409, 502),
+        summary="Answer a consent request",
+    )
+    app.add_api_route(
         f"{prefix}/plugins/{{name}}/call/{{method}}",
         call_get,
         methods=["GET"],
@@ -184,9 +252,62 @@ async def logs(desk: Desk, name: Name) -> dict[str, Any]:
     return {"lines": list(desk.logs(name))}
 
 
-async def knobs(desk: Desk, name: Name) -> dict[str, Any]:
-    """Give everything a generic settings page needs, as the manifest declares it."""
-    return dict(desk.knobs(name))
+async def knobs(
+    desk: Desk,
+    name: Name,
+    project_id: Annotated[str | None, Query(pattern=PROJECT_ID)] = None,
+    agent_path: Annotated[str, Query(min_length=1, max_length=1024)] = "primary",
+) -> dict[str, Any]:
+    """Give everything a generic settings page needs; with a project also the values in force."""
+    if project_id is None:
+        return dict(desk.knobs(name))
+    return dict(desk.knob_values(name, project_id, agent_path))
+
+
+async def write_knob(
+    desk: Desk, who: Who, name: Name, knob: Knob, body: KnobWriteIn
+) -> dict[str, Any]:
+    """Write a value into the project file, comments kept, and hand it to the running plugin."""
+    change = await desk.write_knob(name, body.project_id, body.agent_path, knob, body.value, who)
+    return dict(change)
+
+
+async def reload(desk: Desk, who: Who, name: Name) -> dict[str, Any]:
+    """Start the new files beside the old process and switch; a failure keeps the old one."""
+    return dict(await desk.reload(name, who))
+
+
+async def preview_renewal(desk: Desk, name: Name) -> dict[str, Any]:
+    """Give what agreeing to an installed plugin's files as they are now would mean."""
+    return dict(await desk.preview_renewal(name))
+
+
+async def renew(desk: Desk, who: Who, name: Name, body: RenewalIn) -> dict[str, Any]:
+    """Agree to the files with this digest, which takes a plugin that was changed into use again."""
+    return dict(await desk.renew(name, body.digest, who))
+
+
+async def export(desk: Desk, who: Who, name: Name, body: PluginPathIn) -> dict[str, Any]:
+    """Write its tables as SQL that any SQLite reads, into a new file on the daemon's machine."""
+    return dict(await desk.export(name, body.path, who))
+
+
+async def consents(
+    desk: Desk, project_id: Annotated[str | None, Query(pattern=PROJECT_ID)] = None
+) -> ConsentsOut:
+    """Give the open questions of all projects or of one, and those that were answered with no."""
+    return ConsentsOut(items=[dict(one) for one in await desk.consents(project_id)])
+
+
+async def answer_consent(
+    desk: Desk, who: Who, consent_id: ConsentId, body: ConsentAnswerIn
+) -> dict[str, Any]:
+    """Say yes or no. A yes to fetching leads to the next question; a no leaves all as it is."""
+    return dict(
+        await desk.answer_consent(
+            consent_id, allowed=body.allowed, digest=body.digest, path=body.path, who=who
+        )
+    )
 
 
 async def call_get(

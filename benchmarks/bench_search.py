@@ -1,0 +1,283 @@
+"""search.grep and search.glob against ripgrep itself, on a large and a small tree; loop stalls.
+
+Run it alone with `python benchmarks/bench_search.py`; `run()` gives the rows for the suite. The
+peer is the same ripgrep started by subprocess on the same tree in the same round, its output parsed
+into the same entries. Ours has everything around it: process start through the one spawner, the
+cap, the sorting, the entries as JSON values. Rounds alternate; the best of each counts, as both
+only ever get slower by what else the machine does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from kaged.base import JsonObject
+from kaged.cage import CageSettings, Spawner
+from kaged.toolbox.search import (
+    EngineRunner,
+    RipgrepEngine,
+    SearchSettings,
+    find_ripgrep,
+    search_tools,
+)
+from kaged.tools import Tool, ToolCall, ToolCallContext
+from kaged.workspace import Workspace
+
+BIG_FILES = 24_000
+SMALL_FILES = 200
+CAP = 2_000
+STALL_TARGET_MS = 10.0
+_WORDS = ("value", "count", "index", "token", "buffer", "handler", "request", "result", "parser")
+_UNLIMITED = 10**9
+_GREP = ("--no-config", "--no-ignore-dot", "--no-require-git", "--hidden", "-g", "!.git")
+_LINES = ("-n", "--column", "--no-heading", "-H", "-0", "--color", "never")
+
+
+def run() -> list[dict[str, Any]]:
+    """Measure everything; one row per promise."""
+    return uvloop.run(_run())
+
+
+async def _run() -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
+        top = Path(folder)
+        big, small = top / "big", top / "small"
+        _make_tree(big, BIG_FILES)
+        _make_tree(small, SMALL_FILES)
+        spawner = Spawner(CageSettings(cache_dir=top / "cache"))
+        try:
+            engine = RipgrepEngine(EngineRunner(spawner))
+            return [
+                await _grep(engine, big, "large tree", rounds=9, target=1.15),
+                await _grep(engine, small, "200 files", rounds=60, target=1.5),
+                await _capped(engine, big),
+                *await _glob(engine, big),
+                await _stall(engine, big),
+            ]
+        finally:
+            await spawner.close()
+
+
+def _make_tree(root: Path, count: int) -> None:
+    dice = random.Random(7)
+    for number in range(count):
+        place = root / f"p{number % 97}" / f"m{number % 13}"
+        place.mkdir(parents=True, exist_ok=True)
+        lines = [
+            f"    {dice.choice(_WORDS)}_{dice.randrange(50)} = {dice.choice(_WORDS)}({line})"
+            for line in range(dice.randrange(20, 140))
+        ]
+        if number % 400 == 0:
+            lines.append("    needle_in_the_hay = 1")
+        suffix = "py" if number % 3 else "txt"
+        (place / f"f{number}.{suffix}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _call(tool: Tool, workspace: Workspace, args: JsonObject) -> Awaitable[Any]:
+    schema: Any = tool.definition.parameters["properties"]
+    filled = {name: one["default"] for name, one in schema.items() if "default" in one} | args
+    context = ToolCallContext("s", "r", "primary", "p", workspace.root, None, "q")
+    path = workspace.resolve(str(filled["path"]))
+    events: Any = None
+    return tool.handler(
+        ToolCall(context, filled, (path,), None, workspace, events, tool.definition.name)
+    )
+
+
+async def _against(
+    ours: Callable[[], Awaitable[Any]], peer: Callable[[], Any], rounds: int
+) -> tuple[float, float, Any, Any]:
+    best, peer_best = float("inf"), float("inf")
+    answer = peer_answer = None
+    for _ in range(rounds):
+        start = time.perf_counter()
+        peer_answer = peer()
+        peer_best = min(peer_best, time.perf_counter() - start)
+        start = time.perf_counter()
+        answer = await ours()
+        best = min(best, time.perf_counter() - start)
+    return best, peer_best, answer, peer_answer
+
+
+def _ripgrep_lines(root: Path, pattern: str) -> list[dict[str, Any]]:
+    done = subprocess.run(
+        [find_ripgrep(), *_GREP, *_LINES, "-e", pattern, "--", "./"],
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    found: list[dict[str, Any]] = []
+    for record in done.stdout.splitlines():
+        path, _, rest = record.partition(b"\0")
+        line, _, text = rest.split(b":", 2)
+        found.append({"file": path.decode(), "line": int(line), "content": text.decode()})
+    return found
+
+
+async def _grep(
+    engine: RipgrepEngine, root: Path, name: str, *, rounds: int, target: float
+) -> dict[str, Any]:
+    tool = search_tools(engine)[0]
+    workspace = Workspace(root)
+    args: JsonObject = {"pattern": r"needle_\w+_hay", "output_mode": "content"}
+    ours, peer, answer, lines = await _against(
+        lambda: _call(tool, workspace, args),
+        lambda: _ripgrep_lines(root, r"needle_\w+_hay"),
+        rounds,
+    )
+    assert answer["total_matches"] == len(lines) > 0
+    return _row(f"search.grep of a rare expression, {name}", ours, "ripgrep, parsed", peer, target)
+
+
+async def _capped(engine: RipgrepEngine, root: Path) -> dict[str, Any]:
+    workspace = Workspace(root)
+    args: JsonObject = {"pattern": "value", "output_mode": "content"}
+    full = search_tools(engine, SearchSettings(max_hits=_UNLIMITED))[0]
+    capped = search_tools(engine, SearchSettings(max_hits=CAP))[0]
+    best, whole = float("inf"), float("inf")
+    everything: Any = None
+    for _ in range(5):
+        start = time.perf_counter()
+        everything = await _call(full, workspace, args)
+        whole = min(whole, time.perf_counter() - start)
+        start = time.perf_counter()
+        some = await _call(capped, workspace, args)
+        best = min(best, time.perf_counter() - start)
+        assert some["total_matches"] == CAP < everything["total_matches"]
+    against = f"the same search to its end ({everything['total_matches']} hits)"
+    return _row(f"search.grep that stops after {CAP} hits", best, against, whole, 0.3)
+
+
+def _newest_by_ripgrep(root: Path) -> list[str]:
+    done = subprocess.run(
+        [find_ripgrep(), *_GREP[:4], "--files", "-0", "--sortr", "modified", "-g", "*.py", "./"],
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    return [path.decode() for path in done.stdout.split(b"\0")[:100]]
+
+
+def _newest_by_fd(program: str, root: Path) -> list[Path]:
+    done = subprocess.run(
+        [program, "--glob", "*.py", "--type", "f", "-0"],
+        cwd=root,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    paths = [root / path.decode() for path in done.stdout.split(b"\0") if path]
+    return sorted(paths, key=lambda path: -path.stat().st_mtime_ns)[:100]
+
+
+async def _glob(engine: RipgrepEngine, root: Path) -> list[dict[str, Any]]:
+    tool = search_tools(engine)[1]
+    workspace = Workspace(root)
+
+    async def ours() -> Any:
+        return await _call(tool, workspace, {"pattern": "**/*.py"})
+
+    best, peer, answer, names = await _against(ours, lambda: _newest_by_ripgrep(root), 9)
+    assert answer["count"] == len(names) == 100
+    work = "search.glob, the 100 newest of 16,000"
+    rows = [_row(work, best, "ripgrep --files --sortr modified", peer, 1.0)]
+    fd = shutil.which("fd") or shutil.which("fdfind")
+    if fd is not None:
+        best, peer, _, _ = await _against(ours, lambda: _newest_by_fd(fd, root), 9)
+        rows.append(_row(work, best, "fd, then sorted", peer, 1.0))
+    return rows
+
+
+async def _stall(engine: RipgrepEngine, root: Path) -> dict[str, Any]:
+    workspace = Workspace(root)
+    grep, glob = search_tools(engine)
+
+    async def searches() -> None:
+        for mode in ("content", "count", "files_with_matches"):
+            await _call(grep, workspace, {"pattern": "value", "output_mode": mode})
+        await _call(glob, workspace, {"pattern": "**/*"})
+
+    return await _stalls("searches with very many hits", searches)
+
+
+async def _stalls(name: str, work: Callable[[], Awaitable[None]]) -> dict[str, Any]:
+    """Find how long the loop did not come round at most, in the quietest of five rounds.
+
+    Time in the queue for a processor does not count: that is what else the machine does. Beside it
+    stands the same for a loop with nothing to do; on a busy machine that is no small figure.
+    """
+    rounds: list[float] = []
+    idle: list[float] = []
+    for _ in range(5):
+        start = time.perf_counter()
+        rounds.append(await _longest_gap(work))
+        took = time.perf_counter() - start
+        idle.append(await _longest_gap(lambda took=took: asyncio.sleep(took)))
+    stall_ms, idle_ms = min(rounds) * 1e3, min(idle) * 1e3
+    return {
+        "work": f"longest stall of the event loop by {name}",
+        "ours": round(stall_ms, 2),
+        "unit": "ms",
+        "against": "an idle loop in the same run",
+        "peer": round(idle_ms, 2),
+        "ratio": round(stall_ms / idle_ms, 2),
+        "target": f"<= {STALL_TARGET_MS:g} ms",
+        "verdict": "met" if stall_ms <= max(STALL_TARGET_MS, idle_ms) else "missed",
+    }
+
+
+async def _longest_gap(work: Callable[[], Awaitable[None]]) -> float:
+    worst = 0.0
+    running = True
+
+    async def tick() -> None:
+        nonlocal worst
+        last, queued = time.perf_counter(), _queued_s()
+        while running:
+            await asyncio.sleep(0.0005)
+            now, waited = time.perf_counter(), _queued_s()
+            worst = max(worst, now - last - (waited - queued))
+            last, queued = now, waited
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(tick())
+        await work()
+        running = False
+    return worst
+
+
+def _queued_s() -> float:
+    """Say how long this thread was ready to run and the machine had no processor for it."""
+    return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+
+
+def _row(work: str, ours: float, against: str, peer: float, target: float) -> dict[str, Any]:
+    ratio = ours / peer
+    return {
+        "work": work,
+        "ours": round(ours * 1e3, 1),
+        "unit": "ms",
+        "against": against,
+        "peer": round(peer * 1e3, 1),
+        "ratio": round(ratio, 2),
+        "target": f"<= {target:g}x",
+        "verdict": "met" if ratio <= target else "missed",
+    }
+
+
+if __name__ == "__main__":
+    for row in run():
+        print(json.dumps(row))

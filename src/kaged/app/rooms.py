@@ -1,0 +1,211 @@
+"""`open_rooms`: cages, plugins, policies, tools, projects; one function, top to bottom.
+
+Loaded and run behind the doors of the daemon, by `Opening`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+import structlog
+from fastapi import FastAPI
+
+from kaged.app.bridges import Bridges
+from kaged.app.cages import cage_settings
+from kaged.app.desk import AgentDesk, OutcomeStream
+from kaged.app.doctor import CageCheck, Live, examine
+from kaged.app.ground import Ground
+from kaged.app.lock import HomeUnusable
+from kaged.app.pipeline import PolicyPipeline
+from kaged.app.plugins import build_plugins
+from kaged.app.project_tools import WorkProjects, both, build_project_work
+from kaged.app.projects import Projects
+from kaged.app.state import status_of
+from kaged.app.toolboxes import open_toolboxes, quota_rules
+from kaged.app.undo import UndoDesk
+from kaged.audit import AuditEvent
+from kaged.base import JsonValue, Tasks
+from kaged.cage import Spawner
+from kaged.cage.net import NetGate
+from kaged.plugins.parts import Policing
+from kaged.plugins.registration import PluginTools
+from kaged.serve.http.app import add_rooms
+from kaged.serve.http.hub import EventHub
+from kaged.serve.http.plugin_metrics import PluginCollector
+from kaged.serve.http.services import Asker, CheckRow, Rooms
+
+_log = structlog.get_logger("kaged.start")
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRooms:
+    """The rooms as requests see them, and what else the daemon holds on to."""
+
+    rooms: Rooms
+    pipeline: PolicyPipeline
+
+
+async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> OpenRooms:
+    """Open everything behind the doors. What must be undone is put on `closing`.
+
+    Raises:
+        KagedError: a gate is closed; `ground.gates.rows` ends with the one that is.
+    """
+    state, environ, gates = ground.state, ground.environ, ground.gates
+    store, audit, hub, tasks = ground.store, ground.audit, ground.hub, ground.tasks
+    clock, ids, settings = ground.clock, ground.ids, ground.state.settings
+
+    # What runs guests: cages with their network gate, and the plugins in them.
+    net_gate = NetGate(lambda event: audit.post(AuditEvent(event.name, event.data())))
+    closing.push_async_callback(net_gate.close)
+    with gates.passing("cages", "The cages that guests live in.") as gate:
+        try:
+            spawner = Spawner(
+                cage_settings(settings),
+                gate=net_gate,
+                on_event=lambda name, data: audit.post(AuditEvent(name, data)),
+                clock=clock,
+            )
+        except OSError as error:
+            raise HomeUnusable(
+                f"Cages cannot be prepared: {error.strerror or error}.",
+                fix="Free some disk space, or make the home writable.",
+            ) from error
+        closing.push_async_callback(spawner.close)
+        gate.found = f"bubblewrap {'.'.join(map(str, spawner.facts.bwrap_version)) or 'missing'}"
+
+    async def reload_project(project_id: str, who: Asker) -> None:
+        await projects.reload(project_id, who)
+
+    policing = Policing()
+    pipeline = PolicyPipeline(
+        lambda: state.settings,
+        policing,
+        spawner=spawner,
+        audit=audit,
+        clock=clock,
+        ids=ids,
+    )
+    closing.push_async_callback(pipeline.close)
+    agent_desk = AgentDesk(
+        audit,
+        clock,
+        ids,
+        plugins_of=lambda project, agent: plugins.names_on(project, agent),  # noqa: PLW0108 - `plugins` is made below
+        pipeline=lambda: policing.pipeline,
+        outcomes=(OutcomeStream(hub),),
+        quotas=quota_rules(settings.daemon.value.tools),
+        cages_off=lambda: state.settings.daemon.value.sandbox.no_sandbox,
+        run_ended=lambda project, run: bridges.run_ended(project, run),  # noqa: PLW0108 - `bridges` is made below
+    )
+    plugin_tools = PluginTools(agent_desk.registry, lambda: plugins.supervisor)
+    plugins = await build_plugins(
+        lambda: state.settings,
+        environ,
+        spawner=spawner,
+        store=store,
+        audit=audit,
+        clock=clock,
+        ids=ids,
+        policing=policing,
+        on_notification=lambda plugin, kind, params: _forward(hub, plugin, kind, params),
+        reload_project=reload_project,
+        on_tools=plugin_tools.refresh,
+    )
+    closing.push_async_callback(plugins.stop)
+
+    # What is worked on in projects: issues, todos, workflows, questions to the operator.
+    work_projects = WorkProjects()
+    work = build_project_work(store, work_projects, hub, clock=clock, ids=ids, tasks=tasks)
+    bridges = Bridges(
+        spawner,
+        lambda: state.settings,
+        agent_desk.workspace_of,
+        trusted=lambda project: projects.trusted(project),  # noqa: PLW0108 - `projects` is made below
+        audit=audit,
+        clock=clock,
+        ids=ids,
+        environ=environ,
+    )
+    with gates.passing("tools", "The tools of agents, with the engines behind them.") as gate:
+        tools, gate.found = open_toolboxes(
+            spawner, work, settings.daemon.value.tools, bridges, clock=clock, closing=closing
+        )
+        agent_desk.register(tools)
+    projects = Projects(
+        store,
+        audit,
+        lambda: state.settings,
+        on_loaded=both(
+            plugins.project_loaded,
+            work_projects.project_loaded,
+            agent_desk.project_loaded,
+            bridges.project_loaded,
+        ),
+        on_unloaded=both(
+            plugins.project_unloaded,
+            work_projects.project_unloaded,
+            agent_desk.project_unloaded,
+            bridges.project_unloaded,
+        ),
+        pending=plugins.projects.pending,
+    )
+    _watch(ground, projects)
+    ground.services.metrics.registry.register(PluginCollector(plugins.list))
+    cage_check = CageCheck(clock)
+
+    async def doctor() -> Sequence[CheckRow]:
+        live = Live(state.settings, store, audit, ground.key, gates.rows, pipeline.row)
+        return await examine(ground.places, environ, live=live, probe=cage_check.rows)
+
+    await work.workflows.recover()
+    with gates.passing("projects", "The projects that were loaded when the daemon ended.") as gate:
+        await projects.restore()
+        gate.found = f"{len(projects)} loaded"
+
+    # The trial runs of the gate are let finish, and guests end, before gate and spawner close.
+    opening = tasks.start(net_gate.start(bwrap=cage_settings(settings).bwrap), "network gate")
+    closing.push_async_callback(asyncio.wait, {opening})
+
+    async def run_guests() -> None:
+        await asyncio.shield(opening)
+        await pipeline.load()
+        await plugins.run()
+
+    guests = Tasks("guests", _report_failure)
+    closing.push_async_callback(guests.close)
+    guests.start(run_guests(), "plugins")
+    add_rooms(app)
+    rooms = Rooms(
+        projects=projects,
+        status=lambda: status_of(
+            state, store, audit, hub, len(projects), more_warnings=pipeline.warnings()
+        ),
+        doctor=doctor,
+        plugins=plugins,
+        tools=agent_desk,
+        work=work,
+        code=bridges,
+        undo=UndoDesk(agent_desk.workspace_of, audit),
+    )
+    return OpenRooms(rooms, pipeline)
+
+
+def _watch(ground: Ground, projects: Projects) -> None:
+    ground.services.metrics.watch(
+        "kaged_projects", "Projects that are loaded.", lambda: len(projects)
+    )
+
+
+def _forward(hub: EventHub, plugin: str, kind: str, params: JsonValue) -> None:
+    hub.publish(f"plugin:{plugin}", kind, {"plugin": plugin, "params": params})
+
+
+def _report_failure(name: str, error: BaseException) -> None:
+    _log.error("task.failed", task=name, error=repr(error))
+
+
+__all__ = ["OpenRooms", "open_rooms"]

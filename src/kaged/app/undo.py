@@ -1,0 +1,91 @@
+"""`UndoDesk`: takes back what tools did to the files of a project, on record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kaged.audit import AuditEvent, AuditLog
+from kaged.base import JsonObject, JsonValue
+
+if TYPE_CHECKING:
+    from kaged.serve.http.services import Asker
+    from kaged.workspace import Workspace
+    from kaged.workspace.workspace import Undone
+
+
+class UndoDesk:
+    """Lists and undoes steps; a step is one tool call that changed files."""
+
+    def __init__(self, workspace_of: Callable[[str], Workspace], audit: AuditLog) -> None:
+        self._workspace_of = workspace_of
+        self._audit = audit
+
+    def steps(
+        self, project_id: str, *, session_id: str | None, run_id: str | None, limit: int
+    ) -> JsonObject:
+        """List the steps that can be undone, newest first. Raises ProjectNotFound."""
+        journal = self._workspace_of(project_id).journal
+        found = journal.steps(session_id=session_id, run_id=run_id)
+        return {"steps": [one.as_json() for one in found[:limit]], "total": len(found)}
+
+    async def undo(
+        self,
+        project_id: str,
+        *,
+        session_id: str | None,
+        run_id: str | None,
+        count: int | None,
+        who: Asker,
+    ) -> JsonObject:
+        """Take back the last `count` steps of a session, a run or everybody; None means all.
+
+        Without a session or run only the last step goes, unless a count is given. Either all of
+        it is undone or nothing is.
+
+        Raises:
+            ProjectNotFound: it is not loaded.
+            UndoNotFound: there is nothing to undo.
+            UndoConflict: a file was changed since.
+            AuditUnavailable: it could not be put on record.
+        """
+        workspace = self._workspace_of(project_id)
+        self._audit.require_writable()
+        if session_id is None and run_id is None and count is None:
+            count = 1
+        undone = await workspace.undo(session_id=session_id, run_id=run_id, count=count)
+        files: list[JsonValue] = []
+        for one in _files(undone):
+            files.append({"path": one["path"], "change": one["change"]})
+            await self._audit.record(
+                AuditEvent(
+                    "file.reverted",
+                    one,
+                    project_id=project_id,
+                    request_id=who.request_id,
+                    caller=who.caller.label,
+                )
+            )
+        await self._audit.flush()
+        return {"steps": [one.as_json() for one in undone.steps], "files": files}
+
+
+def _files(undone: Undone) -> list[JsonObject]:
+    """Describe each file once, with the newest of the steps that had changed it."""
+    author = {
+        file.path.resolved: step.author for step in reversed(undone.steps) for file in step.files
+    }
+    return [
+        {
+            "path": one.path.relative,
+            "change": "removed"
+            if one.sha256 is None
+            else ("brought back" if one.created else "restored"),
+            "run_id": author[one.path.resolved].run_id,
+            "session_id": author[one.path.resolved].session_id,
+        }
+        for one in undone.files
+    ]
+
+
+__all__ = ["UndoDesk"]

@@ -1,0 +1,174 @@
+"""`kaged inbox`: what agents ask you, and your answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kaged.cli.commands.inproject import HERE, InProject, file_of, in_project, pairs_of, plain_value
+from kaged.cli.context import AsJson, command
+from kaged.cli.output import Output
+
+Request = Annotated[str, typer.Argument(help="The id of the question.")]
+Text = Annotated[str | None, typer.Option("--text", "-t", help="What you want to say with it.")]
+
+
+def build() -> typer.Typer:
+    """Build the group."""
+    app = typer.Typer(help="Answer what agents ask you.", no_args_is_help=True)
+    _register_reading(app)
+    _register_answering(app)
+    _register_deciding(app)
+    return app
+
+
+def _register_reading(app: typer.Typer) -> None:
+    @command(app, "list")
+    def list_questions(
+        every: Annotated[bool, typer.Option("--all", help="Also what was answered.")] = False,
+        project: InProject = HERE,
+        as_json: AsJson = False,
+    ) -> None:
+        """List what waits for you."""
+        output = Output(as_json=as_json)
+        with in_project(project) as client:
+            found = client.get("/interactions", {"status": None if every else "pending"})
+        output.result(found)
+        output.table(
+            ["id", "kind", "agent", "status", "asks"],
+            [
+                [one["request_id"], one["kind"], one["caller"], one["status"], _gist(one)]
+                for one in found["items"]
+            ],
+        )
+
+    @command(app, "show")
+    def show(request: Request, project: InProject = HERE, as_json: AsJson = False) -> None:
+        """Show a question in full."""
+        output = Output(as_json=as_json)
+        with in_project(project) as client:
+            found = client.get(f"/interactions/{request}")
+        output.result(found)
+        output.fields({name: found[name] for name in ("kind", "status", "caller", "session_id")})
+        for question in found["payload"].get("questions", ()):
+            output.line()
+            output.line(f"{question['id']}: {question['title']}")
+            _explain(question, output)
+        for field in found["payload"].get("fields", ()):
+            output.line()
+            needed = " (required)" if field["required"] else ""
+            output.line(f"{field['name']}: {field['label']} [{field['type']}]{needed}")
+            _explain(field, output)
+        if found["kind"] == "checkpoint":
+            output.line()
+            output.line(found["payload"]["message"])
+            output.line(found["payload"]["detail"] or "")
+        if found["answer"] is not None:
+            output.line(json.dumps(found["answer"], ensure_ascii=True))
+
+
+def _register_answering(app: typer.Typer) -> None:
+    @command(app, "answer")
+    def answer(
+        request: Request,
+        answers: Annotated[
+            list[str] | None,
+            typer.Option(
+                "--set", "-s", help="NAME=VALUE; again for several choices. JSON for non-texts."
+            ),
+        ] = None,
+        files: Annotated[
+            list[str] | None, typer.Option("--file", "-f", help="NAME=PATH of a file field.")
+        ] = None,
+        project: InProject = HERE,
+        as_json: AsJson = False,
+    ) -> None:
+        """Answer questions or fill in a form."""
+        output = Output(as_json=as_json)
+        with in_project(project) as client:
+            asked = client.get(f"/interactions/{request}")
+            body = {
+                "answers": _answers(asked["payload"], answers),
+                "files": {name: file_of(Path(text)) for name, text in pairs_of(files)},
+            }
+            found = client.post(f"/interactions/{request}/answer", body)
+        output.result(found)
+        output.line(f"Answered {request}.")
+
+
+def _register_deciding(app: typer.Typer) -> None:
+    @command(app, "approve")
+    def approve(
+        request: Request, text: Text = None, project: InProject = HERE, as_json: AsJson = False
+    ) -> None:
+        """Let an agent go on that paused at a checkpoint."""
+        _decide(request, {"decision": "approve", "text": text}, project, as_json)
+
+    @command(app, "reject")
+    def reject(
+        request: Request, text: Text = None, project: InProject = HERE, as_json: AsJson = False
+    ) -> None:
+        """Tell an agent at a checkpoint that it may not do what it wants to."""
+        _decide(request, {"decision": "reject", "text": text}, project, as_json)
+
+    @command(app, "reply")
+    def reply(
+        request: Request,
+        text: Annotated[str, typer.Argument(help="What you want to say.")],
+        project: InProject = HERE,
+        as_json: AsJson = False,
+    ) -> None:
+        """Say something to an agent at a checkpoint."""
+        _decide(request, {"decision": "reply", "text": text}, project, as_json)
+
+    @command(app, "withdraw")
+    def withdraw(request: Request, project: InProject = HERE, as_json: AsJson = False) -> None:
+        """Tell an agent that there will be no answer."""
+        output = Output(as_json=as_json)
+        with in_project(project) as client:
+            found = client.delete(f"/interactions/{request}")
+        output.result(found)
+        output.line(f"Withdrew {request}.")
+
+
+def _decide(request: str, body: dict[str, Any], project: str, as_json: bool) -> None:
+    output = Output(as_json=as_json)
+    with in_project(project) as client:
+        found = client.post(f"/interactions/{request}/answer", body)
+    output.result(found)
+    output.line(f"Answered {request}.")
+
+
+def _gist(one: dict[str, Any]) -> str:
+    payload = one["payload"]
+    if one["kind"] == "checkpoint":
+        return str(payload["message"])
+    listed = payload.get("questions") or payload.get("fields") or []
+    return "; ".join(str(item.get("title") or item.get("label")) for item in listed)
+
+
+def _explain(item: dict[str, Any], output: Output) -> None:
+    if item["description"]:
+        output.line(f"  {item['description']}")
+    for option in item["options"]:
+        output.line(f"  - {option}")
+
+
+def _answers(payload: dict[str, Any], given: list[str] | None) -> dict[str, Any]:
+    kinds = {field["name"]: field["type"] for field in payload.get("fields", ())}
+    multiple = {one["id"] for one in payload.get("questions", ()) if one["multiple"]}
+    found: dict[str, Any] = {}
+    for name, text in pairs_of(given):
+        value = plain_value(kinds.get(name), text)
+        if name in multiple or name in found:
+            before = found.get(name, [])
+            found[name] = [*(before if isinstance(before, list) else [before]), value]
+        else:
+            found[name] = value
+    return found
+
+
+__all__ = ["build"]

@@ -1,0 +1,281 @@
+"""`kaged pipeline`: is the policy file sound, what does it do, what did it do to one call."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import typer
+
+from kaged.base import KagedError
+from kaged.cli.context import AsJson, command, locations, quiet_logs
+from kaged.cli.exits import Exit
+from kaged.cli.output import Output
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kaged.app.settings import Settings
+    from kaged.config.problems import Problem
+    from kaged.pipeline.explain import CheckReport, HookExplained
+    from kaged.pipeline.kinds import PluginKind
+    from kaged.pipeline.trace import TracedStep, TraceReport
+
+MAX_INPUT_BYTES = 4 * 1024 * 1024
+NS_PER_MS = 1_000_000
+
+File = Annotated[
+    Path | None,
+    typer.Argument(help="The pipeline's file; by default the one that config.toml names."),
+]
+
+
+class PipelineFileNotFound(KagedError):
+    """No pipeline file was named, or there is none in that place."""
+
+    code: ClassVar[str] = "pipeline_file_not_found"
+
+
+class TraceInputInvalid(KagedError):
+    """The payload or the slots given to `trace` do not fit."""
+
+    code: ClassVar[str] = "pipeline_trace_input_invalid"
+
+
+def build() -> typer.Typer:
+    """Build the group."""
+    app = typer.Typer(help="Check and watch the policy plugins.", no_args_is_help=True)
+
+    @command(app, "check")
+    def check(file: File = None, as_json: AsJson = False) -> None:
+        """Load the file as the daemon would, and list everything wrong with it, with its line."""
+        output = Output(as_json=as_json)
+        report = asyncio.run(_checked(_chosen(file)))
+        output.result(
+            {
+                "file": report.file,
+                "sound": report.sound,
+                "problems": [problem.as_json() for problem in report.problems],
+                "hooks": {hook.hook: [step.plugin for step in hook.steps] for hook in report.hooks},
+            }
+        )
+        _tell(output, report.problems)
+        if not report.sound:
+            raise typer.Exit(Exit.INVALID)
+        count = len({step.plugin for hook in report.hooks for step in hook.steps})
+        output.line(f"{report.file} is sound: {count} plugins on {len(report.hooks)} hooks")
+
+    @command(app, "explain")
+    def explain(
+        file: File = None,
+        hook: Annotated[str | None, typer.Option(help="Only this hook.")] = None,
+        as_json: AsJson = False,
+    ) -> None:
+        """Say who runs when on which hook, what each sees, what each may change or deny."""
+        output = Output(as_json=as_json)
+        report = asyncio.run(_checked(_chosen(file)))
+        if not report.sound:
+            _tell(output, report.problems)
+            output.result({"problems": [problem.as_json() for problem in report.problems]})
+            raise typer.Exit(Exit.INVALID)
+        found = [one for one in report.hooks if hook in (None, one.hook)]
+        output.result({"file": report.file, "hooks": [asdict(one) for one in found]})
+        for one in found:
+            _explain(output, one)
+        if not found:
+            output.line("no plugin runs" if hook is None else f"no plugin runs on {hook}")
+
+    @command(app, "trace")
+    def trace(
+        file: File = None,
+        hook: Annotated[str, typer.Option(help="The hook to fire.")] = "tool_pre_invoke",
+        payload: Annotated[
+            str, typer.Option(help="The payload as JSON, or @FILE; - reads standard input.")
+        ] = '{"name": "example.tool", "args": {}}',
+        slots: Annotated[
+            str, typer.Option(help="The extensions as JSON, or @FILE: {slot: {field: value}}.")
+        ] = "{}",
+        as_json: AsJson = False,
+    ) -> None:
+        """Send one made-up call through the plugins; see what each saw, changed, was refused."""
+        output = Output(as_json=as_json)
+        call, filled = _json_of(payload, "--payload"), _json_of(slots, "--slots")
+        report = asyncio.run(_traced(_chosen(file), hook, call, filled))
+        output.result(_trace_json(report))
+        _tell(output, report.problems)
+        output.table(
+            ("Plugin", "Mode", "Saw", "Read", "Changed", "Refused", "Outcome", "ms"),
+            [_traced_row(step) for step in report.steps],
+        )
+        if report.in_force:
+            output.line(_verdict(report))
+        if not report.allowed:
+            raise typer.Exit(Exit.DENIED if report.in_force else Exit.INVALID)
+
+    return app
+
+
+def _chosen(file: Path | None) -> tuple[Settings, Path]:
+    from kaged.app.settings import read_settings
+
+    settings = read_settings(locations(), os.environ)
+    chosen = file or settings.daemon.value.pipeline.file
+    if chosen is None:
+        raise PipelineFileNotFound(
+            "config.toml names no pipeline file.",
+            fix="Name one here, or set [pipeline] file in config.toml.",
+        )
+    if not chosen.is_file():
+        raise PipelineFileNotFound(f"There is no file {chosen}.", fix="Check the path.")
+    quiet_logs()
+    return settings, chosen.absolute()
+
+
+@asynccontextmanager
+async def _kinds(settings: Settings, file: Path) -> AsyncGenerator[Mapping[str, PluginKind]]:
+    """Lend the kinds of plugins that need cages, with a spawner of this command's own."""
+    from kaged.app.cages import cage_settings
+    from kaged.app.pipeline import plugin_kinds
+    from kaged.cage import Spawner
+    from kaged.cage.net import NetGate
+
+    settings.places.ensure()
+    chosen = cage_settings(settings)
+    gate = NetGate(lambda _event: None)
+    try:
+        if _has_guests(file):  # its trial runs take a second that trusted classes do not need
+            await gate.start(chosen.bwrap)
+        spawner = Spawner(chosen, gate=gate)
+        try:
+            yield plugin_kinds(spawner)
+        finally:
+            await spawner.close()
+    finally:
+        await gate.close()
+
+
+def _has_guests(file: Path) -> bool:
+    from kaged.pipeline.document import parse_document
+
+    try:
+        document = parse_document(file.read_text(encoding="utf-8"), str(file))
+    except (OSError, UnicodeDecodeError):
+        return False  # loading it says why
+    return any("." not in entry.config.kind for entry in document.entries)
+
+
+async def _checked(chosen: tuple[Settings, Path]) -> CheckReport:
+    from kaged.base import Ids, SystemClock
+    from kaged.pipeline.explain import check_file
+
+    settings, file = chosen
+    clock = SystemClock()
+    async with _kinds(settings, file) as kinds:
+        return await check_file(file, clock, Ids(clock), kinds=kinds)
+
+
+async def _traced(
+    chosen: tuple[Settings, Path], hook: str, payload: dict[str, Any], slots: dict[str, Any]
+) -> TraceReport:
+    from kaged.base import Ids, SystemClock
+    from kaged.pipeline.trace import trace_file
+
+    settings, file = chosen
+    clock = SystemClock()
+    async with _kinds(settings, file) as kinds:
+        try:
+            return await trace_file(file, hook, payload, slots, clock, Ids(clock), kinds=kinds)
+        except ValueError as error:
+            raise TraceInputInvalid(
+                f"The payload or the slots do not fit {hook}: {error}",
+                fix="See the payloads and slots in the pipeline reference.",
+            ) from error
+
+
+def _json_of(text: str, flag: str) -> dict[str, Any]:
+    """Read an option's JSON object: literally, from `@FILE`, or from standard input for `-`."""
+    try:
+        if text == "-":
+            text = typer.get_text_stream("stdin").read(MAX_INPUT_BYTES)
+        elif text.startswith("@"):
+            path = Path(text[1:])
+            if path.stat().st_size > MAX_INPUT_BYTES:
+                raise TraceInputInvalid(f"{path} is larger than {MAX_INPUT_BYTES} bytes.")
+            text = path.read_text(encoding="utf-8")
+        found = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise TraceInputInvalid(
+            f"{flag} cannot be read: {error}", fix="Give a JSON object, or @FILE with one."
+        ) from error
+    if not isinstance(found, dict):
+        raise TraceInputInvalid(f"{flag} is not a JSON object.", fix='Write it as {"name": ...}.')
+    return found
+
+
+def _tell(output: Output, problems: Sequence[Problem]) -> None:
+    for problem in problems:
+        output.note(problem)
+
+
+def _explain(output: Output, hook: HookExplained) -> None:
+    output.line(f"● {hook.hook}")
+    output.table(
+        ("#", "Plugin", "Kind", "Mode", "On error", "Timeout", "Sees", "May change", "May deny"),
+        [
+            (
+                step.order,
+                step.plugin + (" (on a condition)" if step.conditional else ""),
+                step.kind,
+                step.mode,
+                step.on_error,
+                f"{step.timeout_s:g}s",
+                ", ".join(step.sees),
+                ", ".join(step.may_change) or "nothing",
+                "yes" if step.may_deny else "no",
+            )
+            for step in hook.steps
+        ],
+    )
+
+
+def _traced_row(step: TracedStep) -> tuple[object, ...]:
+    return (
+        step.plugin,
+        step.mode,
+        ", ".join(step.saw),
+        ", ".join(step.read),
+        ", ".join(step.changed),
+        "; ".join(step.refused),
+        step.outcome,
+        f"{step.duration_ns / NS_PER_MS:.3f}",
+    )
+
+
+def _verdict(report: TraceReport) -> str:
+    if report.error is not None:
+        return f"failed: {report.error}"
+    if not report.allowed:
+        return f"denied: {report.violation or 'no reason given'}"
+    return f"allowed: {json.dumps(report.payload, default=str)}"
+
+
+def _trace_json(report: TraceReport) -> dict[str, Any]:
+    return {
+        "file": report.file,
+        "problems": [problem.as_json() for problem in report.problems],
+        "steps": [asdict(step) for step in report.steps],
+        "allowed": report.allowed,
+        "violation": report.violation,
+        "error": report.error,
+        "payload": report.payload,
+        "extensions": report.extensions,
+    }
+
+
+__all__ = ["PipelineFileNotFound", "TraceInputInvalid", "build"]

@@ -1,0 +1,1 @@
+"""MCP client: outside servers, each a caged child process: `McpServer`, `ServerTable`."""

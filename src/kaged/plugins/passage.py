@@ -1,0 +1,137 @@
+"""A method call on its way through the extension pipeline: `call_through`.
+
+resolve → tool_pre_invoke → (changed: resolve again) → the plugin → tool_post_invoke
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kaged.kernel.capabilities import NetCapability
+from kaged.pipeline.origin import AgentPlace, CallOrigin, Subject
+from kaged.pipeline.passage import CallPassage
+from kaged.pipeline.policies.egress import NET_ANNOTATION
+from kaged.pipeline.remote import to_json
+from kaged.pipeline.slots import ToolMetadata
+from kaged.wire.errors import InvalidParams, MethodNotFound
+
+if TYPE_CHECKING:
+    from kaged.base import JsonObject, JsonValue
+    from kaged.pipeline.passage import Passed
+    from kaged.pipeline.pipeline import Pipeline
+    from kaged.plugins.parts import HostParts
+    from kaged.plugins.plugin import Plugin
+    from kaged.wire.context import CallContext
+
+PRE, POST = "tool_pre_invoke", "tool_post_invoke"
+_BELOW = ".subagents."
+
+
+async def call_through(
+    pipeline: Pipeline,
+    parts: HostParts,
+    plugin: Plugin,
+    method: str,
+    params: JsonObject,
+    context: CallContext,
+    *,
+    timeout_s: float | None = None,
+) -> JsonValue:
+    """Call a method with the pipeline's plugins before and after it.
+
+    They know the call as the tool `<plugin>.<method>`. A call that they change is resolved again
+    before it runs, and runs no plugin twice.
+
+    Raises:
+        CapabilityDenied: a pipeline plugin said no.
+        PipelineNotReady: the pipeline's file is faulty.
+        PluginError: a pipeline plugin failed whose `on_error` is fail.
+        NotSendable: a pipeline plugin put something without a JSON form into the call.
+        KagedError: as `Plugin.call_method`.
+    """
+    plugin.offering(method)
+    if not (pipeline.has_hooks_for(PRE) or pipeline.has_hooks_for(POST)):
+        return await plugin.call_method(method, params, context, timeout_s=timeout_s)
+    passage = CallPassage(pipeline, _origin(parts, plugin, context))
+    tool = described(plugin, method)
+    before = await passage.before_tool(tool.name, params, tool)
+    before.decision.require()
+    if before.changed:
+        method, params = _resolved_again(parts, plugin, method, params, before, context)
+        tool = described(plugin, method)
+    result = await plugin.call_method(method, params, context, timeout_s=timeout_s)
+    after = await passage.after_tool(tool.name, result, tool)
+    after.decision.require()
+    return to_json(after.payload.result) if after.changed else result
+
+
+def _origin(parts: HostParts, plugin: Plugin, context: CallContext) -> CallOrigin:
+    """Write down what the host knows for certain; nothing of it comes from the call's params."""
+    operator = context.operator_id
+    agent = None
+    if context.agent_path is not None and context.session_id is not None:
+        agent = AgentPlace(context.session_id, tuple(context.agent_path.split(_BELOW)))
+    return CallOrigin(
+        request_id=context.request_id,
+        at_ms=parts.clock.now_ms(),
+        subject=None if operator is None else Subject(operator),
+        agent=agent,
+        source="agent" if context.from_agent else "daemon",
+        scope=plugin.name,
+        properties={} if context.project_id is None else {"project_id": context.project_id},
+        version=parts.settings.daemon_version,
+    )
+
+
+def described(plugin: Plugin, method: str) -> ToolMetadata:
+    """Describe a method to the pipeline, with what the host knows of its reach."""
+    reaches_net = any(isinstance(one, NetCapability) for one in plugin.installed.capabilities)
+    return ToolMetadata(
+        name=f"{plugin.name}.{method}",
+        server_id=plugin.name,
+        namespace=plugin.name,
+        annotations={NET_ANNOTATION: reaches_net},
+    )
+
+
+def _resolved_again(
+    parts: HostParts,
+    plugin: Plugin,
+    method: str,
+    params: JsonObject,
+    passed: Passed,
+    context: CallContext,
+) -> tuple[str, JsonObject]:
+    """Resolve a changed call as if it had been asked for, and put the change on record."""
+    name, args = passed.payload.name, to_json(passed.payload.args or {})
+    changed: list[Any] = []
+    if name != f"{plugin.name}.{method}":
+        changed.append("name")
+    if args != params:
+        changed.append("args")
+    if not changed:
+        return method, params
+    outcome = "refused"
+    try:
+        found = name.removeprefix(f"{plugin.name}.")
+        if found == name:
+            raise MethodNotFound(f"{plugin.name} has no method {name}")
+        plugin.offering(found)
+        if not isinstance(args, dict):
+            raise InvalidParams("the params are not an object")
+        outcome = "resolved"
+    finally:
+        data: JsonObject = {
+            "plugin": ", ".join(passed.changed_by),
+            "hook": PRE,
+            "tool_name": f"{plugin.name}.{method}",
+            "changed": changed,
+            "outcome": outcome,
+        }
+        if "name" in changed:
+            data["new_tool_name"] = name
+        parts.post("pipeline.call_changed", data, context.request_id)
+    return found, args
+
+
+__all__ = ["call_through", "described"]

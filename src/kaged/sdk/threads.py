@@ -1,0 +1,90 @@
+"""`Threads`: where plain handlers run, so that a slow one never holds up the conversation."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+THREADS_LIMIT = 16
+
+
+class Threads:
+    """Runs plain functions in threads of its own; more than the limit at once take turns.
+
+    Threads start when they are needed and stay. They are daemons: a process that was told to shut
+    down does not wait for a handler that never returns.
+    """
+
+    def __init__(self, limit: int = THREADS_LIMIT) -> None:
+        self._limit = limit
+        self._work: SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._started = 0
+        self._unfinished = 0
+        self._closed = False
+
+    def submit(self, work: Callable[..., None], *args: Any) -> None:
+        """Run `work(*args)` soon. It must not raise: nobody would hear it."""
+        with self._lock:
+            if self._closed:
+                return
+            self._unfinished += 1
+            grow = self._unfinished > self._started and self._started < self._limit
+            if grow:
+                self._started += 1
+        self._work.put((work, args))
+        if grow:
+            threading.Thread(target=self._run, name="handler", daemon=True).start()
+
+    async def call(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Run `function(*args)` in a thread and give what it returns or raises."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Any] = loop.create_future()
+
+        def work() -> None:
+            try:
+                result = function(*args)
+            except BaseException as problem:  # noqa: BLE001 - handed to whoever waits
+                loop.call_soon_threadsafe(_fail, answer, problem)
+            else:
+                loop.call_soon_threadsafe(_settle, answer, result)
+
+        self.submit(work)
+        return await answer
+
+    def close(self) -> None:
+        """Start nothing more and let the idle threads end; what runs is not waited for."""
+        with self._lock:
+            self._closed = True
+            started = self._started
+        for _ in range(started):
+            self._work.put(None)
+
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            work, args = item
+            try:
+                if not self._closed:
+                    work(*args)
+            finally:
+                with self._lock:
+                    self._unfinished -= 1
+
+
+def _settle(answer: asyncio.Future[Any], result: Any) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _fail(answer: asyncio.Future[Any], problem: BaseException) -> None:
+    if not answer.done():
+        # A future refuses this one, which means the end of an iteration to whoever awaits it.
+        if isinstance(problem, StopIteration):
+            problem = RuntimeError(f"the handler raised {problem!r}")
+        answer.set_exception(problem)
+
+
+__all__ = ["THREADS_LIMIT", "Threads"]

@@ -1,0 +1,52 @@
+"""`/api/v1/projects/{project_id}/issues/{number}/todos`: the todo list of an issue."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from kaged.base import JsonObject
+from kaged.serve.http.documented import errors
+from kaged.serve.http.routes.work import OPERATOR, Desk, Number
+from kaged.serve.http.work_models import TodoActionIn, TodosOut
+from kaged.toolbox.project.todo_tool import require_todo_params
+
+
+def add_routes(app: FastAPI, prefix: str) -> None:
+    """Add these routes to the application, below `prefix`."""
+    path = f"{prefix}/projects/{{project_id}}/issues/{{number}}/todos"
+    app.add_api_route(
+        path,
+        view,
+        methods=["GET"],
+        tags=["todos"],
+        responses=errors(404),
+        summary="Look at an issue's todo list",
+    )
+    app.add_api_route(
+        path,
+        act,
+        methods=["POST"],
+        tags=["todos"],
+        responses=errors(400, 404, 409),
+        summary="Change an issue's todo list",
+    )
+
+
+async def view(desk: Desk, number: Number) -> TodosOut:
+    """Give the list, without what was abandoned."""
+    issue_id = await desk.work.todos.issue_id(desk.project_id, number)
+    return TodosOut.model_validate(await desk.work.todos.view(issue_id))
+
+
+async def act(desk: Desk, number: Number, body: TodoActionIn) -> TodosOut:
+    """Do what the tool `kaged.todo` does, on any issue. Operators also drop criteria."""
+    given: JsonObject = body.model_dump(mode="json", exclude_none=True)
+    require_todo_params(given)
+    desk.require_record()
+    issue_id = await desk.work.todos.issue_id(desk.project_id, number)
+    given.setdefault("origin_agent", OPERATOR)
+    done = await desk.work.todos.act(issue_id, given, operator=True)
+    return TodosOut.model_validate(await desk.recorded(done))
+
+
+__all__ = ["add_routes"]

@@ -1,0 +1,131 @@
+"""`/api/v1/projects/{id}/undo`: what tools did to files, and taking it back."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from fastapi import Depends, FastAPI, Query
+from pydantic import Field
+
+from kaged.base import KagedError
+from kaged.serve.http.documented import errors
+from kaged.serve.http.models import Model
+from kaged.serve.http.routes.projects import ProjectId
+from kaged.serve.http.services import Asker, HttpServices, UndoPort, asker_of, services_of
+
+MAX_STEPS = 2000
+MAX_ID_CHARS = 100
+
+
+class UndoAbsent(KagedError):
+    """The application was built without a journal of what tools did."""
+
+    code: ClassVar[str] = "undo_absent"
+
+
+class StepFileOut(Model):
+    """One file of a step."""
+
+    path: str
+    change: Literal["created", "changed", "deleted"]
+    undoable: Annotated[bool, Field(description="False: its old content was not kept.")]
+
+
+class StepOut(Model):
+    """One tool call that changed files."""
+
+    step: int
+    time: str
+    session_id: str
+    run_id: str
+    caller: Annotated[str, Field(description="The agent.")]
+    tool_name: str
+    files: list[StepFileOut]
+
+
+class StepsOut(Model):
+    """Steps, the newest first. `total` counts those left out, too."""
+
+    steps: list[StepOut]
+    total: int
+
+
+class UndoIn(Model):
+    """What to take back. With neither session nor run: the last step, or the last `count`."""
+
+    session_id: Annotated[str | None, Field(max_length=MAX_ID_CHARS)] = None
+    run_id: Annotated[str | None, Field(max_length=MAX_ID_CHARS)] = None
+    count: Annotated[
+        int | None,
+        Field(ge=1, le=MAX_STEPS, description="Only so many; left out: all of the session or run."),
+    ] = None
+
+
+class RevertedOut(Model):
+    """One file that is as it was before."""
+
+    path: str
+    change: Literal["restored", "removed", "brought back"]
+
+
+class UndoneOut(Model):
+    """What was taken back."""
+
+    steps: list[StepOut]
+    files: list[RevertedOut]
+
+
+Who = Annotated[Asker, Depends(asker_of)]
+OneId = Annotated[str | None, Query(max_length=MAX_ID_CHARS)]
+
+
+async def _desk(services: Annotated[HttpServices, Depends(services_of)]) -> UndoPort:
+    if services.undo is None:
+        raise UndoAbsent("This daemon runs without a journal of what tools did.")
+    return services.undo
+
+
+Desk = Annotated[UndoPort, Depends(_desk)]
+
+
+def add_routes(app: FastAPI, prefix: str) -> None:
+    """Add these routes to the application, below `prefix`."""
+    app.add_api_route(
+        f"{prefix}/projects/{{project_id}}/undo",
+        list_steps,
+        methods=["GET"],
+        tags=["undo"],
+        responses=errors(404),
+        summary="List what tools did to files",
+    )
+    app.add_api_route(
+        f"{prefix}/projects/{{project_id}}/undo",
+        undo,
+        methods=["POST"],
+        tags=["undo"],
+        responses=errors(404, 409, 503),
+        summary="Take back what tools did to files",
+    )
+
+
+async def list_steps(
+    desk: Desk,
+    project_id: ProjectId,
+    session_id: OneId = None,
+    run_id: OneId = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_STEPS)] = 50,
+) -> StepsOut:
+    """Give the steps of everybody, of a session or of a run, newest first."""
+    found = desk.steps(project_id, session_id=session_id, run_id=run_id, limit=limit)
+    return StepsOut.model_validate(found)
+
+
+async def undo(desk: Desk, who: Who, project_id: ProjectId, body: UndoIn) -> UndoneOut:
+    """Put files back as they were before these steps: all of them, or nothing changes."""
+    found = await desk.undo(
+        project_id, session_id=body.session_id, run_id=body.run_id, count=body.count, who=who
+    )
+    return UndoneOut.model_validate(found)
+
+
+__all__ = ["add_routes"]

@@ -1,0 +1,48 @@
+"""`Waiting`: holds requests for rooms of the daemon that are not open yet.
+
+The daemon answers as soon as its trail, its doors and its store are there. Projects, plugins and
+tools open right behind that; whoever asks for them meanwhile waits, instead of being told to ask
+again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from kaged.serve.http.errors import error_response
+from kaged.serve.http.services import Doorway, StillOpening
+
+EARLY: Final = (
+    "/healthz",
+    "/metrics",
+    "/api/v1/audit",
+    "/api/v1/auth",
+    "/api/v1/events",
+)
+"""Where nothing is needed but what is there from the first request on."""
+
+
+class Waiting:
+    """ASGI layer that lets a request through once what it asks for can be there."""
+
+    def __init__(self, app: ASGIApp, *, doorway: Doorway) -> None:
+        self._app = app
+        self._doorway = doorway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the rest of the application, now or a moment later."""
+        if scope["type"] in ("http", "websocket") and not self._doorway.is_open:
+            path: str = scope["path"]
+            if not any(path == early or path.startswith(f"{early}/") for early in EARLY):
+                try:
+                    await self._doorway.wait()
+                except StillOpening as error:
+                    request_id = scope["state"]["request_id"]
+                    await error_response(error, request_id)(scope, receive, send)
+                    return
+        await self._app(scope, receive, send)
+
+
+__all__ = ["EARLY", "Waiting"]

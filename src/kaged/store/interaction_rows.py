@@ -1,0 +1,258 @@
+"""`InteractionRows`: what agents asked the operator, and what the operator said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from kaged.base import Clock, JsonObject
+from kaged.store.database import Database
+from kaged.store.schema import interactions
+from kaged.store.session_rows import (
+    SessionKind,
+    SessionStatus,
+    ensure_session,
+    set_session_status,
+)
+from kaged.store.work_errors import InteractionClosed, InteractionNotFound, InteractionPending
+
+_C = interactions.c
+
+
+class InteractionKind(StrEnum):
+    """How the operator is asked."""
+
+    ASK = "ask"
+    FORM = "form"
+    CHECKPOINT = "checkpoint"
+
+
+class InteractionStatus(StrEnum):
+    """Whether the operator has answered. `withdrawn`: nobody wants an answer any more."""
+
+    PENDING = "pending"
+    ANSWERED = "answered"
+    WITHDRAWN = "withdrawn"
+
+
+@dataclass(frozen=True, slots=True)
+class InteractionDraft:
+    """A question on its way to the operator."""
+
+    request_id: str
+    project_id: str
+    session_id: str
+    run_id: str
+    caller: str
+    kind: InteractionKind
+    payload: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class InteractionRecord:
+    """One question and, once there is one, its answer."""
+
+    request_id: str
+    project_id: str
+    session_id: str
+    run_id: str
+    caller: str
+    kind: InteractionKind
+    payload: JsonObject
+    status: InteractionStatus
+    answer: JsonObject | None
+    answered_by: str | None
+    created_at_ms: int
+    answered_at_ms: int | None
+    delivered_at_ms: int | None
+
+
+class InteractionRows:
+    """The interactions of all projects; at most one is pending per session."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def open(self, draft: InteractionDraft) -> InteractionRecord:
+        """Store a question and let its session wait for the answer, in one unit.
+
+        Raises:
+            InteractionPending: the session waits for another answer.
+        """
+        now_ms = self._clock.now_ms()
+        made = InteractionRecord(
+            draft.request_id, draft.project_id, draft.session_id, draft.run_id, draft.caller,
+            draft.kind, draft.payload, InteractionStatus.PENDING, None, None, now_ms, None, None,
+        )  # fmt: skip
+
+        def work(conn: Connection) -> None:
+            ensure_session(conn, made.session_id, made.project_id, SessionKind.PRIMARY, now_ms)
+            waiting = _pending_of(conn, made.session_id)
+            if waiting is not None:
+                raise InteractionPending(
+                    "This session waits for the operator already.",
+                    fix="wait for the answer to what was asked first",
+                    request_id=waiting,
+                )
+            values = {column.name: getattr(made, column.name) for column in _C}
+            values["payload"] = json.dumps(made.payload)
+            values["answer"] = None
+            conn.execute(insert(interactions).values(values))
+            detail = (
+                made.request_id
+                if made.kind is InteractionKind.CHECKPOINT
+                else (f"{made.kind}:{made.request_id}")
+            )
+            place = "checkpoint" if made.kind is InteractionKind.CHECKPOINT else "interaction"
+            set_session_status(
+                conn, made.session_id, SessionStatus.CHECKPOINT, f"{place}:{detail}", now_ms
+            )
+
+        await self._database.write(work)
+        return made
+
+    async def close(
+        self,
+        project_id: str,
+        request_id: str,
+        status: InteractionStatus,
+        answer: JsonObject | None,
+        by: str,
+    ) -> InteractionRecord:
+        """Store the answer, or that none is wanted; the session may go on.
+
+        Raises:
+            InteractionNotFound: there is no such question.
+            InteractionClosed: it has been answered or withdrawn.
+        """
+        now_ms = self._clock.now_ms()
+
+        def work(conn: Connection) -> InteractionRecord:
+            found = _one(conn, project_id, request_id)
+            require_open(found)
+            conn.execute(
+                update(interactions)
+                .where(_C.request_id == request_id)
+                .values(
+                    status=status.value,
+                    answer=None if answer is None else json.dumps(answer),
+                    answered_by=by,
+                    answered_at_ms=now_ms,
+                )
+            )
+            set_session_status(conn, found.session_id, SessionStatus.IDLE, None, now_ms)
+            return _one(conn, project_id, request_id)
+
+        return await self._database.write(work)
+
+    async def mark_delivered(self, request_id: str) -> None:
+        """Note that the agent got the answer."""
+        now_ms = self._clock.now_ms()
+
+        def work(conn: Connection) -> None:
+            conn.execute(
+                update(interactions)
+                .where(_C.request_id == request_id, _C.delivered_at_ms.is_(None))
+                .values(delivered_at_ms=now_ms)
+            )
+
+        await self._database.write(work)
+
+    async def get(self, project_id: str, request_id: str) -> InteractionRecord:
+        """Give a question of a project. Raises InteractionNotFound."""
+        return await self._database.read(lambda conn: _one(conn, project_id, request_id))
+
+    async def pending_of(self, session_id: str) -> str | None:
+        """Give what a session waits for; None when it waits for nothing."""
+        return await self._database.read(lambda conn: _pending_of(conn, session_id))
+
+    async def undelivered(self, session_id: str) -> Sequence[InteractionRecord]:
+        """Give the answers that a session's agent has not got yet, oldest first."""
+        wanted = (
+            select(*_C)
+            .where(
+                _C.session_id == session_id,
+                _C.status != InteractionStatus.PENDING.value,
+                _C.delivered_at_ms.is_(None),
+            )
+            .order_by(_C.answered_at_ms, _C.request_id)
+        )
+        return await self._database.read(
+            lambda conn: [_record(row) for row in conn.execute(wanted)]
+        )
+
+    async def page(
+        self, project_id: str, status: InteractionStatus | None, limit: int, offset: int
+    ) -> tuple[Sequence[InteractionRecord], int]:
+        """Give some questions of a project, newest first, and how many there are in all."""
+        conditions = [_C.project_id == project_id]
+        if status is not None:
+            conditions.append(_C.status == status.value)
+
+        def work(conn: Connection) -> tuple[Sequence[InteractionRecord], int]:
+            total = conn.execute(select(func.count()).select_from(interactions).where(*conditions))
+            wanted = (
+                select(*_C)
+                .where(*conditions)
+                .order_by(_C.created_at_ms.desc(), _C.request_id.desc())
+                .limit(limit)
+                .offset(offset)
+            )
+            return [_record(row) for row in conn.execute(wanted)], int(total.scalar() or 0)
+
+        return await self._database.read(work)
+
+
+def require_open(record: InteractionRecord) -> None:
+    """Raise InteractionClosed if a question has its answer already."""
+    if record.status is not InteractionStatus.PENDING:
+        raise InteractionClosed(
+            f"This was {record.status} before.",
+            fix="look at what else is pending",
+            request_id=record.request_id,
+            status=record.status.value,
+        )
+
+
+def _pending_of(conn: Connection, session_id: str) -> str | None:
+    wanted = select(_C.request_id).where(
+        _C.session_id == session_id, _C.status == InteractionStatus.PENDING.value
+    )
+    return conn.execute(wanted).scalar()
+
+
+def _one(conn: Connection, project_id: str, request_id: str) -> InteractionRecord:
+    wanted = select(*_C).where(_C.request_id == request_id, _C.project_id == project_id)
+    found = conn.execute(wanted).first()
+    if found is None:
+        raise InteractionNotFound(
+            f"Nobody asked {request_id} in this project.",
+            fix="list what is pending",
+            request_id=request_id,
+        )
+    return _record(found)
+
+
+def _record(row: Sequence[Any]) -> InteractionRecord:
+    fields = dict(zip((column.name for column in _C), row, strict=True))
+    fields["kind"] = InteractionKind(fields["kind"])
+    fields["status"] = InteractionStatus(fields["status"])
+    fields["payload"] = json.loads(fields["payload"])
+    fields["answer"] = None if fields["answer"] is None else json.loads(fields["answer"])
+    return InteractionRecord(**fields)
+
+
+__all__ = [
+    "InteractionDraft",
+    "InteractionKind",
+    "InteractionRecord",
+    "InteractionRows",
+    "InteractionStatus",
+    "require_open",
+]

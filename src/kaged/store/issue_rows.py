@@ -1,0 +1,272 @@
+"""`IssueRows`: the issues of projects, with everything that was said about them and done to them.
+
+What may be changed is not decided here: `change` runs the caller's plan in the one writer's
+transaction, on the row as it is at that moment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+
+from kaged.base import Clock, Ids, JsonObject
+from kaged.store.database import Database
+from kaged.store.schema import issue_updates, issues
+from kaged.store.text_query import TextQuery
+from kaged.store.work_errors import IssueNotFound
+
+UPDATES_LIMIT = 1000  # the newest ones; an issue with more says how many there are before
+
+_C = issues.c
+_U = issue_updates.c
+_COLUMNS = tuple(column for column in _C if column.name not in {"seq", "touched"})
+_UPDATE_COLUMNS = tuple(column for column in _U if column.name not in {"seq", "issue_id"})
+
+
+@dataclass(frozen=True, slots=True)
+class IssueRecord:
+    """One issue. Times are whole Unix seconds."""
+
+    id: str
+    project_id: str
+    number: int
+    title: str
+    body: str
+    original_body: str | None
+    status: str
+    assignment: str | None
+    created_by: str
+    created_at: int
+    updated_at: int
+    resolved_at: int | None
+    resolved_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class IssueUpdate:
+    """Something that was said about an issue or done to it."""
+
+    id: str
+    author: str
+    kind: str
+    body: str | None
+    metadata: JsonObject | None
+    visibility: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateDraft:
+    """An update that is about to be written."""
+
+    author: str
+    kind: str
+    body: str | None = None
+    metadata: JsonObject | None = None
+    visibility: str = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class IssueChange:
+    """What a plan wants done: new values of columns, and the updates that tell of it."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    updates: tuple[UpdateDraft, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IssueFilter:
+    """Which issues are wanted."""
+
+    statuses: frozenset[str]
+    search: TextQuery | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IssueDetail:
+    """One issue with its updates, oldest first. `omitted` older ones are left out."""
+
+    issue: IssueRecord
+    updates: tuple[IssueUpdate, ...]
+    omitted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What a change made: the issue as it was and is, and the updates that were written."""
+
+    before: IssueRecord
+    issue: IssueRecord
+    updates: tuple[IssueUpdate, ...]
+
+
+Plan = Callable[[IssueRecord], IssueChange]
+
+
+class IssueRows:
+    """The issues of all projects. Numbers count from 1 in each of them."""
+
+    def __init__(self, database: Database, clock: Clock, ids: Ids) -> None:
+        self._database = database
+        self._clock = clock
+        self._ids = ids
+
+    async def create(
+        self, project_id: str, title: str, body: str, status: str, created_by: str
+    ) -> IssueRecord:
+        """File an issue under the project's next number."""
+        now = self.now()
+        issue_id = self._ids.ulid()
+
+        def work(conn: Connection) -> IssueRecord:
+            last = select(func.max(_C.number)).where(_C.project_id == project_id)
+            number = int(conn.execute(last).scalar() or 0) + 1
+            record = IssueRecord(
+                issue_id, project_id, number, title, body, None, status, None, created_by,
+                now, now, None, None,
+            )  # fmt: skip
+            values = {column.name: getattr(record, column.name) for column in _COLUMNS}
+            values["touched"] = _touch(conn, project_id)
+            made = conn.execute(insert(issues).values(values)).inserted_primary_key
+            assert made is not None
+            self._put_text(conn, int(made[0]), None, record)
+            return record
+
+        return await self._database.write(work)
+
+    async def find(
+        self, project_id: str, wanted: IssueFilter, limit: int, offset: int
+    ) -> tuple[Sequence[IssueRecord], int]:
+        """Give a page of issues, last changed first, and how many there are in all."""
+        conditions: list[ColumnElement[bool]] = [
+            _C.project_id == project_id,
+            _C.status.in_(sorted(wanted.statuses)),
+        ]
+        if wanted.search is not None:
+            conditions.append(self._database.backend.text_match(_C.seq, wanted.search))
+
+        def work(conn: Connection) -> tuple[Sequence[IssueRecord], int]:
+            total = conn.execute(select(func.count()).select_from(issues).where(*conditions))
+            page = (
+                select(*_COLUMNS)
+                .where(*conditions)
+                .order_by(_C.touched.desc(), _C.number.desc())
+                .limit(limit)
+                .offset(offset)
+            )
+            return [IssueRecord(*row) for row in conn.execute(page)], int(total.scalar() or 0)
+
+        return await self._database.read(work)
+
+    async def get(self, project_id: str, number: int) -> IssueDetail:
+        """Give one issue with its updates. Raises IssueNotFound."""
+
+        def work(conn: Connection) -> IssueDetail:
+            issue = _require(conn, project_id, number)
+            newest = (
+                select(*_UPDATE_COLUMNS)
+                .where(_U.issue_id == issue.id)
+                .order_by(_U.seq.desc())
+                .limit(UPDATES_LIMIT)
+            )
+            updates = tuple(_update(row) for row in conn.execute(newest))[::-1]
+            count = select(func.count()).select_from(issue_updates).where(_U.issue_id == issue.id)
+            total = int(conn.execute(count).scalar() or 0) if len(updates) == UPDATES_LIMIT else 0
+            return IssueDetail(issue, updates, max(0, total - len(updates)))
+
+        return await self._database.read(work)
+
+    async def number_of(self, issue_id: str) -> int | None:
+        """Give the number of an issue by its id."""
+        wanted = select(_C.number).where(_C.id == issue_id)
+        return await self._database.read(lambda conn: conn.execute(wanted).scalar())
+
+    async def change(self, project_id: str, number: int, plan: Plan) -> Changed:
+        """Change an issue as `plan` says, all of it or, if the plan raises, nothing.
+
+        The plan sees the issue as it is in the transaction and does nothing but answer: it may be
+        asked twice.
+
+        Raises:
+            IssueNotFound: there is no such issue.
+        """
+        now = self.now()
+
+        def work(conn: Connection) -> Changed:
+            before = _require(conn, project_id, number)
+            wanted = plan(before)
+            written = tuple(self._write(conn, before.id, draft, now) for draft in wanted.updates)
+            conn.execute(
+                update(issues)
+                .where(_C.id == before.id)
+                .values(**wanted.values, updated_at=now, touched=_touch(conn, project_id))
+            )
+            after = _require(conn, project_id, number)
+            if (before.title, before.body) != (after.title, after.body):
+                row = conn.execute(select(_C.seq).where(_C.id == before.id)).scalar()
+                assert row is not None
+                self._put_text(conn, row, before, after)
+            return Changed(before, after, written)
+
+        return await self._database.write(work)
+
+    def _put_text(
+        self, conn: Connection, row: int, old: IssueRecord | None, new: IssueRecord
+    ) -> None:
+        self._database.backend.put_text(
+            conn, issues.name, row, None if old is None else _words(old), _words(new)
+        )
+
+    def _write(self, conn: Connection, issue_id: str, draft: UpdateDraft, now: int) -> IssueUpdate:
+        made = IssueUpdate(
+            self._ids.ulid(), draft.author, draft.kind, draft.body, draft.metadata,
+            draft.visibility, now,
+        )  # fmt: skip
+        values = {column.name: getattr(made, column.name) for column in _UPDATE_COLUMNS}
+        values["metadata"] = None if made.metadata is None else json.dumps(made.metadata)
+        conn.execute(insert(issue_updates).values(**values, issue_id=issue_id))
+        return made
+
+    def now(self) -> int:
+        """Give the time as these rows have it: whole Unix seconds."""
+        return self._clock.now_ms() // 1000
+
+
+def _require(conn: Connection, project_id: str, number: int) -> IssueRecord:
+    wanted = select(*_COLUMNS).where(_C.project_id == project_id, _C.number == number)
+    found = conn.execute(wanted).first()
+    if found is None:
+        raise IssueNotFound.numbered(number)
+    return IssueRecord(*found)
+
+
+def _words(issue: IssueRecord) -> dict[str, str]:
+    return {"title": issue.title, "body": issue.body}
+
+
+def _touch(conn: Connection, project_id: str) -> int:
+    """Count on: times are too coarse to tell what was changed last."""
+    last = select(func.max(_C.touched)).where(_C.project_id == project_id)
+    return int(conn.execute(last).scalar() or 0) + 1
+
+
+def _update(row: Sequence[Any]) -> IssueUpdate:
+    id_, author, kind, body, metadata, visibility, created_at = row
+    facts = None if metadata is None else json.loads(metadata)
+    return IssueUpdate(id_, author, kind, body, facts, visibility, created_at)
+
+
+__all__ = [
+    "Changed",
+    "IssueChange",
+    "IssueDetail",
+    "IssueFilter",
+    "IssueRecord",
+    "IssueRows",
+    "IssueUpdate",
+    "UpdateDraft",
+]

@@ -1,0 +1,1 @@
+"""Built-in tools, one folder per domain. The domains do not know each other."""

@@ -1,0 +1,341 @@
+"""`edit.ast`: rewrite code by its structure, in many files at once, all or none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final, cast
+
+from kaged.base import Clock, JsonObject, JsonValue
+from kaged.kernel.policy import FsMode
+from kaged.kernel.requirements import FsRequirement, ToolRequirement
+from kaged.toolbox.ast.engine import AstEngine, AstJob
+from kaged.toolbox.ast.errors import AstTimeUp, SourceUnparsable
+from kaged.toolbox.ast.languages import (
+    LANGUAGES,
+    extension_of,
+    guessable_names,
+    is_of,
+    language_of,
+    languages_of,
+    names_of,
+)
+from kaged.toolbox.ast.plan import FilePlan, RewritePlan, change_of, new_contents
+from kaged.toolbox.ast.settings import AstSettings
+from kaged.toolbox.ast.sources import FileFinder, Sources, start_of
+from kaged.toolbox.ast.worker_main import META
+from kaged.tools.definition import PathParam, Tool, ToolDefinition
+from kaged.tools.errors import CapabilityRefused, InvalidParams
+from kaged.workspace import Author, Written
+
+if TYPE_CHECKING:
+    from kaged.tools.call import ToolCall
+
+MAX_REWRITES: Final = 100
+_TURN: Final = 500
+
+PARAMETERS: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "rewrites": {
+            "type": "object",
+            "minProperties": 1,
+            "maxProperties": MAX_REWRITES,
+            "additionalProperties": {"type": "string"},
+            "description": "Pattern to replacement, e.g. {'console.log($MSG)': "
+            "'logger.debug($MSG)'}. Variables of the pattern may be used in the replacement; an "
+            "empty one deletes.",
+        },
+        "lang": {
+            "type": "string",
+            "enum": list(LANGUAGES),
+            "description": "Language; told from the files when all are of one language.",
+        },
+        "path": {
+            "type": "string",
+            "default": "./",
+            "description": "File or directory, relative to the project root.",
+        },
+        "glob": {
+            "type": "string",
+            "minLength": 1,
+            "description": "Only files that fit, e.g. *.ts (any depth); a leading ! leaves out.",
+        },
+        "dry_run": {
+            "type": "boolean",
+            "default": True,
+            "description": "Only report what would change. Set false to write the files.",
+        },
+        "max_replacements": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "Replace at most so many places.",
+        },
+        "max_files": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "Change at most so many files.",
+        },
+    },
+    "required": ["rewrites"],
+    "additionalProperties": False,
+}
+_INTEGER: Final[JsonObject] = {"type": "integer"}
+_STRING: Final[JsonObject] = {"type": "string"}
+RETURNS: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "changes": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "path": _STRING,
+                    "before": _STRING,
+                    "after": _STRING,
+                    "byte_start": _INTEGER,
+                    "byte_end": _INTEGER,
+                    "start_line": _INTEGER,
+                    "start_column": _INTEGER,
+                    "end_line": _INTEGER,
+                    "end_column": _INTEGER,
+                },
+                "additionalProperties": False,
+            },
+        },
+        "file_changes": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"path": _STRING, "count": _INTEGER}},
+        },
+        "total_replacements": _INTEGER,
+        "files_touched": _INTEGER,
+        "files_searched": _INTEGER,
+        "applied": {"type": "boolean"},
+        "limit_reached": {"type": "boolean"},
+        "parse_errors": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"path": _STRING, "reason": _STRING}},
+        },
+        "timed_out": {"type": "boolean"},
+    },
+    "required": [
+        "changes",
+        "file_changes",
+        "total_replacements",
+        "files_touched",
+        "files_searched",
+        "applied",
+        "limit_reached",
+        "parse_errors",
+    ],
+    "additionalProperties": False,
+}
+DEFINITION: Final = ToolDefinition(
+    name="edit.ast",
+    namespace="edit",
+    description=(
+        "Rewrite code by structure in one file or many. Patterns are code with meta-variables "
+        "($NAME one node, $$$NAME any number) as in search.ast. By default a dry run: look at "
+        "changes first, then call again with dry_run false to write. All rewrites see the "
+        "original text; overlapping ones are skipped. Files with syntax errors are left alone and "
+        "listed in parse_errors. Writing is all or nothing."
+    ),
+    parameters=PARAMETERS,
+    returns=RETURNS,
+    requires=(FsRequirement(FsMode.RW),),
+)
+
+
+def edit_ast_tool(
+    engine: AstEngine, finder: FileFinder, settings: AstSettings, clock: Clock
+) -> Tool:
+    """Give the tool, rewriting with this engine in the files of this finder."""
+    return Tool(
+        DEFINITION,
+        _EditAst(engine, finder, settings, clock).run,
+        paths=_paths,
+        requires_for=_requires,
+        changes=_changes,
+    )
+
+
+def _paths(args: JsonObject) -> tuple[PathParam, ...]:
+    # A dry run may look from above the cage; for writing the kernel asks for the path itself.
+    return (PathParam("path", cast("str", args["path"]), search=True),)
+
+
+def _requires(args: JsonObject) -> tuple[ToolRequirement, ...]:
+    return (FsRequirement(FsMode.RW if _changes(args) else FsMode.RO),)
+
+
+def _changes(args: JsonObject) -> bool:
+    return args.get("dry_run") is False
+
+
+class _EditAst:
+    def __init__(
+        self, engine: AstEngine, finder: FileFinder, settings: AstSettings, clock: Clock
+    ) -> None:
+        self._engine = engine
+        self._finder = finder
+        self._settings = settings
+        self._clock = clock
+
+    async def run(self, call: ToolCall) -> JsonValue:
+        """Find the files, work out all edits, then write all of them or nothing."""
+        settings, args = self._settings, call.args
+        started = self._clock.monotonic_s()
+        rewrites = cast("dict[str, str]", args["rewrites"])
+        start, single = start_of(call, call.paths[0], "path")
+        lang, found, complete = await self._candidates(call, start, single=single)
+        job = AstJob(lang, tuple(rewrites), templates=tuple(rewrites.values()))
+        facts = await self._engine.prepare(job)
+        for (pattern, template), one in zip(rewrites.items(), facts, strict=True):
+            _require_bound(pattern, template, one.bound)
+        sources = Sources(call, found)
+        plan = RewritePlan(
+            settings,
+            sources,
+            max_replacements=cast("int | None", args.get("max_replacements")),
+            max_files=cast("int | None", args.get("max_files")),
+        )
+        left_s = settings.time_s - (self._clock.monotonic_s() - started)
+        if len(sources):
+            complete = complete and await self._engine.scan(
+                job, len(sources), plan.read, plan.take, max(left_s, 0.0)
+            )
+        errors = plan.parse_errors()
+        if errors and plan.examined == 1:
+            raise SourceUnparsable("the only candidate file cannot be parsed", detail=errors[0])
+        plans, limited = plan.files()
+        applied = _changes(args)
+        if applied:
+            if not complete:
+                raise AstTimeUp(
+                    "the time was up before all files were looked at; nothing was changed",
+                    fix="narrow path or glob, or set max_files",
+                )
+            await _apply(call, plans, sources)
+        result = await _result(plans, sources)
+        result["files_searched"] = plan.examined
+        result["applied"] = applied
+        result["limit_reached"] = limited or not complete
+        result["parse_errors"] = errors
+        if not complete:
+            result["timed_out"] = True
+        return result
+
+    async def _candidates(
+        self, call: ToolCall, start: str, *, single: bool
+    ) -> tuple[str, list[bytes], bool]:
+        """Give the language and the files."""
+        lang = cast("str | None", call.args.get("lang"))
+        glob = cast("str | None", call.args.get("glob"))
+        found, complete = await self._finder.find_files(
+            call.workspace.root,
+            (start,),
+            names=guessable_names() if lang is None else names_of(lang),
+            globs=() if glob is None else (glob,),
+            literal=None,
+            time_s=self._settings.time_s,
+        )
+        if single:
+            if lang is None:
+                lang = language_of(start)
+                if lang is None:
+                    raise _unknown_language(f"*.{extension_of(start)}")
+            return lang, found, complete
+        if lang is None:
+            counts = languages_of(map(os.fsdecode, found))
+            if len(counts) != 1:
+                raise _unclear_language(counts)
+            (lang,) = counts
+        return lang, [path for path in found if is_of(os.fsdecode(path), lang)], complete
+
+
+async def _apply(call: ToolCall, plans: list[FilePlan], sources: Sources) -> None:
+    workspace = call.workspace
+    refused: list[JsonValue] = [
+        sources.name(plan.index)
+        for plan in plans
+        if not call.writable(sources.project_path(plan.index).resolved)
+    ]
+    if refused:
+        raise CapabilityRefused(
+            f"not allowed: {len(refused)} of the files to change may not be written by you; "
+            "nothing was changed",
+            fix="narrow path or glob to files you may write",
+            detail={"denied": [f"rw:fs:{path}" for path in refused], "files": refused},
+        )
+    if not plans:
+        return
+    paths = [sources.project_path(plan.index) for plan in plans]
+    async with workspace.locks.mutating(paths):
+        await workspace.threads.finish(
+            lambda: workspace.write_all(new_contents(plans, sources, workspace)),
+            lambda written: _settled(call, plans, sources, written),
+        )
+
+
+def _settled(
+    call: ToolCall, plans: list[FilePlan], sources: Sources, written: tuple[Written, ...]
+) -> None:
+    context = call.context
+    author = Author(context.session_id, context.run_id, context.caller, call.tool_name)
+    call.workspace.settle(author, written)
+    for plan in plans:
+        call.emit(
+            "file.edited",
+            path=sources.name(plan.index),
+            replacements=len(plan.edits),
+            tool_name=call.tool_name,
+        )
+
+
+async def _result(plans: list[FilePlan], sources: Sources) -> JsonObject:
+    changes: list[JsonValue] = []
+    file_changes: list[JsonValue] = []
+    for plan in plans:
+        name = sources.name(plan.index)
+        file_changes.append({"path": name, "count": len(plan.edits)})
+        for edit in plan.edits:
+            changes.append(change_of(name, edit))
+            if len(changes) % _TURN == 0:
+                await asyncio.sleep(0)
+    return {
+        "changes": changes,
+        "file_changes": file_changes,
+        "total_replacements": len(changes),
+        "files_touched": len(file_changes),
+    }
+
+
+def _require_bound(pattern: str, template: str, bound: frozenset[str]) -> None:
+    for found in META.finditer(template):
+        name = found[0].lstrip("$")
+        if name and name not in bound:
+            raise InvalidParams.of_field(
+                "rewrites",
+                f"the replacement of {pattern[:200]!r} uses {found[0]}, which the pattern does "
+                "not bind",
+            )
+
+
+def _unknown_language(what: str) -> InvalidParams:
+    return InvalidParams.of_field(
+        "lang", f"cannot be told from {what}", fix="name lang, or another file"
+    )
+
+
+def _unclear_language(counts: dict[str, int]) -> InvalidParams:
+    if not counts:
+        return _unknown_language("the files: there is none of a known language")
+    listed = ", ".join(f"{lang} ({count})" for lang, count in sorted(counts.items()))
+    return InvalidParams.of_field(
+        "lang",
+        f"cannot be told from the files, which are of several languages: {listed}",
+        fix="name lang, or narrow path or glob",
+    )
+
+
+__all__ = ["edit_ast_tool"]

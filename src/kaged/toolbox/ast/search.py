@@ -1,0 +1,248 @@
+"""`search.ast`: find code by its structure."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import TYPE_CHECKING, Final, cast
+
+from kaged.base import Clock, JsonObject, JsonValue
+from kaged.kernel.policy import FsMode
+from kaged.kernel.requirements import FsRequirement
+from kaged.toolbox.ast.engine import AstEngine, AstJob
+from kaged.toolbox.ast.languages import LANGUAGES, is_of, names_of
+from kaged.toolbox.ast.settings import AstSettings
+from kaged.toolbox.ast.sources import FileFinder, Sources, start_of
+from kaged.tools.definition import PathParam, Tool, ToolDefinition
+
+if TYPE_CHECKING:
+    from kaged.tools.call import ToolCall
+
+MAX_CONTEXT: Final = 100
+MAX_PATTERN_CHARS: Final = 32 * 1024
+_TURN: Final = 200
+
+PARAMETERS: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "pattern": {
+            "type": "string",
+            "maxLength": MAX_PATTERN_CHARS,
+            "description": "Code with meta-variables: $NAME is one node, $$$NAME any number. Must "
+            "be one complete expression or statement, e.g. console.log($MSG).",
+        },
+        "lang": {
+            "type": "string",
+            "enum": list(LANGUAGES),
+            "description": "Language of the pattern; files are chosen by its extensions.",
+        },
+        "paths": {
+            "type": "array",
+            "items": {"type": "string"},
+            "minItems": 1,
+            "maxItems": 100,
+            "default": ["./"],
+            "description": "Directories or files, relative to the project root.",
+        },
+        "globs": {
+            "type": "array",
+            "items": {"type": "string", "minLength": 1},
+            "maxItems": 100,
+            "default": [],
+            "description": "Only files that fit one of these; a leading ! leaves files out.",
+        },
+        "context": {
+            "type": "integer",
+            "minimum": 0,
+            "default": 0,
+            "description": "Source lines before and after each match (at most 100).",
+        },
+        "strictness": {
+            "type": "string",
+            "enum": ["smart", "cst", "ast", "relaxed", "signature"],
+            "default": "smart",
+            "description": "How literally the pattern is taken; smart suits most searches.",
+        },
+    },
+    "required": ["pattern", "lang"],
+    "additionalProperties": False,
+}
+_LINES: Final[JsonObject] = {"type": "array", "items": {"type": "string"}}
+RETURNS: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "matches": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "file": {"type": "string"},
+                    "line": {"type": "integer"},
+                    "content": {"type": "string"},
+                    "meta_variables": {
+                        "type": "object",
+                        "additionalProperties": {"type": "string"},
+                    },
+                    "context_before": _LINES,
+                    "context_after": _LINES,
+                    "outside_cage": {"type": "boolean"},
+                },
+                "required": ["file", "line"],
+                "additionalProperties": False,
+            },
+        },
+        "count": {"type": "integer"},
+        "truncated": {"type": "boolean"},
+        "timed_out": {"type": "boolean"},
+    },
+    "required": ["matches", "count"],
+    "additionalProperties": False,
+}
+DEFINITION: Final = ToolDefinition(
+    name="search.ast",
+    namespace="search",
+    description=(
+        "Find code by structure instead of text: the pattern is code, formatting does not matter, "
+        "and comments and strings never match. $NAME captures one node, $$$NAME any number; using "
+        "a name twice demands equal code. Each match has its meta_variables. truncated true means "
+        "that there is more. Use edit.ast to rewrite what you found."
+    ),
+    parameters=PARAMETERS,
+    returns=RETURNS,
+    requires=(FsRequirement(FsMode.RO),),
+)
+
+
+def search_ast_tool(
+    engine: AstEngine, finder: FileFinder, settings: AstSettings, clock: Clock
+) -> Tool:
+    """Give the tool, matching with this engine in the files of this finder."""
+    run = _SearchAst(engine, finder, settings, clock).run
+    return Tool(DEFINITION, run, paths=_paths, aliases={"search.ast_grep": {}})  # AT-REG-25
+
+
+def _paths(args: JsonObject) -> tuple[PathParam, ...]:
+    return tuple(PathParam("paths", path, search=True) for path in cast("list[str]", args["paths"]))
+
+
+class _SearchAst:
+    def __init__(
+        self, engine: AstEngine, finder: FileFinder, settings: AstSettings, clock: Clock
+    ) -> None:
+        self._engine = engine
+        self._finder = finder
+        self._settings = settings
+        self._clock = clock
+
+    async def run(self, call: ToolCall) -> JsonValue:
+        """Check the pattern, find files that could match, parse those."""
+        settings = self._settings
+        started = self._clock.monotonic_s()
+        lang = cast("str", call.args["lang"])
+        job = AstJob(
+            lang=lang,
+            patterns=(cast("str", call.args["pattern"]),),
+            strictness=cast("str", call.args["strictness"]),
+            context=min(cast("int", call.args["context"]), MAX_CONTEXT),
+        )
+        (facts,) = await self._engine.prepare(job)
+        starts = tuple(dict.fromkeys(start_of(call, path, "paths")[0] for path in call.paths))
+        found, complete = await self._finder.find_files(
+            call.workspace.root,
+            starts,
+            names=names_of(lang),
+            globs=tuple(cast("list[str]", call.args["globs"])),
+            literal=facts.literal,
+            time_s=settings.time_s,
+        )
+        # A file that was named by itself comes whatever its name; so it is looked at here.
+        sources = Sources(call, [path for path in found if is_of(os.fsdecode(path), lang)])
+        results = _Results(settings, sources)
+        left_s = settings.time_s - (self._clock.monotonic_s() - started)
+        if len(sources):
+            complete = complete and await self._engine.scan(
+                job, len(sources), results.read, results.take, max(left_s, 0.0)
+            )
+        return await results.answer(complete=complete)
+
+
+class _Results:
+    """Collects matches; called from the threads that scan, one at a time."""
+
+    def __init__(self, settings: AstSettings, sources: Sources) -> None:
+        self._settings = settings
+        self._sources = sources
+        self._by_file: dict[int, list[JsonValue]] = {}
+        self._readable: dict[int, bool] = {}
+        self._sizes: dict[int, int] = {}
+        self._last = len(sources)
+        self.count = 0
+
+    def read(self, index: int) -> bytes | None:
+        self._readable[index] = self._sources.readable(index)
+        if self._settings.omit_outside and not self._readable[index]:
+            return None
+        data = self._sources.read(index, self._settings.file_bytes)
+        return data if isinstance(data, bytes) else None
+
+    def take(self, index: int, result: JsonObject) -> bool:
+        matches = cast("list[JsonValue]", result.get("matches", []))
+        if matches and index <= self._last:
+            self._by_file[index] = matches
+            self._sizes[index] = cast("int", result.get("used", 0))
+            if sum(self._sizes.values()) > 4 * self._settings.output_bytes:
+                self._drop_last()
+        self.count += cast("int", result.get("found", 0))
+        return self.count <= self._settings.max_matches
+
+    def _drop_last(self) -> None:
+        """Let go of matches behind those that fill the answer; they are counted all the same."""
+        size = 0
+        for index in sorted(self._sizes):
+            if size > 2 * self._settings.output_bytes:
+                del self._by_file[index], self._sizes[index]
+            else:
+                size += self._sizes[index]
+                self._last = index
+
+    async def answer(self, *, complete: bool) -> JsonObject:
+        entries: list[JsonValue] = []
+        size = 2
+        full = self.count > self._settings.max_matches
+        for index in sorted(self._by_file):
+            name, readable = self._sources.name(index), self._readable[index]
+            for match in self._by_file[index]:
+                entry = _entry(name, cast("list[JsonValue]", match), readable=readable)
+                size += len(json.dumps(entry)) + 2
+                if size > self._settings.output_bytes:
+                    full = True
+                    break
+                entries.append(entry)
+                if len(entries) % _TURN == 0:
+                    await asyncio.sleep(0)
+            if size > self._settings.output_bytes:
+                break
+        result: JsonObject = {"matches": entries, "count": self.count}
+        if full or not complete or len(entries) < self.count:
+            result["truncated"] = True
+        if not complete:
+            result["timed_out"] = True
+        return result
+
+
+def _entry(name: str, match: list[JsonValue], *, readable: bool) -> JsonObject:
+    line, content, variables, before, after = match
+    if not readable:
+        return {"file": name, "line": line, "outside_cage": True}
+    return {
+        "file": name,
+        "line": line,
+        "content": content,
+        "meta_variables": variables,
+        "context_before": before,
+        "context_after": after,
+    }
+
+
+__all__ = ["search_ast_tool"]

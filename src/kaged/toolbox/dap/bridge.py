@@ -1,0 +1,225 @@
+"""`DapBridge`: the debug sessions of one project, one per agent at a time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from kaged.base import Ids, JsonObject
+from kaged.kernel.policy import SeccompProfile
+from kaged.toolbox.dap.adapters import AdapterPlan, needs_ptrace, plan_adapter, require_known
+from kaged.toolbox.dap.backend import ProcessBackend, start_backend
+from kaged.toolbox.dap.errors import (
+    DapAdapterNotFound,
+    DapRequestFailed,
+    DapRequiresRelaxedSeccomp,
+    DapSessionActive,
+    DapSessionEnded,
+)
+from kaged.toolbox.dap.process import CageLauncher, launch_uncaged
+from kaged.toolbox.dap.session import DebugSession, EndReason, State, ended
+
+if TYPE_CHECKING:
+    from kaged.cage import CageProcess, Spawner
+    from kaged.config.serverchoice import AdapterChoice
+    from kaged.tools.call import ToolCall
+
+WAIT_S: Final = 30.0  # AT-DAP-40
+
+Emit = Callable[[str, JsonObject], None]
+
+
+class DapBridge:
+    """Starts, finds and ends the debug sessions of a project's agents."""
+
+    def __init__(
+        self,
+        root: str,
+        adapters: Mapping[str, AdapterChoice],
+        spawner: Spawner,
+        launcher: CageLauncher | None,
+        *,
+        ids: Ids,
+        emit: Emit,
+        environ: Mapping[str, str],
+        wait_s: float = WAIT_S,
+    ) -> None:
+        self.root = root
+        self.wait_s = wait_s
+        self._adapters = adapters
+        self._spawner = spawner
+        self._launcher = launcher
+        self._ids = ids
+        self._emit = emit
+        self._environ = environ
+        self._sessions: dict[tuple[str, str], DebugSession] = {}
+
+    # -- finding ---------------------------------------------------------------------------------
+
+    def session(self, call: ToolCall) -> DebugSession:
+        """Give the caller's own debug session. Raises DapSessionEnded when it has none."""
+        found = self._sessions.get(_owner(call))
+        if found is None or found.state is State.ENDED:
+            raise ended()
+        return found
+
+    # -- starting --------------------------------------------------------------------------------
+
+    def plan(self, call: ToolCall, runtime: str) -> AdapterPlan:
+        """Find the runtime's debugger, if the caller's cage allows it; starts nothing.
+
+        Raises:
+            DapAdapterNotFound: there is none, or it is not installed.
+            DapRequiresRelaxedSeccomp: it needs ptrace and the cage has none.
+            DapSessionActive: the caller debugs something already.
+        """
+        known = self._sessions.get(_owner(call))
+        if known is not None and known.alive:
+            raise DapSessionActive(
+                f"you debug something already ({known.id})", fix="disconnect it first"
+            )
+        choice = require_known(runtime, self._adapters)
+        policy = call.context.cage_policy
+        if policy is not None:
+            if needs_ptrace(choice) and policy.seccomp is not SeccompProfile.RELAXED:
+                raise DapRequiresRelaxedSeccomp(
+                    f"the {runtime} debugger needs ptrace, which your cage does not allow",
+                    fix="ask the operator for `seccomp: relaxed` in your cage, or hand this to "
+                    "the primary agent",
+                    detail="seccomp relaxed",
+                )
+            if self._launcher is None:
+                raise DapAdapterNotFound(
+                    "cages are not available on this host, and a caged agent's debugger never "
+                    "runs without one",
+                    fix="ask the operator to run `kaged doctor`",
+                    detail={"runtime": runtime, "command": None, "install": None},
+                )
+        return plan_adapter(runtime, choice, self._environ, caged=policy is not None)
+
+    async def start(
+        self,
+        call: ToolCall,
+        plan: AdapterPlan,
+        command: str,
+        arguments: JsonObject,
+        *,
+        cwd: str,
+        script: str | None,
+    ) -> DebugSession:
+        """Start an adapter and open a session on it; leaves nothing behind when that fails.
+
+        Raises:
+            DapAdapterNotFound: the adapter did not start.
+            DapRequestFailed: it refused.
+            DapSessionEnded: it died on the way.
+        """
+        owner = _owner(call)
+        session = DebugSession(
+            id=self._ids.tagged("dap"),
+            runtime=plan.runtime,
+            run_id=call.context.run_id,
+            attached=command == "attach",
+            on_end=lambda one, reason: self._ended(owner, one, reason),
+        )
+        # In its place at once: of two that begin together the second finds the first.
+        before, self._sessions[owner] = self._sessions.get(owner), session
+        backend: ProcessBackend | None = None
+        try:
+            if before is not None:
+                await before.end(EndReason.DISCONNECT)
+            backend = await start_backend(
+                lambda: self._spawn(call, plan, cwd), plan, session.heard, session.closed
+            )
+            if session.over:
+                raise ended()  # the run or the project ended meanwhile
+            session.backend = backend
+            await session.open(command, arguments)
+            if session.over:
+                raise ended()
+        except BaseException as error:
+            if self._sessions.get(owner) is session:
+                del self._sessions[owner]
+            session.mark_unborn()
+            said = ""
+            if backend is not None:
+                await backend.end()
+                said = backend.last_words()
+            if isinstance(error, TimeoutError):
+                raise DapRequestFailed(
+                    f"the debug adapter did not finish its start{said}", fix="try again"
+                ) from error
+            if isinstance(error, DapSessionEnded) and said:
+                raise DapSessionEnded(error.message + said, fix=error.fix or "") from error
+            raise
+        self._emit(
+            "debug.session_started",
+            {
+                "debug_session_id": session.id,
+                "runtime": plan.runtime,
+                "script": script,
+                "caller": call.context.caller,
+            },
+        )
+        return session
+
+    async def _spawn(self, call: ToolCall, plan: AdapterPlan, cwd: str) -> CageProcess:
+        policy = call.context.cage_policy
+        if policy is None:
+            return await launch_uncaged(self._spawner, plan, cwd, self._environ)
+        assert self._launcher is not None  # `plan` saw to it
+        return await self._launcher(policy, plan, cwd)
+
+    # -- ending ----------------------------------------------------------------------------------
+
+    async def end_run(self, run_id: str) -> None:
+        """End the sessions of a run that is over (AT-DAP-05)."""
+        for session in list(self._sessions.values()):
+            if session.run_id == run_id:
+                await session.end(EndReason.RUN_ENDED)
+
+    async def close(self) -> None:
+        """End every session: the project is unloaded, or the daemon ends."""
+        for session in list(self._sessions.values()):
+            await session.end(EndReason.RUN_ENDED)
+
+    def _ended(self, owner: tuple[str, str], session: DebugSession, reason: EndReason) -> None:
+        if self._sessions.get(owner) is session:
+            del self._sessions[owner]
+        self._emit(
+            "debug.session_ended",
+            {
+                "debug_session_id": session.id,
+                "reason": reason.value,
+                "exit_code": session.exit_code,
+            },
+        )
+
+    def hit(self, session: DebugSession, number: int, path: str, line: int) -> None:
+        """Put a stop at a breakpoint on record."""
+        self._emit(
+            "debug.breakpoint_hit",
+            {
+                "debug_session_id": session.id,
+                "breakpoint_id": number,
+                "path": path,
+                "line": line,
+            },
+        )
+
+    def python(self, *, caged: bool) -> str:
+        """Say which Python runs the debugged script."""
+        if caged:
+            return "python3"
+        found = shutil.which("python3", path=self._environ.get("PATH", os.defpath))
+        return found or sys.executable
+
+
+def _owner(call: ToolCall) -> tuple[str, str]:
+    return call.context.session_id, call.context.caller
+
+
+__all__ = ["WAIT_S", "DapBridge"]

@@ -1,0 +1,216 @@
+"""`debug`: one tool, twenty-seven actions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from kaged.base import JsonObject, JsonValue
+from kaged.kernel.policy import FsMode
+from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
+from kaged.toolbox.dap import looking, moving, starting, stopping
+from kaged.toolbox.dap.session import ended
+from kaged.tools.definition import PathParam, Tool, ToolDefinition
+from kaged.tools.errors import InvalidParams
+
+if TYPE_CHECKING:
+    from kaged.toolbox.dap.bridge import DapBridge
+    from kaged.tools.call import ToolCall
+
+Run = Callable[["DapBridge", "ToolCall"], Awaitable[JsonValue]]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What an action runs, which parameters it must have, and what else is checked."""
+
+    run: Run
+    needs: tuple[str, ...] = ()
+    check: Callable[[JsonObject], None] | None = None
+
+
+ACTIONS: Final[Mapping[str, Action]] = MappingProxyType(
+    {
+        "launch": Action(starting.launch, ("runtime", "script")),
+        "attach": Action(starting.attach, ("runtime", "port")),
+        "set_breakpoint": Action(stopping.set_breakpoint, ("path", "line")),
+        "remove_breakpoint": Action(stopping.remove_breakpoint, ("path", "line")),
+        "list_breakpoints": Action(stopping.list_breakpoints),
+        "set_instruction_breakpoint": Action(
+            stopping.set_instruction_breakpoint, ("instruction_reference",)
+        ),
+        "remove_instruction_breakpoint": Action(
+            stopping.remove_instruction_breakpoint, ("instruction_reference",)
+        ),
+        "data_breakpoint_info": Action(stopping.data_breakpoint_info, ("name",)),
+        "set_data_breakpoint": Action(stopping.set_data_breakpoint, ("data_id",)),
+        "remove_data_breakpoint": Action(stopping.remove_data_breakpoint, ("data_id",)),
+        "step_into": Action(moving.move),
+        "step_over": Action(moving.move),
+        "step_out": Action(moving.move),
+        "continue": Action(moving.move),
+        "pause": Action(moving.pause),
+        "stack_trace": Action(looking.stack_trace),
+        "threads": Action(looking.threads),
+        "scopes": Action(looking.scopes),
+        "variables": Action(looking.variables),
+        "evaluate": Action(looking.evaluate, ("expression",)),
+        "disassemble": Action(looking.disassemble, ("memory_reference",)),
+        "read_memory": Action(looking.read_memory, ("memory_reference", "count")),
+        "write_memory": Action(
+            looking.write_memory, ("memory_reference", "data"), looking.check_data
+        ),
+        "modules": Action(looking.modules),
+        "loaded_sources": Action(looking.loaded_sources),
+        "custom_request": Action(looking.custom_request, ("command",), looking.check_custom),
+        "disconnect": Action(starting.disconnect),
+    }
+)
+
+
+def _text(description: str, **more: JsonValue) -> JsonObject:
+    return {"type": "string", "minLength": 1, "description": description, **more}
+
+
+def _number(description: str, **more: JsonValue) -> JsonObject:
+    return {"type": "integer", "description": description, **more}
+
+
+PARAMETERS: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "action": {"type": "string", "enum": list(ACTIONS), "description": "What to do."},
+        "runtime": _text(
+            "launch, attach: python, node, bun, go, rust, cpp, c or a configured one."
+        ),
+        "script": _text("launch: the program to debug."),
+        "args": {
+            "type": "array",
+            "items": {"type": "string"},
+            "maxItems": 1000,
+            "description": "launch: its arguments.",
+        },
+        "env": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+            "maxProperties": 64,
+            "description": "launch: variables on top of those that are set anyway.",
+        },
+        "stop_on_entry": {
+            "type": "boolean",
+            "description": "launch: stop on the first line (default true).",
+        },
+        "cwd": _text("launch: where it runs; the project root when left out."),
+        "port": _number("attach: the port it listens on.", minimum=1, maximum=65_535),
+        "host": _text("attach: the host, localhost when left out."),
+        "path": _text("set_breakpoint, remove_breakpoint: the source file."),
+        "line": _number("Its line, counted from 1.", minimum=1),
+        "condition": _text("Stop only when this expression is true."),
+        "hit_count": _number("Stop at the N-th hit.", minimum=1),
+        "log_message": _text("Log this ({expressions} filled in) instead of stopping."),
+        "instruction_reference": _text("Where in the code."),
+        "offset": _number("Bytes from the reference."),
+        "name": _text("data_breakpoint_info: the variable."),
+        "variables_reference": _number("data_breakpoint_info: whose member it is.", minimum=0),
+        "data_id": _text("From data_breakpoint_info."),
+        "access_type": {
+            "type": "string",
+            "enum": ["read", "write", "readWrite"],
+            "description": "set_data_breakpoint: which accesses (default write).",
+        },
+        "thread_id": _number("Which thread; the stopped one when left out."),
+        "levels": _number("stack_trace: how many frames (default 20).", minimum=1, maximum=1000),
+        "frame_id": _number("Which frame, 0 being the top.", minimum=0, maximum=9_999),
+        "scope": {
+            "type": "string",
+            "enum": ["local", "closure", "global"],
+            "description": "variables: of which scope (default local).",
+        },
+        "filter": {"type": "string", "description": "variables: only names that contain this."},
+        "expand": _text("variables: show the members of this one, e.g. user or user.address."),
+        "expression": _text("evaluate: what."),
+        "context": {
+            "type": "string",
+            "enum": ["watch", "repl"],
+            "description": "evaluate: watch (default) reads; repl may run any code.",
+        },
+        "memory_reference": _text("Where in memory."),
+        "instruction_offset": _number("disassemble: instructions from there."),
+        "instruction_count": _number("disassemble: how many.", minimum=1, maximum=1000),
+        "resolve_symbols": {"type": "boolean", "description": "disassemble: name symbols."},
+        "count": _number("read_memory: how many bytes.", minimum=1, maximum=65_536),
+        "data": {"type": "string", "maxLength": 1_000_000, "description": "write_memory: base64."},
+        "allow_partial": {"type": "boolean", "description": "write_memory: less is fine too."},
+        "start_module": _number("modules: the first.", minimum=0),
+        "module_count": _number("modules: how many.", minimum=0),
+        "command": _text("custom_request: the adapter's command."),
+        "arguments": {"type": "object", "description": "custom_request: its arguments."},
+        "terminate_debuggee": {
+            "type": "boolean",
+            "description": "disconnect: end the program too (default true).",
+        },
+    },
+    "required": ["action"],
+    "additionalProperties": False,
+}
+
+DEFINITION: Final = ToolDefinition(
+    name="debug",
+    namespace="debug",
+    description=(
+        "Run a program under a debugger and look inside. launch (or attach), set_breakpoint "
+        "(with condition, hit_count or log_message), continue, step_over, step_into, step_out, "
+        "pause; while stopped: stack_trace, scopes, variables (expand for members), evaluate; "
+        "disconnect at the end. One session per agent. Prefer evaluate with context=watch: repl "
+        "can run arbitrary code in the debugged process. log_message breakpoints observe without "
+        "stopping. Also: threads, modules, loaded_sources, disassemble, read_memory, "
+        "write_memory, instruction and data breakpoints, custom_request, where the debugger "
+        "supports them."
+    ),
+    parameters=PARAMETERS,
+    returns={"type": "object"},
+    requires=(FsRequirement(FsMode.RO), CapabilityRequirement("exec")),
+)
+
+
+def dap_tools(bridge_for: Callable[[ToolCall], DapBridge | None]) -> tuple[Tool, ...]:
+    """Give `debug`; `bridge_for` finds the bridge of a call's project."""
+
+    async def handle(call: ToolCall) -> JsonValue:
+        bridge = bridge_for(call)
+        if bridge is None:
+            raise ended()
+        return await ACTIONS[str(call.args["action"])].run(bridge, call)
+
+    return (Tool(DEFINITION, handle, paths=_paths, changes=_changes, check=_check),)
+
+
+def _paths(args: JsonObject) -> tuple[PathParam, ...]:
+    if args["action"] == "launch":
+        cwd = args.get("cwd", "./")
+        return (PathParam("script", str(args["script"])), PathParam("cwd", str(cwd), search=True))
+    path = args.get("path")
+    if isinstance(path, str):
+        return (PathParam("path", path),)
+    # Any readable mount will do (AT-DAP-15): something below the root can be read.
+    return (PathParam("cwd", "./", search=True),)
+
+
+def _changes(args: JsonObject) -> bool:
+    return args["action"] in {"launch", "attach", "evaluate", "write_memory", "custom_request"}
+
+
+def _check(args: JsonObject) -> None:
+    action = ACTIONS[str(args["action"])]
+    missing = [name for name in action.needs if name not in args]
+    if missing:
+        raise InvalidParams.of_fields(
+            (name, f"is required for {args['action']}") for name in missing
+        )
+    if action.check is not None:
+        action.check(args)
+
+
+__all__ = ["ACTIONS", "DEFINITION", "dap_tools"]

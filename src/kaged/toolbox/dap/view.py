@@ -1,0 +1,152 @@
+"""What an agent sees of a debugged program: places, frames, variables, within its cage."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final, cast
+
+from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.toolbox.dap.session import DebugSession, State, ended
+from kaged.workspace.errors import PathRefused
+
+if TYPE_CHECKING:
+    from kaged.toolbox.dap.bridge import DapBridge
+    from kaged.tools.call import ToolCall
+    from kaged.workspace import ProjectPath
+
+PREVIEW_CHARS: Final = 500
+PREVIEW_FILE_BYTES: Final = 4 * 1024 * 1024
+_REASONS: Final = {
+    "function breakpoint": "breakpoint",
+    "data breakpoint": "breakpoint",
+    "instruction breakpoint": "breakpoint",
+    "goto": "step",
+}
+
+
+class View:
+    """Shows a session's state to one caller."""
+
+    def __init__(self, call: ToolCall, bridge: DapBridge, session: DebugSession) -> None:
+        self.call = call
+        self.bridge = bridge
+        self.session = session
+
+    # -- files -----------------------------------------------------------------------------------
+
+    def project_path(self, path: str) -> ProjectPath | None:
+        """Give a path of the adapter's as one of the project's; None when it lies outside."""
+        workspace = self.call.workspace
+        try:
+            return workspace.resolve(workspace.relative_of(os.path.realpath(path)))
+        except PathRefused:
+            return None
+
+    def shown_path(self, path: str) -> str:
+        """Name a file: project-relative inside, by its name alone for caged callers outside."""
+        found = self.project_path(path)
+        if found is not None:
+            return found.relative
+        return os.path.basename(path) if self.call.policy is not None else path  # noqa: PTH119 - a text
+
+    async def place(self, frame: JsonObject) -> JsonObject:
+        """Describe where a frame is, with the source line if the caller may see it."""
+        path, line = path_of(frame), _int(frame.get("line"), 1)
+        where: JsonObject = {
+            "path": None if path is None else self.shown_path(path),
+            "line": line,
+            "column": max(_int(frame.get("column"), 1) - 1, 0),
+        }
+        found = None if path is None else self.project_path(path)
+        if found is not None and self.call.readable(found.resolved):
+            preview = await self._line(found, line)
+            if preview is not None:
+                where["source_preview"] = preview
+        return where
+
+    async def _line(self, path: ProjectPath, line: int) -> str | None:
+        workspace = self.call.workspace
+        try:
+            content = await workspace.threads.run(
+                lambda: workspace.read_bytes(path, PREVIEW_FILE_BYTES)
+            )
+        except (KagedError, OSError):
+            return None
+        lines = content.data.decode("utf-8-sig", errors="replace").splitlines()
+        return lines[line - 1].rstrip()[:PREVIEW_CHARS] if 1 <= line <= len(lines) else None
+
+    # -- the state -------------------------------------------------------------------------------
+
+    async def state(self) -> JsonObject:
+        """Describe what the program is doing now, as steps and continue return it."""
+        session = self.session
+        result: JsonObject
+        if session.state is State.STOPPED and session.stop is not None:
+            result = await self._stopped()
+        elif session.state is State.EXITED:
+            result = {"status": "exited", "exit_code": session.exit_code}
+        elif session.state is State.ENDED:
+            raise ended()
+        else:
+            result = {"status": "running"}
+        output = session.take_output()
+        if output:
+            result["output"] = output
+        return result
+
+    async def _stopped(self) -> JsonObject:
+        session = self.session
+        stop = session.require_stopped()
+        frames, _ = await session.stack(stop.thread_id, 1)
+        reason = _REASONS.get(stop.reason, stop.reason)
+        result: JsonObject = {"status": "stopped", "stopped_reason": reason}
+        frame = frames[0] if frames else {}
+        path, line = path_of(frame), _int(frame.get("line"), 0)
+        hit = session.breakpoints.hit(stop.body, _real(path), line)
+        if hit is not None and (reason == "breakpoint" or "hitBreakpointIds" in stop.body):
+            result |= {"stopped_reason": "breakpoint", "breakpoint_id": hit.id}
+            self.bridge.hit(session, hit.id, hit.shown, hit.actual_line or hit.line)
+        if frames:
+            result["location"] = await self.place(frame)
+        text = stop.body.get("text")
+        if isinstance(text, str) and text:
+            result["text"] = text[:PREVIEW_CHARS]
+        return result
+
+    async def threads(self) -> list[JsonValue]:
+        """List the program's threads."""
+        body = await self.session.ask("threads")
+        listed = body.get("threads")
+        return [
+            {"id": one.get("id"), "name": str(one.get("name", ""))}
+            for one in (listed if isinstance(listed, list) else [])
+            if isinstance(one, dict)
+        ]
+
+    async def thread_id(self, asked: JsonValue) -> int:
+        """Say which thread is meant: the one asked for, the stopped one, or the first."""
+        if type(asked) is int:
+            return asked
+        if self.session.stop is not None:
+            return self.session.stop.thread_id
+        threads = await self.threads()
+        first = cast("JsonObject", threads[0]) if threads else {}
+        return _int(first.get("id"), 1)
+
+
+def path_of(frame: JsonObject) -> str | None:
+    """Give the file of a frame; None for code that has none."""
+    source = frame.get("source")
+    path = source.get("path") if isinstance(source, dict) else None
+    return path if isinstance(path, str) and path.startswith("/") else None
+
+
+def _real(path: str | None) -> str | None:
+    return None if path is None else os.path.realpath(path)
+
+
+def _int(value: JsonValue, default: int) -> int:
+    return value if type(value) is int else default
+
+
+__all__ = ["View", "path_of"]

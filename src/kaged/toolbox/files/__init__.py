@@ -1,0 +1,14 @@
+"""`file.read`, `file.write`, `file.create` and `edit.text`, as `file_tools` gives them."""
+
+from kaged.toolbox.files.edit import edit_tool
+from kaged.toolbox.files.read import read_tool
+from kaged.toolbox.files.write import create_tool, write_tool
+from kaged.tools import Tool
+
+
+def file_tools() -> tuple[Tool, ...]:
+    """Give the tools that work on single files, for the registry."""
+    return (read_tool(), write_tool(), create_tool(), edit_tool())
+
+
+__all__ = ["file_tools"]

@@ -1,0 +1,210 @@
+"""`file.read`: numbered lines of a text file, the entries of a directory, the kind of a binary."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from dataclasses import dataclass
+from typing import Final, cast
+
+from kaged.base import JsonObject, JsonValue
+from kaged.kernel.policy import FsMode
+from kaged.kernel.requirements import FsRequirement
+from kaged.toolbox.files.sniff import SNIFFED_BYTES, mime_of_binary
+from kaged.toolbox.files.suggest import did_you_mean
+from kaged.toolbox.files.window import MAX_CONTENT_CHARS, LineWindow
+from kaged.tools import PathParam, Tool, ToolCall, ToolDefinition
+from kaged.workspace import ChangeKind, FileChange, ProjectPath, Workspace
+from kaged.workspace.content import CHUNK_BYTES
+from kaged.workspace.errors import FileMissing, FileTooLarge, FileUnreadable
+from kaged.workspace.text import printable, sendable
+
+DEFAULT_LIMIT: Final = 2000  # AT-FILE-04
+MAX_READ_BYTES: Final = 2 * 1024**3
+MAX_ENTRIES: Final = 200_000
+_BIG: Final = 2**53 - 1  # the largest number that every JSON reader takes
+
+DESCRIPTION: Final = """\
+Read a text file, list a directory, or learn what a binary file is.
+
+Lines come as `N: text` with their real line numbers; the number, colon and space are not part of \
+the file, so leave them out when you quote text to edit.text. Use offset and limit to page through \
+a long file: when `truncated` is true, continue at `next_offset`. Lines over 2000 characters are \
+cut and end with [truncated]. A directory gives one entry per line, sub-directories with a \
+trailing slash. Read a file before you overwrite or edit it."""
+
+PARAMETERS: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "description": "Project-relative path, e.g. ./src/main.py."},
+        "offset": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": _BIG,
+            "default": 1,
+            "description": "First line (or directory entry) to return, counted from 1.",
+        },
+        "limit": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": _BIG,
+            "default": DEFAULT_LIMIT,
+            "description": "How many lines to return at most.",
+        },
+    },
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+RETURNS: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string"},
+        "type": {"enum": ["file", "directory", "binary"]},
+        "content": {"type": "string"},
+        "total_lines": {"type": "integer"},
+        "truncated": {"type": "boolean"},
+        "next_offset": {"type": "integer"},
+        "notice": {"type": "string"},
+        "size": {"type": "integer"},
+        "mime": {"type": "string"},
+    },
+    "required": ["path", "type"],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    answer: JsonObject
+    sha256: str | None = None
+
+
+async def read_file(call: ToolCall) -> JsonValue:
+    """Answer one call of `file.read`; blocking work is done in a thread."""
+    path = call.paths[0]
+    workspace = call.workspace
+    offset = cast("int", call.args.get("offset", 1))
+    limit = cast("int", call.args.get("limit", DEFAULT_LIMIT))
+
+    def work() -> _Seen:
+        try:
+            return _look(workspace, path, offset, limit)
+        except FileMissing:
+            near = did_you_mean(workspace, path, call.readable)
+            raise FileMissing(path.relative, did_you_mean=near) from None
+
+    async with workspace.locks.reading(path):
+        seen = await workspace.threads.run(work)
+        if seen.sha256 is not None:
+            context = call.context
+            workspace.reads.note(context.session_id, context.caller, path.resolved, seen.sha256)
+            workspace.changes.publish(FileChange(ChangeKind.READ, path, seen.sha256))
+    return seen.answer
+
+
+def _look(workspace: Workspace, path: ProjectPath, offset: int, limit: int) -> _Seen:
+    handle = workspace.open_read(path)
+    try:
+        info = os.fstat(handle)
+        if stat.S_ISDIR(info.st_mode):
+            return _Seen(_listing(handle, path, offset, limit))
+        return _content(handle, path, info.st_size, LineWindow(offset, limit))
+    except OSError as error:
+        raise FileUnreadable(path.relative, error.strerror or "unknown error") from error
+    finally:
+        os.close(handle)
+
+
+def _content(handle: int, path: ProjectPath, size: int, window: LineWindow) -> _Seen:
+    shown = sendable(path.relative)
+    if size > MAX_READ_BYTES:
+        raise FileTooLarge(shown, size, MAX_READ_BYTES)
+    # What is small is read in one go; one byte more shows the end without another call.
+    chunk = os.read(handle, min(size + 1, CHUNK_BYTES))
+    mime = mime_of_binary(chunk[:SNIFFED_BYTES], path.resolved)
+    digest = hashlib.sha256()
+    read = 0
+    while chunk:
+        digest.update(chunk)
+        read += len(chunk)
+        if read > MAX_READ_BYTES:
+            raise FileTooLarge(shown, read, MAX_READ_BYTES)
+        if mime is None:
+            window.feed(chunk)
+        chunk = os.read(handle, CHUNK_BYTES)
+    if mime is not None:
+        answer: JsonObject = {"path": shown, "type": "binary", "size": read, "mime": mime}
+        return _Seen(answer, digest.hexdigest())
+    window.finish()
+    content, following = window.numbered()
+    return _Seen(
+        _windowed(shown, "file", content, window.total_lines, following), digest.hexdigest()
+    )
+
+
+def _listing(handle: int, path: ProjectPath, offset: int, limit: int) -> JsonObject:
+    names: list[str] = []
+    complete = True
+    with os.scandir(handle) as entries:
+        for entry in entries:
+            if len(names) >= MAX_ENTRIES:
+                complete = False
+                break
+            # A link is shown as what it is, a name: where it leads may be outside the cage.
+            slash = "/" if entry.is_dir(follow_symlinks=False) else ""
+            names.append(entry.name + slash)
+    names.sort()
+    lines: list[str] = []
+    size = 0
+    for name in names[offset - 1 : offset - 1 + limit]:
+        line = printable(name)
+        size += len(line) + 1
+        if size > MAX_CONTENT_CHARS:
+            break
+        lines.append(line)
+    answer = _windowed(
+        sendable(path.relative), "directory", "\n".join(lines), len(names), offset + len(lines)
+    )
+    if not complete:
+        answer["truncated"] = True
+        answer["notice"] = f"there are more than {MAX_ENTRIES} entries; only some were looked at"
+    return answer
+
+
+def _windowed(path: str, kind: str, content: str, total: int, following: int) -> JsonObject:
+    truncated = following <= total
+    answer: JsonObject = {
+        "path": path,
+        "type": kind,
+        "content": content,
+        "total_lines": total,
+        "truncated": truncated,
+    }
+    if truncated:
+        answer["next_offset"] = following
+    return answer
+
+
+def read_tool() -> Tool:
+    """Give `file.read` for the registry."""
+    return Tool(
+        ToolDefinition(
+            name="file.read",
+            namespace="file",
+            description=DESCRIPTION,
+            parameters=PARAMETERS,
+            returns=RETURNS,
+            requires=(FsRequirement(FsMode.RO),),
+        ),
+        read_file,
+        paths=path_param,
+    )
+
+
+def path_param(args: JsonObject) -> tuple[PathParam, ...]:
+    """Read the one path out of the arguments of a file tool."""
+    return (PathParam("path", cast("str", args["path"])),)
+
+
+__all__ = ["DEFAULT_LIMIT", "MAX_ENTRIES", "MAX_READ_BYTES", "path_param", "read_file", "read_tool"]

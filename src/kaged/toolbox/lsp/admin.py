@@ -1,0 +1,101 @@
+"""The servers themselves: status, reload, capabilities and raw requests."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from kaged.base import JsonObject, JsonValue
+from kaged.toolbox.lsp.errors import LspServerNotFound
+from kaged.toolbox.lsp.question import Question
+from kaged.tools.errors import CapabilityRefused, InvalidParams
+
+_NOT_RAW: Final = frozenset(
+    {
+        "initialize",
+        "initialized",
+        "shutdown",
+        "exit",
+        "textDocument/didOpen",
+        "textDocument/didChange",
+        "textDocument/didClose",
+        "textDocument/didSave",
+    }
+)
+
+
+async def show_status(question: Question) -> JsonValue:
+    """Answer status; never starts a server."""
+    language = _asked(question)
+    pool = question.bridge.pool
+    servers = question.bridge.status(pool.known() if language is None else (language,))
+    return {"servers": servers, "count": len(servers)}
+
+
+async def reload_servers(question: Question) -> JsonValue:
+    """Answer reload."""
+    language = _asked(question)
+    pool = question.bridge.pool
+    languages = pool.used() if language is None else (language,)
+    reloaded = await pool.reload(languages, question.session_id)
+    for one in languages:
+        server = pool.running(one)
+        if server is not None:
+            await question.bridge.sync.refresh(server)
+    names: list[JsonValue] = [*reloaded]
+    return {"reloaded": names, "count": len(names)}
+
+
+async def show_capabilities(question: Question) -> JsonValue:
+    """Answer capabilities, starting the server if need be."""
+    language = _required(question)
+    async with question.bridge.server(language, question.session_id) as server:
+        return {
+            "language": language,
+            "server_info": server.capabilities.server_info,
+            "capabilities": server.capabilities.raw,
+            "position_encoding": server.encoding.value,
+        }
+
+
+async def raw_request(question: Question) -> JsonValue:
+    """Answer request: for callers without a cage, because raw answers cannot be filtered."""
+    if question.caged:
+        raise CapabilityRefused(
+            "raw language-server requests are for agents without a cage",
+            fix="use the other actions of code.lsp",
+            detail="code.lsp request",
+        )
+    method = question.text("method")
+    if method in _NOT_RAW:
+        raise InvalidParams.of_field("method", f"{method} is the bridge's own business")
+    language = _required(question)
+    params = question.call.args.get("params")
+    given = cast("JsonObject", {} if params is None else params)
+    async with question.bridge.server(language, question.session_id) as server:
+        if question.call.paths:
+            await question.bridge.sync.open(server, question.path)
+        return {"method": method, "result": await question.bridge.ask(server, method, given)}
+
+
+def _required(question: Question) -> str:
+    language = _asked(question)
+    if language is None:
+        raise InvalidParams.of_field("path", "name a path or a language to say which server")
+    return language
+
+
+def _asked(question: Question) -> str | None:
+    """Say which language was asked for, by name or by a path; None when neither was given."""
+    named = question.text("language")
+    if named:
+        if named not in question.bridge.pool.known():
+            raise LspServerNotFound(
+                f"no language server is configured for {named}",
+                fix=f"add [lsp.servers.{named}] with a command to config.toml",
+                detail={"language": named, "command": None, "install": None},
+            )
+        return named
+    return question.bridge.workspace_language(question.path) if question.call.paths else None
+
+
+__all__ = ["raw_request", "reload_servers", "show_capabilities", "show_status"]

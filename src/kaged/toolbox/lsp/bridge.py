@@ -1,0 +1,207 @@
+"""`LspBridge`: code intelligence for one project; what every action shares.
+
+tool → bridge (path, language, server, up to date?) → action → places (what the caller may see)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kaged.base import Clock, JsonObject, JsonValue
+from kaged.toolbox.lsp.errors import LspServerNotFound
+from kaged.toolbox.lsp.filesync import FileSync
+from kaged.toolbox.lsp.languages import Languages
+from kaged.toolbox.lsp.pool import IDLE_S, Emit, LspPool, StopReason
+from kaged.toolbox.lsp.positions import SourceText
+from kaged.toolbox.lsp.server import REQUEST_LIMIT_S
+from kaged.tools.errors import InvalidParams
+from kaged.workspace.errors import FileMissing, PathRefused
+
+if TYPE_CHECKING:
+    from kaged.cage import Spawner
+    from kaged.toolbox.lsp.server import LspServer, OpenFile
+    from kaged.workspace import ProjectPath, Workspace
+
+INDEX_WAIT_S: Final = 15.0
+FIRST_LOOK: Final = 2000
+SKIPPED: Final = frozenset({"node_modules", "__pycache__", "target", "dist", "build", "venv"})
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A server that is up to date, with the file that the question is about."""
+
+    server: LspServer
+    file: OpenFile
+
+
+class LspBridge:
+    """The servers of one project and what they know of its files."""
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        commands: Mapping[str, tuple[str, ...]],
+        spawner: Spawner,
+        *,
+        clock: Clock,
+        emit: Emit,
+        environ: Mapping[str, str],
+        idle_s: float = IDLE_S,
+        limit_s: float = REQUEST_LIMIT_S,
+    ) -> None:
+        self.workspace = workspace
+        self.languages = Languages(commands)
+        self.limit_s = limit_s
+        self.pool = LspPool(
+            workspace.root,
+            self.languages,
+            spawner,
+            clock=clock,
+            emit=emit,
+            environ=environ,
+            idle_s=idle_s,
+            limit_s=limit_s,
+        )
+        self.sync = FileSync(workspace, self.pool)
+        self._turns: dict[str, asyncio.Lock] = {}
+
+    async def close(self, reason: StopReason) -> None:
+        """Stop every server of the project."""
+        await self.sync.close()
+        await self.pool.close(reason)
+
+    # -- paths and languages ---------------------------------------------------------------------
+
+    def require_file(self, path: ProjectPath) -> None:
+        """Refuse what is no file before any server is started.
+
+        Raises:
+            FileMissing: there is nothing.
+            InvalidParams: it is a directory or something else that has no lines.
+        """
+        if not stat.S_ISREG(self.mode_of(path)):
+            raise InvalidParams.of_field("path", "must be a file for this action")
+
+    def mode_of(self, path: ProjectPath) -> int:
+        """Say what kind of thing a path is. Raises FileMissing."""
+        try:
+            return os.stat(path.resolved).st_mode  # noqa: PTH116 - a path that passed the guard
+        except OSError:
+            raise FileMissing(path.relative) from None
+
+    def language_of(self, path: ProjectPath) -> str:
+        """Say whose file it is. Raises LspServerNotFound when no language claims it."""
+        found = self.languages.of(path.resolved)
+        if found is None:
+            suffix = os.path.splitext(path.resolved)[1] or "no extension"  # noqa: PTH122 - a text
+            raise LspServerNotFound(
+                f"no language server is configured for {path.relative} ({suffix})",
+                fix="add [lsp.servers.<language>] with a command to config.toml",
+                detail={"language": None, "command": None, "install": None},
+            )
+        return found.language
+
+    def workspace_language(self, path: ProjectPath) -> str:
+        """Say whose server answers for a path: a file's own, or the one of a directory's files.
+
+        Raises:
+            FileMissing, LspServerNotFound: as for a file.
+        """
+        if not stat.S_ISDIR(self.mode_of(path)):
+            return self.language_of(path)
+        running = [one for one in self.pool.known() if self.pool.running(one) is not None]
+        found = self.languages.among(self.files_below(path, limit=FIRST_LOOK))
+        for language in (*running, *sorted(found, key=lambda one: -len(found[one]))):
+            if language in found:
+                return language
+        raise LspServerNotFound(
+            f"{path.relative} holds no file of a language with a configured server",
+            fix="name a file, or add [lsp.servers.<language>] to config.toml",
+            detail={"language": None, "command": None, "install": None},
+        )
+
+    def files_below(self, path: ProjectPath, limit: int) -> list[str]:
+        """List source files below a directory, sorted, without the folders tools fill."""
+        found: list[str] = []
+        for folder, folders, names in os.walk(path.resolved):
+            folders[:] = sorted(
+                one for one in folders if one not in SKIPPED and not one.startswith(".")
+            )
+            for name in sorted(names):
+                if self.languages.of(name) is not None:
+                    found.append(f"{folder}/{name}")
+                    if len(found) >= limit:
+                        return found
+        return found
+
+    # -- servers ---------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def server(self, language: str, session_id: str) -> AsyncGenerator[LspServer]:
+        """Give a language's server, running and told of all changes so far, to one caller.
+
+        Calls have their turns in the order in which they came; nobody's question is between the
+        sync messages and the question of another.
+        """
+        self.pool.require(language)
+        async with self._turns.setdefault(language, asyncio.Lock()):
+            server, _ = await self.pool.get(language, session_id)
+            await self.sync.refresh(server)
+            yield server
+
+    @asynccontextmanager
+    async def ready(self, path: ProjectPath, session_id: str) -> AsyncGenerator[Ready]:
+        """Give the server of a file with the file open in its newest state, to one caller."""
+        self.require_file(path)
+        async with self.server(self.language_of(path), session_id) as server:
+            yield Ready(server, await self.sync.open(server, path))
+
+    async def ask(self, server: LspServer, method: str, params: JsonObject) -> JsonValue:
+        """Ask a server; an empty answer of one that is still loading is asked for again."""
+        answer = await server.request(method, params, self.limit_s)
+        loading = server.loading
+        if not answer and not loading.was_ready and loading.busy:
+            await loading.until_ready(self.limit_s)
+            answer = await server.request(method, params, self.limit_s)
+        loading.was_ready = loading.was_ready or not loading.busy
+        return answer
+
+    async def indexed(self, server: LspServer) -> bool:
+        """Wait until the server knows the whole project; False when it still does not.
+
+        Asked before every question about the project as a whole: an early answer to a rename
+        would leave half of the code behind.
+        """
+        return await server.loading.until_ready(min(INDEX_WAIT_S, self.limit_s))
+
+    async def text_of(self, server: LspServer, path: ProjectPath) -> SourceText | None:
+        """Give a file's text as the server has it, or as it is on disk; None if it has none."""
+        file = server.files.get(path.resolved)
+        if file is not None:
+            return file.source
+        try:
+            content = await self.workspace.threads.run(lambda: self.workspace.read_bytes(path))
+        except (FileMissing, OSError):
+            return None
+        return SourceText(content.data.decode("utf-8-sig", errors="replace"))
+
+    def project_path(self, resolved: str) -> ProjectPath | None:
+        """Give a path of the server's as one of the project's; None when it lies outside."""
+        try:
+            return self.workspace.resolve(self.workspace.relative_of(os.path.realpath(resolved)))
+        except PathRefused:
+            return None
+
+    def status(self, languages: tuple[str, ...]) -> list[JsonValue]:
+        """Describe the servers of some languages."""
+        return [self.pool.status(language) for language in languages]
+
+
+__all__ = ["INDEX_WAIT_S", "LspBridge", "Ready"]

@@ -1,0 +1,181 @@
+"""What is wrong with a file or a directory: diagnostics, never a false "clean"."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kaged.base import JsonObject, JsonValue
+from kaged.toolbox.lsp.errors import LspRequestFailed, LspServerNotFound
+from kaged.toolbox.lsp.question import Question
+from kaged.toolbox.lsp.server import is_passing
+from kaged.workspace.errors import FileMissing, FileTooLarge, FileUnreadable, PathRefused, WrongKind
+
+if TYPE_CHECKING:
+    from kaged.toolbox.lsp.bridge import LspBridge
+    from kaged.toolbox.lsp.server import LspServer, OpenFile
+    from kaged.workspace import ProjectPath
+
+SEVERITIES: Final = ("error", "warning", "information", "hint")
+MAX_SCANNED: Final = 200
+RECHECK_S: Final = 2.0
+_RETRIES: Final = 5
+_RETRY_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The diagnostics of one file; `complete` False when the server gave no answer in time."""
+
+    items: tuple[JsonObject, ...]
+    complete: bool
+
+
+async def find_problems(question: Question) -> JsonValue:
+    """Answer diagnostics for a file, or for all files below a directory."""
+    bridge, path = question.bridge, question.path
+    if stat.S_ISDIR(bridge.mode_of(path)):
+        return await _directory(question)
+    async with bridge.ready(path, question.session_id) as ready:
+        found = await problems_of(bridge, ready.server, ready.file)
+        shown: list[JsonValue] = [
+            one
+            for one in (describe(item, ready.file, ready.server) for item in found.items)
+            if _wanted(one, question)
+        ]
+    result: JsonObject = {"path": path.relative, "diagnostics": shown, "count": len(shown)}
+    if not found.complete:
+        result |= {"complete": False, "pending_servers": [ready.server.language]}
+    return result
+
+
+async def problems_of(bridge: LspBridge, server: LspServer, file: OpenFile) -> Found:
+    """Get what a server says about the present text of a file: pulled if it can be, else pushed."""
+
+    def can_be_pulled() -> bool:
+        return server.capabilities.offers("diagnosticProvider", "textDocument/diagnostic")
+
+    items = None
+    if not can_be_pulled():
+        # A server may say only after its start that it wants to be pulled; then it pushes nothing.
+        items = await server.published.about(
+            file.uri, file.version, file.shown_after, bridge.limit_s, can_be_pulled
+        )
+    if items is None and can_be_pulled():
+        return await _pulled(server, file, bridge.limit_s)
+    if items is not None:
+        items = await _after_other_changes(server, file, items)
+    return Found(items or (), items is not None)
+
+
+async def _after_other_changes(
+    server: LspServer, file: OpenFile, items: tuple[JsonObject, ...]
+) -> tuple[JsonObject, ...]:
+    """Let a pushing server look again at a file that others have changed under, once per change.
+
+    Its own text is as before, so nothing says whether its list is; without a new one it stands.
+    """
+    known = server.published.get(file.uri)
+    if file.rechecked == server.changes or known is None or known.serial > server.changed_after:
+        return items
+    file.rechecked = server.changes
+    fresh = await server.published.renewed(file.uri, server.changed_after, RECHECK_S)
+    return items if fresh is None else fresh
+
+
+async def _pulled(server: LspServer, file: OpenFile, limit_s: float) -> Found:
+    params: JsonObject = {"textDocument": {"uri": file.uri}}
+    identifier = server.capabilities.option("diagnosticProvider", "identifier")
+    if isinstance(identifier, str):
+        params["identifier"] = identifier
+    for attempt in range(_RETRIES):
+        try:
+            answer = await server.request("textDocument/diagnostic", params, limit_s)
+        except LspRequestFailed as error:
+            if not is_passing(error) or attempt == _RETRIES - 1:
+                raise
+            await asyncio.sleep(_RETRY_S)
+            continue
+        items = answer.get("items") if isinstance(answer, dict) else None
+        if isinstance(items, list):
+            return Found(tuple(one for one in items if isinstance(one, dict)), complete=True)
+        break
+    return Found((), complete=False)
+
+
+async def _directory(question: Question) -> JsonValue:
+    bridge, path = question.bridge, question.path
+    listed = await bridge.workspace.threads.run(lambda: bridge.files_below(path, MAX_SCANNED + 1))
+    by_language = bridge.languages.among(listed[:MAX_SCANNED])
+    shown: list[JsonValue] = []
+    skipped: list[JsonValue] = []
+    pending: list[JsonValue] = []
+    last: LspServerNotFound | None = None
+    for language, paths in sorted(by_language.items()):
+        try:
+            async with bridge.server(language, question.session_id) as server:
+                for one in paths:
+                    seen = question.inside(one)
+                    answered = seen is None or await _one(question, server, seen, shown)
+                    if not answered and language not in pending:
+                        pending.append(language)
+        except LspServerNotFound as error:
+            skipped.append(language)
+            last = error
+    if last is not None and len(skipped) == len(by_language):
+        raise last
+    result: JsonObject = {"path": path.relative, "diagnostics": shown, "count": len(shown)}
+    if skipped:
+        result["skipped"] = skipped
+    if pending:
+        result |= {"complete": False, "pending_servers": pending}
+    if len(listed) > MAX_SCANNED:
+        result |= {"truncated": True, "files_checked": MAX_SCANNED}
+    return result
+
+
+async def _one(
+    question: Question, server: LspServer, path: ProjectPath, shown: list[JsonValue]
+) -> bool:
+    try:
+        file = await question.bridge.sync.open(server, path)
+    except (FileMissing, FileTooLarge, FileUnreadable, PathRefused, WrongKind):
+        return True  # gone or no source text: nothing to say about it
+    found = await problems_of(question.bridge, server, file)
+    for item in found.items:
+        one = describe(item, file, server)
+        if _wanted(one, question):
+            shown.append({"path": path.relative, **one})
+    return found.complete
+
+
+def describe(item: JsonObject, file: OpenFile, server: LspServer) -> JsonObject:
+    """Give one diagnostic as a tool's result has it; what the server left out is null."""
+    try:
+        span = file.source.span_from_server(item.get("range"), server.encoding)
+        where: JsonObject = {
+            "line": span.start.line,
+            "character": span.start.character,
+            "end_line": span.end.line,
+            "end_character": span.end.character,
+        }
+    except TypeError:
+        where = {"line": 1, "character": 0, "end_line": 1, "end_character": 0}
+    severity, code, source = item.get("severity"), item.get("code"), item.get("source")
+    known = type(severity) is int and 1 <= severity <= len(SEVERITIES)
+    return where | {
+        "severity": SEVERITIES[severity - 1] if known and isinstance(severity, int) else "error",
+        "message": str(item.get("message", "")),
+        "code": str(code) if isinstance(code, str | int) else None,
+        "source": source if isinstance(source, str) else None,
+    }
+
+
+def _wanted(one: JsonObject, question: Question) -> bool:
+    severity = question.text("severity")
+    return severity in ("", "all") or severity == one["severity"]
+
+
+__all__ = ["Found", "describe", "find_problems", "problems_of"]

@@ -1,0 +1,187 @@
+"""`FileSync`: keeps the servers' idea of the project's files equal to what tools and disk hold.
+
+Per project, not per agent. Files that tools have read or written are remembered; a server that
+starts later gets them all, and before each question whatever changed on disk is sent again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from kaged.base import KagedError, Tasks
+from kaged.toolbox.lsp.server import MAX_OPEN_FILES
+from kaged.toolbox.lsp.uris import to_uri
+from kaged.workspace.changes import ChangeKind, FileChange
+
+if TYPE_CHECKING:
+    from kaged.toolbox.lsp.pool import LspPool
+    from kaged.toolbox.lsp.server import LspServer, OpenFile
+    from kaged.workspace import ProjectPath, Workspace
+
+MAX_FILE_BYTES: Final = 4 * 1024 * 1024
+_CREATED, _CHANGED, _DELETED = 1, 2, 3  # FileChangeType of the protocol
+
+_log = structlog.get_logger(__name__)
+
+
+class FileSync:
+    """Listens to the workspace and tells the running servers of the project."""
+
+    def __init__(self, workspace: Workspace, pool: LspPool) -> None:
+        self._workspace = workspace
+        self._pool = pool
+        self._tracked: OrderedDict[str, ProjectPath] = OrderedDict()
+        self._heard: dict[str, int] = {}
+        self._tasks = Tasks("file sync", _failed)
+        self._unsubscribe = workspace.changes.subscribe(self.hear)
+
+    async def close(self) -> None:
+        """Stop listening."""
+        self._unsubscribe()
+        await self._tasks.close()
+
+    def hear(self, change: FileChange) -> None:
+        """Take note of what a tool did to a file, and tell the file's server if it runs."""
+        language = self._pool.languages.of(change.path.resolved)
+        if language is None:
+            return
+        path = change.path.resolved
+        server = self._pool.running(language.language)
+        if change.kind is ChangeKind.DELETED:
+            self._tracked.pop(path, None)
+            if server is not None:
+                server.hide(path)
+                _watched(server, path, _DELETED)
+            return
+        self._track(change.path)
+        self._heard[path] = self._heard.get(path, 0) + 1
+        if server is None:
+            return  # a server that starts later gets all that is tracked
+        if change.content is None:
+            self._tasks.start(self._catch_up(server, change.path), f"sync {change.path.relative}")
+            return
+        text = decoded(change.content)
+        if text is None:
+            return
+        file = server.show(path, language.language_id, text)
+        if change.kind is not ChangeKind.READ:
+            server.saved(file)
+        if change.kind is ChangeKind.CREATED:
+            _watched(server, path, _CREATED)
+
+    def tracked(self) -> tuple[ProjectPath, ...]:
+        """Give the files that tools have touched and servers are told of, oldest first."""
+        return tuple(self._tracked.values())
+
+    def remember(self, paths: Iterable[ProjectPath]) -> None:
+        """Take over what another bridge of the project has tracked."""
+        for path in paths:
+            if self._language(path.resolved) is not None:
+                self._track(path)
+
+    async def refresh(self, server: LspServer) -> None:
+        """Bring a server up to date: all remembered files of its language, as they are on disk."""
+        mine = [
+            known
+            for path, known in self._tracked.items()
+            if self._language(path) == server.language
+        ]
+        if not mine:
+            return
+        have = {path: file.stamp for path, file in server.files.items()}
+        looked = await self._workspace.threads.run(
+            lambda: [self._look(known, have.get(known.resolved)) for known in mine]
+        )
+        for path, stamp, text in looked:
+            if stamp is None:
+                self._tracked.pop(path, None)
+                server.hide(path)
+            elif text is not None:
+                self._show(server, path, text, stamp)
+
+    async def open(self, server: LspServer, path: ProjectPath) -> OpenFile:
+        """Make sure that a server has a file in its newest state, and give it.
+
+        Raises:
+            FileMissing, FileTooLarge, WrongKind, FileUnreadable: it cannot be read.
+        """
+        content = await self._workspace.threads.run(
+            lambda: self._workspace.read_bytes(path, MAX_FILE_BYTES)
+        )
+        self._track(path)
+        stamp = (content.identity.size, content.identity.mtime_ns)
+        text = content.data.decode("utf-8-sig", errors="replace")
+        return self._show(server, path.resolved, text, stamp)
+
+    # -- own -----------------------------------------------------------------------------------
+
+    async def _catch_up(self, server: LspServer, path: ProjectPath) -> None:
+        """Read a file that a tool has read, and show it unless more was heard of it meanwhile."""
+        heard = self._heard.get(path.resolved)
+        known = server.files.get(path.resolved)
+        stamp = None if known is None else known.stamp
+        _, now, text = await self._workspace.threads.run(lambda: self._look(path, stamp))
+        if now is not None and text is not None and self._heard.get(path.resolved) == heard:
+            self._show(server, path.resolved, text, now)
+
+    def _show(self, server: LspServer, path: str, text: str, stamp: tuple[int, int]) -> OpenFile:
+        language = self._pool.languages.of(path)
+        language_id = server.language if language is None else language.language_id
+        before = server.files.get(path)
+        known_text = None if before is None else before.source.text
+        file = server.show(path, language_id, text, stamp)
+        if known_text is not None and known_text != text:
+            server.saved(file)
+        return file
+
+    def _look(
+        self, path: ProjectPath, known: tuple[int, int] | None
+    ) -> tuple[str, tuple[int, int] | None, str | None]:
+        """Read a file if it is not as the server has it. Runs in a thread."""
+        try:
+            info = os.stat(path.resolved, follow_symlinks=False)  # noqa: PTH116 - already resolved
+            stamp = (info.st_size, info.st_mtime_ns)
+            if stamp == known:
+                return path.resolved, stamp, None
+            content = self._workspace.read_bytes(path, MAX_FILE_BYTES)
+        except (KagedError, OSError) as error:
+            _log.debug("lsp.sync_failed", path=path.relative, error=str(error))
+            return path.resolved, None, None
+        return path.resolved, stamp, decoded(content.data)
+
+    def _track(self, path: ProjectPath) -> None:
+        self._tracked[path.resolved] = path
+        self._tracked.move_to_end(path.resolved)
+        while len(self._tracked) > MAX_OPEN_FILES:
+            forgotten, _ = self._tracked.popitem(last=False)
+            self._heard.pop(forgotten, None)
+
+    def _language(self, path: str) -> str | None:
+        found = self._pool.languages.of(path)
+        return None if found is None else found.language
+
+
+def decoded(data: bytes) -> str | None:
+    """Give a file's text; None for one that is no text a server could use."""
+    if len(data) > MAX_FILE_BYTES or b"\0" in data[:8192]:
+        return None
+    return data.decode("utf-8-sig", errors="replace")
+
+
+def _failed(name: str, error: BaseException) -> None:
+    # A file that a server does not hear of costs an answer, never the file operation.
+    _log.warning("lsp.sync_failed", task=name, error=repr(error))
+
+
+def _watched(server: LspServer, path: str, kind: int) -> None:
+    server.notify(
+        "workspace/didChangeWatchedFiles", {"changes": [{"uri": to_uri(path), "type": kind}]}
+    )
+
+
+__all__ = ["MAX_FILE_BYTES", "FileSync", "decoded"]

@@ -1,0 +1,121 @@
+"""`Loading`: whether a server has read the project yet.
+
+Right after its start a server may answer from the few files it knows. A rename on such an answer
+would break the rest of the code, so project-wide questions wait for the signs of each kind of
+server that it is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Final
+
+from kaged.base import JsonValue
+
+_PYRIGHT: Final = re.compile(r"(?:based)?pyright", re.IGNORECASE)
+_PYRIGHT_DONE: Final = re.compile(r"found \d+ source file|no source files found", re.IGNORECASE)
+MAX_TOKENS: Final = 1000
+_FIRST_QUESTIONS: Final = 6
+
+
+class Loading:
+    """Follows a server's signs of work: progress tokens, its log, its status messages."""
+
+    def __init__(self) -> None:
+        self._open: set[str] = set()
+        self._waits_for_log = False
+        self._quiescent = True
+        self._refreshes = 0
+        self._ended = False
+        self._changed = asyncio.Event()
+        self.was_ready = False
+        self._asked = 0
+
+    @property
+    def settled_long_ago(self) -> bool:
+        """Whether enough was asked since the start that a short answer is no sign of loading."""
+        self._asked += 1
+        return self._asked > _FIRST_QUESTIONS
+
+    def server_named(self, name: str) -> None:
+        """Learn the server's name, which says what signs it gives."""
+        self._waits_for_log = bool(_PYRIGHT.search(name)) and not self._seen_log
+        self._tell()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the server says, or is known to mean by its silence, that it is not done."""
+        return not self._ended and (bool(self._open) or self._waits_for_log or not self._quiescent)
+
+    async def until_ready(self, limit_s: float) -> bool:
+        """Wait until the server is done loading; False when the time is up before."""
+        try:
+            async with asyncio.timeout(limit_s):
+                while self.busy:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        self.was_ready = True
+        return True
+
+    # -- signs ---------------------------------------------------------------------------------
+
+    _seen_log = False
+
+    def created(self, params: JsonValue) -> None:
+        """Hear that a progress will begin."""
+        self._begin(_token(params))
+
+    def progressed(self, params: JsonValue) -> None:
+        """Hear of a progress that begins, goes on or ends."""
+        value = params.get("value") if isinstance(params, dict) else None
+        kind = value.get("kind") if isinstance(value, dict) else None
+        token = _token(params)
+        if kind == "begin":
+            self._begin(token)
+        elif kind == "end" and token is not None:
+            self._open.discard(token)
+            self._tell()
+
+    def logged(self, text: str) -> None:
+        """Hear a line of the server's log."""
+        if _PYRIGHT_DONE.search(text):
+            self._seen_log = True
+            self._waits_for_log = False
+            self._tell()
+
+    def refreshed(self) -> None:
+        """Hear that earlier diagnostics are out of date; the second time pyright is done too."""
+        self._refreshes += 1
+        if self._refreshes >= 2:
+            self._waits_for_log = False
+            self._tell()
+
+    def status(self, params: JsonValue) -> None:
+        """Hear rust-analyzer's own kind of status."""
+        quiescent = params.get("quiescent") if isinstance(params, dict) else None
+        if isinstance(quiescent, bool):
+            self._quiescent = quiescent
+            self._tell()
+
+    def ended(self) -> None:
+        """Hear that the server is gone: nobody needs to wait for it."""
+        self._ended = True
+        self._tell()
+
+    def _begin(self, token: str | None) -> None:
+        if token is not None and len(self._open) < MAX_TOKENS:
+            self._open.add(token)
+
+    def _tell(self) -> None:
+        self._changed.set()
+
+
+def _token(params: JsonValue) -> str | None:
+    token = params.get("token") if isinstance(params, dict) else None
+    return f"{type(token).__name__}:{token}" if isinstance(token, str | int) else None
+
+
+__all__ = ["Loading"]

@@ -1,0 +1,175 @@
+"""`Question`: one call of `code.lsp`, its bridge, and what its caller may see of the answers."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, cast
+
+from kaged.base import JsonObject, JsonValue
+from kaged.toolbox.lsp.positions import SourceText, Spot, position_numbers, range_ends
+from kaged.toolbox.lsp.uris import from_uri
+from kaged.tools.errors import InvalidParams
+
+if TYPE_CHECKING:
+    from kaged.toolbox.lsp.bridge import LspBridge, Ready
+    from kaged.toolbox.lsp.server import LspServer
+    from kaged.tools.call import ToolCall
+    from kaged.workspace import ProjectPath
+
+PREVIEW_CHARS: Final = 500
+MAX_LOCATIONS: Final = 2000
+_NTH: Final = re.compile(r"(?P<text>.+)#(?P<nth>[1-9][0-9]{0,3})", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an answer points to: a path of the server's, and a range in it."""
+
+    path: str
+    range: JsonValue
+
+
+@dataclass(slots=True)
+class Question:
+    """One call on its way through an action."""
+
+    call: ToolCall
+    bridge: LspBridge
+    _texts: dict[str, SourceText | None] = field(default_factory=dict)
+
+    # -- what was asked --------------------------------------------------------------------------
+
+    @property
+    def session_id(self) -> str:
+        """The session on whose account restarts are counted."""
+        return self.call.context.session_id
+
+    @property
+    def caged(self) -> bool:
+        """Whether the caller has a cage."""
+        return self.call.policy is not None
+
+    @property
+    def path(self) -> ProjectPath:
+        """The path of the question; `check` has seen to it that there is one."""
+        return self.call.paths[0]
+
+    def text(self, name: str) -> str:
+        """Give a text parameter; empty when it was left out."""
+        value = self.call.args.get(name)
+        return value if isinstance(value, str) else ""
+
+    def spot(self, source: SourceText) -> Spot:
+        """Give the position that was asked about, by `character` or by `symbol`.
+
+        Raises:
+            InvalidParams: the line does not exist, or the symbol is not on it, or more than once.
+        """
+        line = cast("int", self.call.args["line"])
+        if line > source.line_count:
+            raise InvalidParams.of_field(
+                "line", f"is {line}, and the file has {source.line_count} lines"
+            )
+        character = self.call.args.get("character")
+        if isinstance(character, int):
+            return Spot(line, character)
+        return Spot(line, column_of(source.line(line), self.text("symbol")))
+
+    def document(self, ready: Ready) -> JsonObject:
+        """Give the parameters that every position question begins with."""
+        spot = self.spot(ready.file.source)
+        return {
+            "textDocument": {"uri": ready.file.uri},
+            "position": ready.file.source.to_server(spot, ready.server.encoding),
+        }
+
+    # -- what may be seen ------------------------------------------------------------------------
+
+    def inside(self, path: str) -> ProjectPath | None:
+        """Give a server's path when the caller may see its content; None when not."""
+        found = self.bridge.project_path(path)
+        return found if found is not None and self.call.readable(found.resolved) else None
+
+    def hidden(self, path: str, line: int) -> JsonObject:
+        """Describe a place whose content the caller may not see: where it is and no more."""
+        found = self.bridge.project_path(path)
+        if found is not None:
+            return {"path": found.relative, "line": line, "outside_cage": True}
+        if self.caged:
+            return {"path": os.path.basename(path), "line": line, "outside_cage": True}  # noqa: PTH119 - a text
+        return {"path": path, "line": line, "outside_project": True}
+
+    async def source(self, server: LspServer, path: ProjectPath) -> SourceText | None:
+        """Give the text of a file that the caller may see, read once per call."""
+        if path.resolved not in self._texts:
+            self._texts[path.resolved] = await self.bridge.text_of(server, path)
+        return self._texts[path.resolved]
+
+    async def show(self, server: LspServer, place: Place) -> JsonObject | None:
+        """Describe a place for the caller; None when the server's words make no sense."""
+        try:
+            line, _ = position_numbers(range_ends(place.range)[0])
+        except TypeError:
+            return None
+        seen = self.inside(place.path)
+        if seen is None:
+            return self.hidden(place.path, line + 1)
+        source = await self.source(server, seen)
+        if source is None:
+            return {"path": seen.relative, "line": line + 1, "character": 0, "preview": ""}
+        start = source.from_server(range_ends(place.range)[0], server.encoding)
+        return {
+            "path": seen.relative,
+            "line": start.line,
+            "character": start.character,
+            "preview": source.line(start.line)[:PREVIEW_CHARS],
+        }
+
+    async def show_all(self, server: LspServer, places: list[Place]) -> list[JsonValue]:
+        """Describe places in a stable order: by path, then by line."""
+        shown = [await self.show(server, place) for place in places[:MAX_LOCATIONS]]
+        return [one for one in shown if one is not None]
+
+
+def column_of(line: str, symbol: str) -> int:
+    """Find a symbol on a line; `name#2` means the second.
+
+    Raises:
+        InvalidParams: it is not there, or there more than once and no number was given.
+    """
+    numbered = _NTH.fullmatch(symbol)
+    text, nth = (numbered["text"], int(numbered["nth"])) if numbered else (symbol, 0)
+    word = re.compile(
+        rf"(?<!\w){re.escape(text)}(?!\w)" if text.isidentifier() else re.escape(text)
+    )
+    found = [match.start() for match in word.finditer(line)]
+    if not found:
+        raise InvalidParams.of_field("symbol", f"{text!r} is not on this line")
+    if nth > len(found):
+        raise InvalidParams.of_field("symbol", f"{text!r} is on this line {len(found)} times only")
+    if nth == 0 and len(found) > 1:
+        raise InvalidParams.of_field(
+            "symbol",
+            f"{text!r} is on this line {len(found)} times",
+            fix=f"name one of them: {text}#1 … {text}#{len(found)}",
+        )
+    return found[max(nth - 1, 0)]
+
+
+def places_in(answer: JsonValue) -> list[Place]:
+    """Read Location, Location[] and LocationLink[]; what is none of them is left out."""
+    entries = answer if isinstance(answer, list) else [answer]
+    found: list[Place] = []
+    for entry in entries:
+        if not isinstance(entry, dict):
+            continue
+        path = from_uri(entry.get("uri", entry.get("targetUri")))
+        where = entry.get("range", entry.get("targetSelectionRange", entry.get("targetRange")))
+        if path is not None and where is not None:
+            found.append(Place(path, where))
+    return found
+
+
+__all__ = ["Place", "Question", "column_of", "places_in"]

@@ -1,0 +1,208 @@
+"""`code.lsp`: one tool, fourteen actions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from kaged.base import JsonObject, JsonValue
+from kaged.kernel.policy import FsMode
+from kaged.kernel.requirements import FsRequirement, ToolRequirement
+from kaged.toolbox.lsp import admin
+from kaged.toolbox.lsp.codeactions import suggest
+from kaged.toolbox.lsp.diagnostics import find_problems
+from kaged.toolbox.lsp.errors import LspServerUnavailable
+from kaged.toolbox.lsp.hover import describe_symbol
+from kaged.toolbox.lsp.navigation import find_references, find_targets
+from kaged.toolbox.lsp.question import Question
+from kaged.toolbox.lsp.rename import rename_file, rename_symbol
+from kaged.toolbox.lsp.symbols import list_symbols
+from kaged.tools.definition import PathParam, Tool, ToolDefinition
+from kaged.tools.errors import InvalidParams
+
+if TYPE_CHECKING:
+    from kaged.toolbox.lsp.bridge import LspBridge
+    from kaged.tools.call import ToolCall
+
+Action = Callable[[Question], Awaitable[JsonValue]]
+
+ACTIONS: Final[Mapping[str, Action]] = MappingProxyType(
+    {
+        "diagnostics": find_problems,
+        "definition": find_targets,
+        "references": find_references,
+        "symbols": list_symbols,
+        "rename": rename_symbol,
+        "rename_file": rename_file,
+        "code_actions": suggest,
+        "hover": describe_symbol,
+        "type_definition": find_targets,
+        "implementation": find_targets,
+        "status": admin.show_status,
+        "reload": admin.reload_servers,
+        "capabilities": admin.show_capabilities,
+        "request": admin.raw_request,
+    }
+)
+POSITION: Final = frozenset(
+    {
+        "definition",
+        "references",
+        "rename",
+        "code_actions",
+        "hover",
+        "type_definition",
+        "implementation",
+    }
+)
+PATHLESS: Final = frozenset({"status", "reload", "capabilities", "request"})
+CHANGING: Final = frozenset({"rename", "rename_file"})
+
+PARAMETERS: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "action": {"type": "string", "enum": list(ACTIONS), "description": "What to do."},
+        "path": {
+            "type": "string",
+            "description": "A file, or a directory for diagnostics and workspace symbols.",
+        },
+        "line": {"type": "integer", "minimum": 1, "description": "Line, counted from 1."},
+        "character": {
+            "type": "integer",
+            "minimum": 0,
+            "description": "Column in characters, counted from 0. `symbol` is easier.",
+        },
+        "symbol": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 500,
+            "description": "Instead of `character`: the name as it stands on the line; "
+            "`name#2` for its second occurrence there.",
+        },
+        "severity": {
+            "type": "string",
+            "enum": ["error", "warning", "information", "hint", "all"],
+            "default": "all",
+            "description": "diagnostics: only these.",
+        },
+        "include_declaration": {
+            "type": "boolean",
+            "default": False,
+            "description": "references: count the declaration too.",
+        },
+        "scope": {
+            "type": "string",
+            "enum": ["document", "workspace"],
+            "default": "document",
+            "description": "symbols: of the file, or of the project by `query`.",
+        },
+        "query": {"type": "string", "description": "symbols: what to look for in the project."},
+        "limit": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 1000,
+            "default": 50,
+            "description": "symbols: how many at most.",
+        },
+        "new_name": {"type": "string", "minLength": 1, "description": "rename: the new name."},
+        "new_path": {"type": "string", "minLength": 1, "description": "rename_file: where to."},
+        "include_diagnostics": {
+            "type": "boolean",
+            "default": True,
+            "description": "code_actions: offer fixes for the problems at the position.",
+        },
+        "language": {
+            "type": "string",
+            "description": "status, reload, capabilities, request: which server.",
+        },
+        "method": {"type": "string", "minLength": 1, "description": "request: the LSP method."},
+        "params": {
+            "type": ["object", "array"],
+            "description": "request: its parameters.",
+        },
+    },
+    "required": ["action"],
+    "additionalProperties": False,
+}
+
+DEFINITION: Final = ToolDefinition(
+    name="code.lsp",
+    namespace="code",
+    description=(
+        "Ask the project's language servers. Actions: diagnostics (errors and warnings of a file "
+        "or directory), definition, type_definition, implementation, references, hover, symbols "
+        "(of a file, or of the project with scope=workspace and query), rename (everywhere, "
+        "atomically), rename_file (moves the file and updates imports), code_actions (fixes on "
+        "offer; apply them with edit.text), status, reload, capabilities, request (raw, for "
+        "agents without a cage). Positions: `line` from 1 with `symbol` (the name on that line) "
+        "or `character` from 0. Results outside your cage have a path and line only."
+    ),
+    parameters=PARAMETERS,
+    returns={"type": "object"},
+    requires=(FsRequirement(FsMode.RO),),
+)
+
+
+def lsp_tools(bridge_for: Callable[[ToolCall], LspBridge | None]) -> tuple[Tool, ...]:
+    """Give `code.lsp`; `bridge_for` finds the bridge of a call's project."""
+
+    async def handle(call: ToolCall) -> JsonValue:
+        bridge = bridge_for(call)
+        if bridge is None:
+            raise LspServerUnavailable(
+                "there is no language-server bridge for this project",
+                fix="go on without code.lsp",
+            )
+        return await ACTIONS[_action(call.args)](Question(call, bridge))
+
+    return (
+        Tool(
+            DEFINITION,
+            handle,
+            paths=_paths,
+            requires_for=_desk_requires,
+            changes=lambda args: _action(args) in CHANGING,
+            check=_check,
+        ),
+    )
+
+
+def requires_of(action: str) -> tuple[ToolRequirement, ...]:
+    """Say what an action needs on the files it touches (AT-REG-17, AT-LSP-24)."""
+    return (FsRequirement(FsMode.RW if action in CHANGING else FsMode.RO),)
+
+
+def _desk_requires(args: JsonObject) -> tuple[ToolRequirement, ...]:
+    # The desk sees to reading. What a rename writes is known only when the server has answered;
+    # `rename` holds that against `requires_of` and refuses with the list of files.
+    return (FsRequirement(FsMode.RO),) if "path" in args else ()
+
+
+def _paths(args: JsonObject) -> tuple[PathParam, ...]:
+    path = args.get("path")
+    return (PathParam("path", path, search=True),) if isinstance(path, str) else ()
+
+
+def _check(args: JsonObject) -> None:
+    action = _action(args)
+    missing: list[str] = []
+    if action not in PATHLESS:
+        missing += ["path"] if "path" not in args else []
+    if action in POSITION:
+        missing += ["line"] if "line" not in args else []
+        missing += ["character"] if "character" not in args and "symbol" not in args else []
+    needed = {"rename": "new_name", "rename_file": "new_path", "request": "method"}.get(action)
+    if needed is not None and needed not in args:
+        missing.append(needed)
+    if action == "symbols" and args.get("scope") == "workspace" and not args.get("query"):
+        missing.append("query")
+    if missing:
+        raise InvalidParams.of_fields((one, f"is required for {action}") for one in missing)
+
+
+def _action(args: JsonObject) -> str:
+    return str(args["action"])
+
+
+__all__ = ["ACTIONS", "CHANGING", "DEFINITION", "lsp_tools", "requires_of"]

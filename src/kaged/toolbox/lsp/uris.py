@@ -1,0 +1,32 @@
+"""File URIs: percent-encoded, and back to the very same path."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+_PREFIX: Final = "file://"
+_KEPT: Final = "/-._~"
+
+
+def to_uri(path: str) -> str:
+    """Write an absolute path as a file URI; every byte of it survives."""
+    return _PREFIX + quote_from_bytes(os.fsencode(path), safe=_KEPT)
+
+
+def from_uri(uri: object) -> str | None:
+    """Read the path out of a file URI; None for anything else, such as a virtual document."""
+    if not isinstance(uri, str) or not uri.lower().startswith(_PREFIX):
+        return None
+    rest = uri[len(_PREFIX) :].partition("#")[0].partition("?")[0]
+    host, slash, tail = rest.partition("/")
+    if not slash or host.lower() not in {"", "localhost"}:
+        return None
+    raw = unquote_to_bytes("/" + tail)
+    if b"\0" in raw:
+        return None
+    return os.path.normpath(os.fsdecode(raw))
+
+
+__all__ = ["from_uri", "to_uri"]

@@ -1,0 +1,19 @@
+"""`Done`: what an operation gives its caller, and the audit event that tells of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kaged.base import JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A result, and what goes on record: an event's name and facts, None if nothing happened."""
+
+    result: JsonObject
+    event: str | None = None
+    facts: JsonObject = field(default_factory=dict)
+
+
+__all__ = ["Done"]

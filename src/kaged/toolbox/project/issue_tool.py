@@ -1,0 +1,189 @@
+"""`kaged.issue`: the root agent files, reads, comments and moves issues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from kaged.toolbox.project.issue_states import IssueStatus, Visibility
+from kaged.toolbox.project.issues import LIST_DEFAULT, LIST_LIMIT, IssueDesk
+from kaged.toolbox.project.texts import (
+    BODY_LIMIT_BYTES,
+    NUMBER_LIMIT,
+    TITLE_LIMIT_CHARS,
+    require_action_params,
+)
+from kaged.tools import Tool, ToolDefinition
+
+if TYPE_CHECKING:
+    from kaged.base import JsonObject, JsonValue
+    from kaged.toolbox.project.done import Done
+    from kaged.tools import ToolCall
+
+AUTHOR: Final = "agent:primary"
+ACTIONS: Final = ("list", "get", "create", "comment", "transition")
+
+_NEEDS: Final = {
+    "get": ("number",),
+    "create": ("title", "body"),
+    "comment": ("number", "body"),
+    "transition": ("number", "to"),
+}
+_TAKES: Final = {
+    "list": ("status", "limit", "offset", "search"),
+    "comment": ("visibility",),
+    "transition": ("comment",),
+}
+_READS: Final = frozenset({"list", "get"})
+
+PARAMETERS: Final[JsonObject] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["action"],
+    "properties": {
+        "action": {"enum": list[Any](ACTIONS), "description": "What to do."},
+        "number": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": NUMBER_LIMIT,
+            "description": "get, comment, transition: the issue's number, 42 for #42.",
+        },
+        "title": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": TITLE_LIMIT_CHARS,
+            "description": "create: one line that says what it is about.",
+        },
+        "body": {
+            "type": "string",
+            "maxLength": BODY_LIMIT_BYTES,
+            "description": "create, comment: the text in Markdown, at most 16 KB.",
+        },
+        "visibility": {
+            "enum": [one.value for one in Visibility],
+            "default": Visibility.ALL.value,
+            "description": "comment: who may see it; operator_only is an internal note.",
+        },
+        "to": {
+            "enum": [one.value for one in IssueStatus if one is not IssueStatus.OPEN],
+            "description": "transition: the new status.",
+        },
+        "comment": {
+            "type": "string",
+            "maxLength": BODY_LIMIT_BYTES,
+            "description": "transition: why; required for resolved and rejected.",
+        },
+        "status": {
+            "enum": [one.value for one in IssueStatus],
+            "description": "list: only this status; without it all that are not done.",
+        },
+        "search": {
+            "type": "string",
+            "description": 'list: words in title or body; also "a phrase", begin*, a OR b, -not.',
+        },
+        "limit": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": LIST_LIMIT,
+            "default": LIST_DEFAULT,
+            "description": "list: how many at most.",
+        },
+        "offset": {
+            "type": "integer",
+            "minimum": 0,
+            "maximum": NUMBER_LIMIT,
+            "default": 0,
+            "description": "list: how many to skip.",
+        },
+    },
+}
+
+_DESCRIPTION = """\
+Work with the issues of this project. They outlive your session; the operator sees them too.
+
+- list: open issues, last changed first. Filter with status and search; page with limit and offset.
+- get: one issue with everything that was said and done about it.
+- create: file an issue for work that is worth remembering, with title and body.
+- comment: add what you found out or did.
+- transition: move it along: triaged, assigned, in_progress, resolved, rejected, reopened. Say why
+  in comment; resolved and rejected require it.
+
+You cannot edit or delete an issue: comment instead.
+"""
+
+RETURNS: Final[JsonObject] = {
+    "type": "object",
+    "description": "list: {issues, total, limit, offset}; get: the issue with its updates; create: "
+    "{id, number, status, created_at}; comment: {update_id, issue_number, created_at}; "
+    "transition: {number, from, to, updated_at}. Times are Unix seconds.",
+}
+
+
+def issue_tool(desk: IssueDesk) -> Tool:
+    """Make the tool."""
+
+    async def handle(call: ToolCall) -> JsonValue:
+        args, project_id = call.args, call.context.project_id
+        if args["action"] == "list":
+            return await _list(desk, project_id, args)
+        if args["action"] == "get":
+            return await desk.get(project_id, _number(args))
+        done = await _change(desk, project_id, args)
+        if done.event is not None:
+            call.emit(done.event, **done.facts)
+        return done.result
+
+    return Tool(
+        definition=ToolDefinition(
+            name="kaged.issue",
+            namespace="kaged",
+            description=_DESCRIPTION,
+            parameters=PARAMETERS,
+            returns=RETURNS,
+            requires=(),
+            principal_scope="root-only",
+        ),
+        handler=handle,
+        changes=lambda args: args.get("action") not in _READS,
+        check=lambda args: require_action_params(args, PARAMETERS, _NEEDS, _TAKES),
+        aliases={f"kaged.issue.{action}": {"action": action} for action in ACTIONS},
+    )
+
+
+async def _list(desk: IssueDesk, project_id: str, args: JsonObject) -> JsonObject:
+    status, search = args.get("status"), args.get("search")
+    return await desk.list(
+        project_id,
+        status=None if status is None else IssueStatus(str(status)),
+        search=None if search is None else str(search),
+        limit=_whole(args, "limit", LIST_DEFAULT),
+        offset=_whole(args, "offset", 0),
+    )
+
+
+async def _change(desk: IssueDesk, project_id: str, args: JsonObject) -> Done:
+    if args["action"] == "create":
+        return await desk.create(project_id, str(args["title"]), str(args["body"]), AUTHOR)
+    if args["action"] == "comment":
+        visibility = Visibility(str(args.get("visibility", Visibility.ALL)))
+        return await desk.comment(project_id, _number(args), str(args["body"]), visibility, AUTHOR)
+    comment = args.get("comment")
+    return await desk.transition(
+        project_id,
+        _number(args),
+        IssueStatus(str(args["to"])),
+        None if comment is None else str(comment),
+        AUTHOR,
+    )
+
+
+def _number(args: JsonObject) -> int:
+    return _whole(args, "number", 0)
+
+
+def _whole(args: JsonObject, name: str, default: int) -> int:
+    value = args.get(name, default)
+    assert isinstance(value, int)  # by the schema
+    return value
+
+
+__all__ = ["AUTHOR", "PARAMETERS", "issue_tool"]

@@ -1,0 +1,41 @@
+"""`ProjectWork`: the four desks together; `project_tools`: the tools that use them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kaged.toolbox.project.interaction_tools import interaction_tools
+from kaged.toolbox.project.interactions import InteractionDesk
+from kaged.toolbox.project.issue_tool import issue_tool
+from kaged.toolbox.project.issues import IssueDesk
+from kaged.toolbox.project.todo_tool import todo_tool
+from kaged.toolbox.project.todos import TodoDesk
+from kaged.toolbox.project.workflow_tools import workflow_tools
+from kaged.toolbox.project.workflows import WorkflowDesk
+
+if TYPE_CHECKING:
+    from kaged.tools import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectWork:
+    """What is worked on in projects: used by the root agent's tools, HTTP and commands alike."""
+
+    issues: IssueDesk
+    todos: TodoDesk
+    workflows: WorkflowDesk
+    interactions: InteractionDesk
+
+
+def project_tools(work: ProjectWork) -> tuple[Tool, ...]:
+    """Make `kaged.issue`, `.todo`, `.workflow.*`, `.ask`, `.form` and `.checkpoint`."""
+    return (
+        issue_tool(work.issues),
+        todo_tool(work.todos),
+        *workflow_tools(work.workflows),
+        *interaction_tools(work.interactions),
+    )
+
+
+__all__ = ["ProjectWork", "project_tools"]

@@ -1,0 +1,157 @@
+"""Files that the operator gives along, put into the project where agents can find them.
+
+They land in `.kaged/tmp/<folder>/`. An agent may have put anything there, so no link on the way is
+followed and no file that exists is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kaged.toolbox.project.errors import UploadRefused
+
+FILES_LIMIT: Final = 20
+FILE_LIMIT_BYTES: Final = 16 * 1024 * 1024
+NAME_LIMIT_BYTES: Final = 120
+TMP_FOLDERS: Final = (".kaged", "tmp")
+
+_FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,119}")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """One file as it came in: the name that the sender says it has, and its bytes."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Where uploads are now, by field, as agents name them (`config:/tmp/…`)."""
+
+    paths: dict[str, str]
+    root: str
+    folder: str
+    names: tuple[str, ...]
+
+    def discard(self) -> None:
+        """Take the files away again; for an answer that could not be kept. Blocks on the disk."""
+        with contextlib.suppress(OSError):
+            tmp = _open_tmp(self.root, make=False)
+            try:
+                place = os.open(self.folder, _DIRECTORY, dir_fd=tmp)
+                try:
+                    for name in self.names:
+                        os.unlink(name, dir_fd=place)
+                finally:
+                    os.close(place)
+                os.rmdir(self.folder, dir_fd=tmp)
+            finally:
+                os.close(tmp)
+
+
+def store_uploads(root: str, folder: str, files: Mapping[str, Upload]) -> Stored:
+    """Write files below the project's `.kaged/tmp/<folder>/`. Blocks on the disk.
+
+    Raises:
+        UploadRefused: too many or too large, a link is in the way, or the disk refuses.
+    """
+    if _FOLDER.fullmatch(folder) is None:
+        raise UploadRefused("The folder for uploads has no proper name.")
+    if len(files) > FILES_LIMIT:
+        raise UploadRefused(f"At most {FILES_LIMIT} files can be given along.")
+    for field, file in files.items():
+        if len(file.data) > FILE_LIMIT_BYTES:
+            raise UploadRefused(f"{field}: a file has at most {FILE_LIMIT_BYTES} bytes.")
+    try:
+        return _store(root, folder, files)
+    except OSError as error:
+        raise UploadRefused(
+            f"The file cannot be stored in .kaged/tmp: {error.strerror or error}.",
+            fix="make .kaged and .kaged/tmp plain folders that the daemon can write to",
+        ) from error
+
+
+def _store(root: str, folder: str, files: Mapping[str, Upload]) -> Stored:
+    tmp = _open_tmp(root, make=True)
+    try:
+        place = _enter(folder, tmp, make=True)
+        try:
+            taken: set[str] = set()
+            paths: dict[str, str] = {}
+            for field, file in files.items():
+                name = _free(safe_name(file.name), taken)
+                taken.add(name)
+                _write(name, file.data, place)
+                paths[field] = f"config:/tmp/{folder}/{name}"
+            os.fsync(place)
+            return Stored(paths, root, folder, tuple(sorted(taken)))
+        finally:
+            os.close(place)
+    finally:
+        os.close(tmp)
+
+
+def safe_name(name: str) -> str:
+    """Make a plain file name of what somebody says a file is called."""
+    last = re.split(r"[/\\]", unicodedata.normalize("NFC", name))[-1]
+    kept = "".join(char if char.isalnum() or char in "._- " else "_" for char in last)
+    plain = kept.strip(" .").encode("utf-8", "replace")
+    if len(plain) > NAME_LIMIT_BYTES:
+        stem, dot, ending = plain.rpartition(b".")
+        tail = dot + ending if len(ending) <= 10 else b""
+        plain = (stem or plain)[: NAME_LIMIT_BYTES - len(tail)] + tail
+    return plain.decode("utf-8", "ignore") or "file"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """Give a name that no other upload of the same answer has."""
+    stem, dot, ending = name.rpartition(".")
+    if not stem:
+        stem, dot, ending = name, "", ""
+    number, free = 2, name
+    while free in taken:
+        free = f"{stem}-{number}{dot}{ending}"
+        number += 1
+    return free
+
+
+def _open_tmp(root: str, *, make: bool) -> int:
+    place = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    for name in TMP_FOLDERS:
+        try:
+            deeper = _enter(name, place, make=make)
+        finally:
+            os.close(place)
+        place = deeper
+    return place
+
+
+def _enter(name: str, above: int, *, make: bool) -> int:
+    if make:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=above)
+    return os.open(name, _DIRECTORY, dir_fd=above)
+
+
+def _write(name: str, data: bytes, place: int) -> None:
+    handle = os.open(name, _NEW_FILE, 0o600, dir_fd=place)
+    try:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(handle, left) :]
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+__all__ = ["FILES_LIMIT", "Stored", "Upload", "safe_name", "store_uploads"]

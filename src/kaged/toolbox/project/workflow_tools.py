@@ -1,0 +1,134 @@
+"""`kaged.workflow.list`, `.trigger` and `.status`: the root agent starts declared jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kaged.config.workflows import Invoker
+from kaged.toolbox.project.workflows import RUN_ID_LIMIT_CHARS, WorkflowDesk
+from kaged.tools import Tool, ToolDefinition
+
+if TYPE_CHECKING:
+    from kaged.base import JsonObject, JsonValue
+    from kaged.toolbox.project.done import Done
+    from kaged.tools import ToolCall
+
+INVOKER_ID: Final = "agent:primary"
+
+LIST_PARAMETERS: Final[JsonObject] = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "invokable_by": {
+            "enum": [one.value for one in Invoker],
+            "description": "Only workflows that these may start; without it all of them.",
+        }
+    },
+}
+TRIGGER_PARAMETERS: Final[JsonObject] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["name", "inputs"],
+    "properties": {
+        "name": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 200,
+            "description": "The workflow, as kaged.workflow.list names it.",
+        },
+        "inputs": {
+            "type": "object",
+            "description": "Its inputs by name; {} when it takes none. Defaults are filled in.",
+        },
+    },
+}
+STATUS_PARAMETERS: Final[JsonObject] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["run_id"],
+    "properties": {
+        "run_id": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": RUN_ID_LIMIT_CHARS,
+            "description": "As kaged.workflow.trigger gave it.",
+        }
+    },
+}
+
+
+def workflow_tools(desk: WorkflowDesk) -> tuple[Tool, ...]:
+    """Make the three tools."""
+
+    async def list_workflows(call: ToolCall) -> JsonValue:
+        wanted = call.args.get("invokable_by")
+        invoker = None if wanted is None else Invoker(str(wanted))
+        return desk.list(call.context.project_id, invoker)
+
+    async def trigger(call: ToolCall) -> JsonValue:
+        inputs = call.args["inputs"]
+        assert isinstance(inputs, dict)  # by the schema
+        name = str(call.args["name"])
+        return _told(call, await desk.trigger(call.context.project_id, name, inputs, INVOKER_ID))
+
+    async def status(call: ToolCall) -> JsonValue:
+        run_id = str(call.args["run_id"])
+        return _told(call, await desk.status(call.context.project_id, run_id))
+
+    return (
+        Tool(
+            definition=_definition(
+                "list",
+                "List the workflows of this project: jobs with a name, what each does and the "
+                "inputs it takes. Look here before you start one.",
+                LIST_PARAMETERS,
+                "{workflows: [{name, description, inputs, invokable_by, timeout_seconds}], count}",
+            ),
+            handler=list_workflows,
+        ),
+        Tool(
+            definition=_definition(
+                "trigger",
+                "Start a workflow. It goes on by itself: the answer has a run_id, with which "
+                "kaged.workflow.status tells how it fares. Workflows that need a file can only "
+                "be started by the operator.",
+                TRIGGER_PARAMETERS,
+                "{run_id, workflow_name, status, created_at}",
+            ),
+            handler=trigger,
+            changes=True,
+        ),
+        Tool(
+            definition=_definition(
+                "status",
+                "Tell how a workflow run fares: running, succeeded, failed (with error) or "
+                "cancelled.",
+                STATUS_PARAMETERS,
+                "{run_id, workflow_name, status, inputs, created_at, completed_at, duration_ms}",
+            ),
+            handler=status,
+        ),
+    )
+
+
+def _told(call: ToolCall, done: Done) -> JsonValue:
+    if done.event is not None:
+        call.emit(done.event, **done.facts)
+    return done.result
+
+
+def _definition(
+    action: str, description: str, parameters: JsonObject, returns: str
+) -> ToolDefinition:
+    return ToolDefinition(
+        name=f"kaged.workflow.{action}",
+        namespace="kaged",
+        description=description,
+        parameters=parameters,
+        returns={"type": "object", "description": returns},
+        requires=(),
+        principal_scope="root-only",
+    )
+
+
+__all__ = ["workflow_tools"]

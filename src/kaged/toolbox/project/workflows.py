@@ -1,0 +1,275 @@
+"""`WorkflowDesk`: lists a project's workflows, starts runs of them and tells how these fare.
+
+What carries a run out is the `WorkflowRunner` that the desk is built with. Without one a workflow
+cannot be started, and nothing is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from kaged.base import KagedError
+from kaged.config.workflows import Invoker, Workflow
+from kaged.store.run_rows import RunDraft, RunRecord, RunStatus
+from kaged.store.work_errors import RunNotFound
+from kaged.toolbox.project.done import Done
+from kaged.toolbox.project.errors import WorkflowNotFound, WorkflowRunnerMissing
+from kaged.toolbox.project.uploads import Stored, Upload, store_uploads
+from kaged.toolbox.project.workflow_inputs import checked_inputs, describe_inputs, refuse_files
+
+if TYPE_CHECKING:
+    from kaged.base import Clock, Ids, JsonObject, JsonValue, Tasks
+    from kaged.store import Store
+
+RESULT_LIMIT_CHARS = 256 * 1024
+ERROR_LIMIT_CHARS = 2000
+RUN_ID_LIMIT_CHARS = 120
+INTERRUPTED = "interrupted"
+"""Why a run failed that its daemon did not outlive."""
+
+_log = structlog.get_logger(__name__)
+
+
+class WorkflowRunner(Protocol):
+    """Carries runs out: the agent loop."""
+
+    async def run(self, run: RunRecord, workflow: Workflow) -> JsonValue:
+        """Do what the workflow says, with `run.inputs`, in the session `run.run_id`.
+
+        The value is kept as the result of the run. Raising ends the run as failed, with the
+        error's message as the reason. It is cancelled when the run's time is up or the operator
+        ends it.
+        """
+        ...
+
+
+class WorkflowSource(Protocol):
+    """The loaded projects, as far as workflows need them."""
+
+    def workflows(self, project_id: str) -> Mapping[str, Workflow]:
+        """Give the workflows that a project declares now."""
+        ...
+
+    def root(self, project_id: str) -> str:
+        """Give the folder of a project."""
+        ...
+
+
+class WorkflowDesk:
+    """Starts workflows and keeps an eye on their runs."""
+
+    def __init__(
+        self,
+        store: Store,
+        source: WorkflowSource,
+        *,
+        clock: Clock,
+        ids: Ids,
+        tasks: Tasks,
+        runner: Callable[[], WorkflowRunner | None],
+    ) -> None:
+        self._rows = store.runs
+        self._source = source
+        self._clock = clock
+        self._ids = ids
+        self._tasks = tasks
+        self._runner = runner
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    def list(self, project_id: str, invokable_by: Invoker | None = None) -> JsonObject:
+        """List the workflows that a project declares, from memory."""
+        found: list[JsonValue] = [
+            {
+                "name": name,
+                "description": workflow.description,
+                "inputs": describe_inputs(workflow),
+                "invokable_by": [one.value for one in workflow.invokable_by],
+                "timeout_seconds": workflow.timeout_seconds,
+            }
+            for name, workflow in self._source.workflows(project_id).items()
+            if invokable_by is None or invokable_by in workflow.invokable_by
+        ]
+        return {"workflows": found, "count": len(found)}
+
+    async def trigger(
+        self,
+        project_id: str,
+        name: str,
+        inputs: JsonObject,
+        invoker_id: str,
+        *,
+        files: Mapping[str, Upload] | None = None,
+    ) -> Done:
+        """Start a run; it goes on by itself. `files` None means that files cannot be given.
+
+        Raises:
+            WorkflowNotFound, FileInputNotSupported, InvalidParams: it cannot be started so.
+            WorkflowRunnerMissing: this daemon cannot carry workflows out.
+        """
+        workflow = self._source.workflows(project_id).get(name)
+        if workflow is None:
+            raise WorkflowNotFound(
+                f"The project declares no workflow {name[:80]!r}.",
+                fix="list the workflows to see which there are",
+                name=name[:200],
+            )
+        if files is None:
+            refuse_files(name, workflow, inputs)
+        checked = checked_inputs(workflow, inputs, frozenset(files or ()))
+        runner = self._runner()
+        if runner is None:
+            raise WorkflowRunnerMissing(
+                "This daemon has no agent loop that could carry a workflow out.",
+                fix="nothing was started; the workflow can be started once the daemon runs agents",
+                workflow=name,
+            )
+        stored: Stored | None = None
+        if files:
+            folder = self._ids.tagged("upload")
+            root = self._source.root(project_id)
+            stored = await asyncio.to_thread(store_uploads, root, folder, files)
+            checked = {**checked, **stored.paths}
+        draft = RunDraft(
+            project_id, name, checked, Invoker.OPERATOR.value, invoker_id, workflow.timeout_seconds
+        )
+        try:
+            run = await self._rows.create(draft)
+        except Exception:
+            if stored is not None:
+                await asyncio.to_thread(stored.discard)
+            raise
+        task = self._tasks.start(self._carry_out(runner, run, workflow), f"workflow {run.run_id}")
+        self._running[run.run_id] = task
+        task.add_done_callback(lambda _: self._running.pop(run.run_id, None))
+        return Done(
+            {
+                "run_id": run.run_id,
+                "workflow_name": name,
+                "status": run.status.value,
+                "created_at": run.created_at_ms // 1000,
+            },
+            "kaged.workflow.triggered",
+            {"run_id": run.run_id, "workflow_name": name, "inputs": checked},
+        )
+
+    async def status(self, project_id: str, run_id: str) -> Done:
+        """Tell how a run fares. Raises RunNotFound."""
+        run = await self._get(project_id, run_id)
+        return Done(
+            run_json(run),
+            "kaged.workflow.status_checked",
+            {
+                "run_id": run.run_id,
+                "workflow_name": run.workflow_name,
+                "status": run.status.value,
+            },
+        )
+
+    async def runs(self, project_id: str, limit: int, offset: int) -> JsonObject:
+        """List the runs of a project, newest first."""
+        found, total = await self._rows.page(project_id, limit, offset)
+        listed: list[JsonValue] = [run_json(await self._timed(run)) for run in found]
+        return {"runs": listed, "total": total, "limit": limit, "offset": offset}
+
+    async def cancel(self, project_id: str, run_id: str) -> RunRecord:
+        """End a run; one that has ended stays as it is. Raises RunNotFound."""
+        run = await self._get(project_id, run_id)
+        if run.status is not RunStatus.RUNNING:
+            return run
+        return await self._end(run, RunStatus.CANCELLED, "the operator ended it")
+
+    async def recover(self) -> int:
+        """End the runs that a daemon before this one left behind; gives how many there were."""
+        left = [run for run in await self._rows.running() if run.run_id not in self._running]
+        for run in left:
+            await self._rows.finish(run.run_id, RunStatus.FAILED, error=INTERRUPTED)
+        return len(left)
+
+    async def _get(self, project_id: str, run_id: str) -> RunRecord:
+        if len(run_id) > RUN_ID_LIMIT_CHARS or not run_id.isascii():
+            raise RunNotFound(
+                "There is no such workflow run in this project.", run_id=run_id[:RUN_ID_LIMIT_CHARS]
+            )
+        return await self._timed(await self._rows.get(project_id, run_id))
+
+    async def _timed(self, run: RunRecord) -> RunRecord:
+        """End a run whose time is up by the clock on the wall, whatever its own timer thinks.
+
+        A machine that slept, for one, stops the timer and not the clock.
+        """
+        late = self._clock.now_ms() - run.created_at_ms > run.timeout_seconds * 1000
+        if run.status is not RunStatus.RUNNING or not late:
+            return run
+        return await self._end(run, RunStatus.FAILED, _timeout(run))
+
+    async def _end(self, run: RunRecord, status: RunStatus, reason: str) -> RunRecord:
+        """Store how a run ended, then stop what carries it out: the first to store wins."""
+        ended = await self._rows.finish(run.run_id, status, error=reason)
+        task = self._running.get(run.run_id)
+        if task is not None:
+            task.cancel()
+        return ended
+
+    async def _carry_out(self, runner: WorkflowRunner, run: RunRecord, workflow: Workflow) -> None:
+        status, error, result = RunStatus.FAILED, INTERRUPTED, None
+        timer = asyncio.timeout(run.timeout_seconds)
+        try:
+            async with timer:
+                result = await runner.run(run, workflow)
+            status, error = RunStatus.SUCCEEDED, None
+        except TimeoutError:
+            error = _timeout(run) if timer.expired() else "something it waited for took too long"
+        except KagedError as failure:
+            error = failure.message
+        except Exception as failure:  # noqa: BLE001 - boundary: a run ends, the daemon goes on
+            _log.exception("workflow.failed", run_id=run.run_id, error=type(failure).__name__)
+            error = f"it broke inside ({type(failure).__name__}); the daemon's log has the details"
+        finally:
+            # Also when cancelled: whoever cancels has stored the reason before, and the first wins.
+            with contextlib.suppress(RunNotFound):
+                await self._rows.finish(
+                    run.run_id,
+                    status,
+                    error=None if error is None else error[:ERROR_LIMIT_CHARS],
+                    result=_kept(result),
+                )
+
+
+def run_json(run: RunRecord) -> JsonObject:
+    """Write a run as agents and operators see it."""
+    ended = run.completed_at_ms
+    shown: JsonObject = {
+        "run_id": run.run_id,
+        "workflow_name": run.workflow_name,
+        "status": run.status.value,
+        "inputs": run.inputs,
+        "created_at": run.created_at_ms // 1000,
+        "completed_at": None if ended is None else ended // 1000,
+        "duration_ms": None if ended is None else max(0, ended - run.created_at_ms),
+    }
+    if run.error is not None:
+        shown["error"] = run.error
+    if run.result is not None:
+        shown["result"] = run.result
+    return shown
+
+
+def _timeout(run: RunRecord) -> str:
+    return f"timeout: the run took longer than its {run.timeout_seconds} s"
+
+
+def _kept(result: JsonValue) -> JsonValue:
+    try:
+        size = len(json.dumps(result, allow_nan=False))
+    except (TypeError, ValueError):
+        return {"left_out": "the result is no JSON"}
+    return result if size <= RESULT_LIMIT_CHARS else {"left_out": f"the result has {size} bytes"}
+
+
+__all__ = ["WorkflowDesk", "WorkflowRunner", "WorkflowSource", "run_json"]

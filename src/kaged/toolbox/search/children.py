@@ -1,0 +1,149 @@
+"""`EngineRunner`: runs an engine's program and reads what it prints, until it is enough.
+
+The programs run without a cage: they read the project with the daemon's own eyes, and the caller's
+cage is applied to what they found. Of the daemon's environment
+they get what names the operator's own git settings, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol, cast
+
+from kaged.cage import Spawner, Uncaged, UncagedRequest
+
+STDERR_LIMIT_BYTES: Final = 16 * 1024
+_REASON: Final = Uncaged("search engine of the daemon; results are filtered by the caller's cage")
+
+
+class Reader(Protocol):
+    """Takes a program's output as it comes."""
+
+    def feed(self, data: bytes) -> bool:
+        """Take the next bytes; True when no more are wanted."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended. `stopped`: the reader had enough. `timed_out`: the time was up."""
+
+    exit_code: int | None
+    stderr: str
+    stopped: bool
+    timed_out: bool
+
+
+class _Output(asyncio.Protocol):
+    def __init__(self, reader: Reader, enough: Callable[[], None]) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.stopped = False
+        self._reader = reader
+        self._enough = enough
+        self._transport: asyncio.ReadTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.ReadTransport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self.stopped or self.ended.done():
+            return
+        if self._transport is not None:
+            # A program that prints faster than we read would have the loop to itself: event loops
+            # read as long as there is something. One piece, then it is the others' turn.
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
+        try:
+            self.stopped = self._reader.feed(data)
+        except Exception as error:  # noqa: BLE001 - boundary: handed on to the caller of `run`
+            self.ended.set_exception(error)
+            self._enough()
+            return
+        if self.stopped:
+            self._enough()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _go_on(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+
+class _Errors(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.kept = bytearray()
+
+    def data_received(self, data: bytes) -> None:
+        self.kept += data[: STDERR_LIMIT_BYTES - len(self.kept)]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+class EngineRunner:
+    """Starts engine programs, so many at once as two per processor.
+
+    `env` is all they get; left out, it is where git keeps the operator's own ignore file.
+    """
+
+    def __init__(
+        self,
+        spawner: Spawner,
+        *,
+        env: tuple[tuple[str, str], ...] | None = None,
+        slots: int | None = None,
+    ) -> None:
+        self._spawner = spawner
+        self._env = _own_git_settings() if env is None else env
+        self._slots = asyncio.Semaphore(slots or 2 * (os.cpu_count() or 1))
+
+    async def run(
+        self, argv: tuple[str, ...], cwd: str, reader: Reader, time_s: float, name: str
+    ) -> Ended:
+        """Run a program to its end, or until the reader has enough or the time is up.
+
+        Cancelling ends the program too. When this returns, it is gone.
+        """
+        try:
+            async with asyncio.timeout(time_s), self._slots:
+                return await self._run(argv, cwd, reader, name)
+        except TimeoutError:
+            return Ended(None, "", stopped=False, timed_out=True)
+
+    async def _run(self, argv: tuple[str, ...], cwd: str, reader: Reader, name: str) -> Ended:
+        request = UncagedRequest(name, _REASON, argv, cwd=cwd, env=self._env)
+        async with await self._spawner.spawn(request) as process:
+            os.close(process.take_fd("stdin"))  # or ripgrep would wait for text to search
+            reading, output = await process.connect_stdout(lambda: _Output(reader, process.kill))
+            try:
+                complaining, errors = await process.connect_stderr(_Errors)
+                try:
+                    report = await process.wait()
+                    await output.ended
+                    await errors.ended
+                finally:
+                    complaining.close()
+            finally:
+                reading.close()
+        return Ended(
+            exit_code=report.exit_code,
+            stderr=errors.kept.decode("utf-8", "replace"),
+            stopped=output.stopped,
+            timed_out=False,
+        )
+
+
+def _own_git_settings() -> tuple[tuple[str, str], ...]:
+    names = ("HOME", "XDG_CONFIG_HOME")
+    return tuple((name, os.environ[name]) for name in names if os.environ.get(name))
+
+
+__all__ = ["Ended", "EngineRunner", "Reader"]

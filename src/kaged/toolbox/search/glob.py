@@ -1,0 +1,223 @@
+"""`search.glob`: find files by name, newest first."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections import deque
+from typing import TYPE_CHECKING, Final, cast
+
+from kaged.base import Clock, JsonObject, JsonValue
+from kaged.kernel.policy import FsMode
+from kaged.kernel.requirements import FsRequirement
+from kaged.toolbox.search.engine import Scope, SearchEngine
+from kaged.toolbox.search.globs import Glob, climbs, compile_glob
+from kaged.toolbox.search.listing import (
+    Entry,
+    Listing,
+    Newest,
+    find_link_directories,
+    look_up,
+)
+from kaged.toolbox.search.place import Place, Sight, place_of, shown
+from kaged.toolbox.search.records import Keep, Sieve
+from kaged.toolbox.search.settings import OutsideHits, SearchSettings
+from kaged.tools.definition import PathParam, Tool, ToolDefinition
+from kaged.tools.errors import InvalidParams
+
+if TYPE_CHECKING:
+    from kaged.tools.call import ToolCall
+
+PARAMETERS: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "pattern": {
+            "type": "string",
+            "description": "Glob: * ? [a-z] {a,b} and ** across directories. *.ts finds them at "
+            "any depth, src/*.ts only right in src, src/**/*.ts below it. A leading ! gives all "
+            "files but these. Hidden files only when the pattern writes their dot.",
+        },
+        "path": {
+            "type": "string",
+            "default": "./",
+            "description": "Directory to look in, relative to the project root.",
+        },
+        "gitignore": {
+            "type": "boolean",
+            "default": True,
+            "description": "Leave out what .gitignore names.",
+        },
+    },
+    "required": ["pattern"],
+    "additionalProperties": False,
+}
+_PATHS: Final[JsonObject] = {"type": "array", "items": {"type": "string"}}
+RETURNS: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "files": _PATHS,
+        "count": {"type": "integer"},
+        "truncated": {"type": "boolean"},
+        "outside_cage": _PATHS,
+        "timed_out": {"type": "boolean"},
+    },
+    "required": ["files", "count", "truncated"],
+    "additionalProperties": False,
+}
+DEFINITION: Final = ToolDefinition(
+    name="search.glob",
+    namespace="search",
+    description=(
+        "Find files by name pattern, most recently modified first, at most 100. Skips .git and "
+        "what .gitignore names. truncated true means that more files fit: narrow the pattern. "
+        "outside_cage lists files that exist but that you may not read."
+    ),
+    parameters=PARAMETERS,
+    returns=RETURNS,
+    requires=(FsRequirement(FsMode.RO),),
+)
+
+
+def glob_tool(engine: SearchEngine, settings: SearchSettings, clock: Clock) -> Tool:
+    """Give the tool, listing with this engine."""
+    return Tool(DEFINITION, _GlobTool(engine, settings, clock).run, paths=_paths, check=_check)
+
+
+def _paths(args: JsonObject) -> tuple[PathParam, ...]:
+    return (PathParam("path", cast("str", args["path"]), search=True),)
+
+
+def _check(args: JsonObject) -> None:
+    if climbs(cast("str", args["pattern"])):
+        raise InvalidParams.of_field(
+            "pattern",
+            "must stay inside the directory it starts from",
+            fix="write it relative, without .. and without a leading /; set path to the directory",
+        )
+
+
+class _GlobTool:
+    def __init__(self, engine: SearchEngine, settings: SearchSettings, clock: Clock) -> None:
+        self._engine = engine
+        self._settings = settings
+        self._clock = clock
+
+    async def run(self, call: ToolCall) -> JsonValue:
+        """List, look up, sort, cut; in this order, so that the newest are never cut."""
+        settings = self._settings
+        started = self._clock.monotonic_s()
+        glob = compile_glob(cast("str", call.args["pattern"]), hidden=False)
+        place = place_of(call, call.paths[0])
+        if place.is_file:
+            raise InvalidParams.of_field("path", "must be a directory", fix="name its directory")
+        sight = Sight(call)
+        root = call.workspace.root
+        gitignore = bool(call.args["gitignore"])
+        scope = Scope(root, (place.start,), glob.dotted, gitignore, depth=glob.depth)
+        directories: set[bytes] = {os.fsencode(place.below)}
+        fits = _fits(glob, place)
+        found, complete = await self._look(call, scope, _noting(fits, directories))
+        result = Listing(
+            Newest(settings.glob_files),
+            Newest(settings.glob_files),
+            omit_outside=settings.outside is OutsideHits.OMIT,
+        )
+
+        def sort_out() -> list[bytes]:
+            for entries in found:
+                result.take(entries, sight)
+            return find_link_directories(directories, root)
+
+        linking = await call.workspace.threads.run(sort_out)
+        left_s = settings.time_s - (self._clock.monotonic_s() - started)
+        if linking and complete and left_s > 0:
+            places = tuple(os.fsdecode(one) for one in linking)
+            scope = Scope(root, places, glob.dotted, gitignore)
+            links = await self._engine.files(scope, left_s, fits, links=True)
+            complete = links.complete
+            await call.workspace.threads.run(lambda: result.take_links(links.paths, root, sight))
+        return _result(result, limited=sight.limited, complete=complete)
+
+    async def _look(
+        self, call: ToolCall, scope: Scope, fits: Sieve
+    ) -> tuple[list[list[Entry]], bool]:
+        """List files and look them up, the first ones while the engine still walks."""
+        threads, root = call.workspace.threads, scope.root
+        waiting: deque[list[bytes]] = deque()
+        found: list[list[Entry]] = []
+        looking: asyncio.Task[None] | None = None
+
+        def look() -> None:
+            while waiting:
+                found.append(look_up(waiting.popleft(), root))
+
+        def sieve(paths: list[bytes]) -> list[bytes]:
+            nonlocal looking
+            waiting.append(fits(paths))
+            # One thread at a time: several would only fight for the interpreter.
+            if looking is None or looking.done():
+                looking = tasks.create_task(threads.run(look))
+            return []
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                listed = await self._engine.files(scope, self._settings.time_s, sieve)
+        except BaseExceptionGroup as several:
+            raise several.exceptions[0] from None
+        waiting.append(fits(listed.paths))  # an engine need not have used the sieve
+        await threads.run(look)
+        return found, listed.complete
+
+
+def _fits(glob: Glob, place: Place) -> Sieve:
+    """Give what finds the files that fit, as much of it as possible without looking at each."""
+    suffixes = tuple(os.fsencode(name[1:]) for name in glob.names)
+    by_suffix = bool(suffixes) and all(re.fullmatch(r"\*[^*?]+", name) for name in glob.names)
+    if not by_suffix or glob.negated or glob.dotted:
+        keep = _fits_one(glob, place)
+        return lambda paths: list(filter(keep, paths))
+    if glob.by_name:
+        # Nothing hidden is listed, so the end of the name says it all.
+        return lambda paths: [path for path in paths if path.endswith(suffixes)]
+    keep = _fits_one(glob, place)
+    return lambda paths: [path for path in paths if path.endswith(suffixes) and keep(path)]
+
+
+def _fits_one(glob: Glob, place: Place) -> Keep:
+    cut = len(os.fsencode(place.below))
+    from_root = cut > 2 and glob.first is not None and place.start.split("/")[1] == glob.first
+    matches = glob.regex.fullmatch
+    negated = glob.negated
+    decode = os.fsdecode
+
+    def fits(path: bytes) -> bool:
+        found = matches(decode(path[cut:])) is not None
+        # Many write such a pattern from the project root, whatever `path` says.
+        if not found and from_root:
+            found = matches(decode(path[2:])) is not None
+        return found is not negated
+
+    return fits
+
+
+def _noting(fits: Sieve, directories: set[bytes]) -> Sieve:
+    def sieve(paths: list[bytes]) -> list[bytes]:
+        directories.update([path[: path.rfind(b"/") + 1] for path in paths])
+        return fits(paths)
+
+    return sieve
+
+
+def _result(listing: Listing, *, limited: bool, complete: bool) -> JsonObject:
+    files: list[JsonValue] = [shown(path) for path in listing.inside.paths()]
+    result: JsonObject = {"files": files, "count": len(files), "truncated": False}
+    if limited and not listing.omit_outside:
+        result["outside_cage"] = [shown(path) for path in listing.outside.paths()]
+    result["truncated"] = listing.inside.more or listing.outside.more or not complete
+    if not complete:
+        result["timed_out"] = True
+    return result
+
+
+__all__ = ["glob_tool"]

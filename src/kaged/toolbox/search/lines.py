@@ -1,0 +1,83 @@
+"""Matching lines as a caller gets them: cut around the match, and for a caged caller re-read.
+
+ripgrep opens files by name. A caller who can move directories about could have it open something
+else than what was checked. So a caged caller's lines are read again through the path guard, and
+what is shown comes from there.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from kaged.base import KagedError
+from kaged.toolbox.search.records import RawHit
+
+if TYPE_CHECKING:
+    from kaged.toolbox.search.place import Sight
+    from kaged.workspace import Workspace
+
+LINE_CHARS: Final = 2000
+MARK: Final = "[truncated]"
+_BEFORE_CHARS: Final = 300
+MAX_REREAD_BYTES: Final = 64 * 1024 * 1024
+_TOO_LARGE: Final = b"[not shown: the file is too large to be read again]"
+
+
+def content_of(hit: RawHit) -> str:
+    """Give a line without its end, over-long ones cut around the match."""
+    raw = hit.text.removesuffix(b"\r")
+    text = raw.decode("utf-8", "replace")
+    if len(text) <= LINE_CHARS and not hit.cut:
+        return text
+    at = len(raw[: max(hit.column - 1, 0)].decode("utf-8", "replace"))
+    begin = 0 if at < LINE_CHARS - _BEFORE_CHARS else at - _BEFORE_CHARS
+    front = "…" if begin else ""
+    return f"{front}{text[begin : begin + LINE_CHARS]}{MARK}"
+
+
+def reread(hits: Iterable[RawHit], sight: Sight, workspace: Workspace) -> list[RawHit]:
+    """Give the hits as the path guard sees them; those it refuses are gone. Blocks on the disk."""
+    by_path: dict[bytes, list[RawHit]] = {}
+    for hit in hits:
+        by_path.setdefault(hit.path, []).append(hit)
+    out: list[RawHit] = []
+    for path, mine in by_path.items():
+        if sight.readable(path):
+            out += _reread_file(path, mine, sight, workspace)
+        else:
+            out += mine
+    return out
+
+
+def _reread_file(
+    path: bytes, hits: list[RawHit], sight: Sight, workspace: Workspace
+) -> list[RawHit]:
+    try:
+        handle = workspace.open_read(sight.project_path(path))
+    except KagedError:
+        return []  # it is not what ripgrep saw, or no longer there
+    with os.fdopen(handle, "rb") as file:
+        if os.fstat(handle).st_size > MAX_REREAD_BYTES:
+            return [hit._replace(text=_TOO_LARGE, column=1) for hit in hits]
+        lines = _as_utf8(file.read(MAX_REREAD_BYTES)).split(b"\n")
+    kept: list[RawHit] = []
+    for hit in hits:
+        line = lines[hit.line - 1] if hit.line <= len(lines) else b""
+        if hit.text.removesuffix(b"\r") in line:
+            kept.append(hit)
+        elif hit.line <= len(lines):
+            kept.append(hit._replace(text=line, column=1, cut=False))
+    return kept
+
+
+def _as_utf8(data: bytes) -> bytes:
+    for mark, name in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
+        if data.startswith(mark):
+            return data.removeprefix(mark).decode(name, "replace").encode("utf-8", "replace")
+    return data.removeprefix(codecs.BOM_UTF8)
+
+
+__all__ = ["LINE_CHARS", "MARK", "content_of", "reread"]

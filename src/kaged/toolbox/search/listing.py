@@ -1,0 +1,130 @@
+"""The newest of many files: looked up, tested against the cage and sorted, in a thread."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from kaged.toolbox.search.place import Sight
+from kaged.workspace.path import is_inside
+
+MAX_LINK_DIRECTORIES: Final = 256
+"""Links are looked for in so many directories, those nearest to the root first."""
+
+_BATCH: Final = 4_096
+
+Entry: TypeAlias = tuple[int, bytes]
+"""The negative modification time of a file, and its path: the newest sorts first."""
+
+
+class Newest:
+    """Keeps the newest entries of a stream; equal times are ordered by path."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: list[Entry] = []
+        self._oldest: Entry | None = None
+        self.more = False
+
+    def add(self, mtime_ns: int, path: bytes) -> None:
+        """Take one file."""
+        self.extend([(-mtime_ns, path)])
+
+    def extend(self, entries: Sequence[Entry]) -> None:
+        """Take some files."""
+        if self._oldest is not None:
+            newer = [entry for entry in entries if entry <= self._oldest]
+            self.more = self.more or len(newer) < len(entries)
+            entries = newer
+        self._entries += entries
+        if len(self._entries) >= _BATCH:
+            self._prune()
+
+    def paths(self) -> list[bytes]:
+        """Give what is kept, newest first."""
+        self._prune()
+        return [path for _, path in self._entries]
+
+    def _prune(self) -> None:
+        # Sorted in small pieces: one sort of everything would hold up the whole process.
+        self._entries.sort()
+        if len(self._entries) > self._limit:
+            self.more = True
+            del self._entries[self._limit :]
+            self._oldest = self._entries[-1]
+
+
+@dataclass(slots=True)
+class Listing:
+    """The files a caller may read, and those it may only know of."""
+
+    inside: Newest
+    outside: Newest
+    omit_outside: bool = False
+
+    def take(self, found: list[Entry], sight: Sight) -> None:
+        """Take files that were looked up."""
+        if not sight.limited:
+            self.inside.extend(found)
+            return
+        for negative, path in found:
+            self._place(-negative, path, inside=sight.readable(path))
+
+    def take_links(self, paths: Iterable[bytes], root: str, sight: Sight) -> None:
+        """Look up links to regular files; only what stays in the project exists for a caller."""
+        for path in paths:
+            written = sight.resolved(path)
+            target = os.path.realpath(written)
+            if not Path(written).is_symlink() or not is_inside(root, target):
+                continue
+            try:
+                info = Path(target).lstat()
+            except OSError:
+                continue
+            if stat.S_ISREG(info.st_mode):
+                inside = sight.readable(path) and sight.reaches(target)
+                self._place(info.st_mtime_ns, path, inside=inside)
+
+    def _place(self, mtime_ns: int, path: bytes, *, inside: bool) -> None:
+        if inside:
+            self.inside.add(mtime_ns, path)
+        elif not self.omit_outside:
+            self.outside.add(mtime_ns, path)
+
+
+def look_up(paths: list[bytes], root: str) -> list[Entry]:
+    """Look up regular files; what is gone or something else by now is left out."""
+    # The busiest lines of a listing: one system call and as little as possible around it.
+    top = os.fsencode(root) + b"/"
+    lstat, is_file = os.lstat, stat.S_ISREG
+    found: list[Entry] = []
+    for path in paths:
+        try:
+            info = lstat(top + path)
+        except OSError:
+            continue
+        if is_file(info.st_mode):
+            found.append((-info.st_mtime_ns, path))
+    return found
+
+
+def find_link_directories(directories: Iterable[bytes], root: str) -> list[bytes]:
+    """Give the directories that hold links."""
+    nearest = sorted(directories, key=lambda path: (path.count(b"/"), path))
+    top = os.fsencode(root) + b"/"
+    found: list[bytes] = []
+    for place in nearest[:MAX_LINK_DIRECTORIES]:
+        try:
+            with os.scandir(top + place) as entries:
+                if any(entry.is_symlink() for entry in entries):
+                    found.append(place)
+        except OSError:
+            continue
+    return found
+
+
+__all__ = ["Entry", "Listing", "Newest", "find_link_directories", "look_up"]

@@ -1,0 +1,89 @@
+"""Where a search starts, and which of its files the caller may look into."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kaged.tools.errors import InvalidParams
+from kaged.workspace.errors import FileMissing
+from kaged.workspace.path import ProjectPath
+from kaged.workspace.text import sendable
+
+if TYPE_CHECKING:
+    from kaged.tools.call import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A directory or a single file below the root, as `./` path without links in it."""
+
+    start: str
+    is_file: bool
+
+    @property
+    def below(self) -> str:
+        """What every path found from here begins with."""
+        return "./" if self.start == "./" else f"{self.start}/"
+
+
+def place_of(call: ToolCall, path: ProjectPath, field: str = "path") -> Place:
+    """Give the place that a search starts from.
+
+    Raises:
+        FileMissing: there is nothing.
+        InvalidParams: it is neither a directory nor a regular file.
+    """
+    try:
+        mode = Path(path.resolved).lstat().st_mode
+    except OSError:
+        raise FileMissing(path.relative) from None
+    start = call.workspace.relative_of(path.resolved)
+    if stat.S_ISDIR(mode):
+        return Place(start, is_file=False)
+    if stat.S_ISREG(mode):
+        return Place(start, is_file=True)
+    raise InvalidParams.of_field(field, "must be a directory or a regular file")
+
+
+class Sight:
+    """What a caller sees of the files that a search found. Asked by raw `./` path, answers kept."""
+
+    def __init__(self, call: ToolCall) -> None:
+        self._call = call
+        self._root = call.workspace.root.rstrip("/")
+        self._known: dict[bytes, bool] = {}
+        self.limited = call.policy is not None
+
+    def resolved(self, path: bytes) -> str:
+        """Give the absolute path of a file found; searches follow no links, so there are none."""
+        return f"{self._root}/{os.fsdecode(path.removeprefix(b'./'))}"
+
+    def readable(self, path: bytes) -> bool:
+        """Say whether the caller may know what is in the file."""
+        if not self.limited:
+            return True
+        known = self._known.get(path)
+        if known is None:
+            known = self._known[path] = self._call.readable(self.resolved(path))
+        return known
+
+    def reaches(self, resolved: str) -> bool:
+        """Say whether the caller may read what lies at an absolute path."""
+        return not self.limited or self._call.readable(resolved)
+
+    def project_path(self, path: bytes) -> ProjectPath:
+        """Give the path in the form that the workspace opens."""
+        text = os.fsdecode(path)
+        return ProjectPath(text, self.resolved(path), text)
+
+
+def shown(path: bytes) -> str:
+    """Give a path as text that can be sent."""
+    return sendable(os.fsdecode(path))
+
+
+__all__ = ["Place", "Sight", "place_of", "shown"]

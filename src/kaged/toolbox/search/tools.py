@@ -1,0 +1,21 @@
+"""The search tools as a tuple, for the desk."""
+
+from __future__ import annotations
+
+from kaged.base import Clock, SystemClock
+from kaged.toolbox.search.engine import SearchEngine
+from kaged.toolbox.search.glob import glob_tool
+from kaged.toolbox.search.grep import grep_tool
+from kaged.toolbox.search.settings import SearchSettings
+from kaged.tools.definition import Tool
+
+
+def search_tools(
+    engine: SearchEngine, settings: SearchSettings | None = None, clock: Clock | None = None
+) -> tuple[Tool, ...]:
+    """Give `search.grep` and `search.glob`."""
+    chosen = settings or SearchSettings()
+    return grep_tool(engine, chosen), glob_tool(engine, chosen, clock or SystemClock())
+
+
+__all__ = ["search_tools"]

@@ -1,0 +1,19 @@
+"""The shell: `shell.bash` runs one command on a terminal of the `PtyBroker`'s, caged as its caller.
+
+bash (tool) → launch (caged or not, environment) → broker (terminal, scrollback) → stragglers
+"""
+
+from kaged.toolbox.shell.bash import ShellSettings, shell_tools
+from kaged.toolbox.shell.broker import PtyBroker, PtySession
+from kaged.toolbox.shell.errors import ShellSpawnFailed
+from kaged.toolbox.shell.launch import CageLauncher, caged_launcher
+
+__all__ = [
+    "CageLauncher",
+    "PtyBroker",
+    "PtySession",
+    "ShellSettings",
+    "ShellSpawnFailed",
+    "caged_launcher",
+    "shell_tools",
+]

@@ -1,0 +1,16 @@
+"""How a shell command can fail to run at all; a command that runs and fails is a result."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kaged.tools.errors import ToolError
+
+
+class ShellSpawnFailed(ToolError):
+    """The command could not be started; the message has the system's reason."""
+
+    code: ClassVar[str] = "shell_spawn_failed"
+
+
+__all__ = ["ShellSpawnFailed"]

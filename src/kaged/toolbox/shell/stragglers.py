@@ -1,0 +1,65 @@
+"""Processes that left a command's process group: found by a mark in their environment, and ended.
+
+A cage takes everything in it along when it ends. A command without one can leave its group with
+`setsid`; the mark that it was started with is what its children still share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+from typing import Final
+
+MARK: Final = "KAGED_REQUEST_ID"
+_ROUNDS: Final = 20  # a process may fork while we look; each round ends what the one before missed
+_PROC: Final = Path("/proc")
+
+
+def end_stragglers(request_id: str) -> int:
+    """Kill every process that carries this call's mark; gives how many. Blocks for a moment."""
+    wanted = f"{MARK}={request_id}".encode()
+    ended = 0
+    for _ in range(_ROUNDS):
+        found = _marked(wanted)
+        if not found:
+            break
+        ended += sum(_kill(pid, wanted) for pid in found)
+    return ended
+
+
+def _marked(wanted: bytes) -> list[int]:
+    return [
+        int(entry.name)
+        for entry in os.scandir(_PROC)
+        if entry.name.isdigit() and _carries(entry.name, wanted)
+    ]
+
+
+def _carries(pid: str, wanted: bytes) -> bool:
+    try:
+        held = (_PROC / pid / "environ").read_bytes()
+    except OSError:  # gone, or somebody else's
+        return False
+    return wanted in held.split(b"\0")
+
+
+def _kill(pid: int, wanted: bytes) -> bool:
+    # The descriptor names one process for good; the mark is looked at again behind it, so that a
+    # number that was given to another process meanwhile is not taken for ours.
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if not _carries(str(pid), wanted):
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        return True
+    finally:
+        os.close(pidfd)
+
+
+__all__ = ["MARK", "end_stragglers"]

@@ -1,0 +1,84 @@
+"""`ToolCall`: what a handler gets. Everything in it passed the gates."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from kaged.audit import AuditEvent, AuditUnavailable
+
+if TYPE_CHECKING:
+    from kaged.base import JsonObject, JsonValue
+    from kaged.kernel.permissions import CompiledPolicy
+    from kaged.tools.context import ToolCallContext
+    from kaged.workspace import ProjectPath, Workspace
+
+_log = structlog.get_logger(__name__)
+
+
+class EventPost(Protocol):
+    """Where a handler's events go: the audit log."""
+
+    def post(self, event: AuditEvent) -> None:
+        """Queue an event without waiting."""
+        ...
+
+
+class ToolCall:
+    """One call on its way through a handler.
+
+    `args` are validated with defaults applied; do not change them. `paths` are resolved and
+    allowed, in the order of `Tool.paths`. `policy` None means: no cage. `workspace` is that of the
+    caller's project.
+    """
+
+    __slots__ = ("_events", "args", "context", "paths", "policy", "tool_name", "workspace")
+
+    def __init__(
+        self,
+        context: ToolCallContext,
+        args: JsonObject,
+        paths: tuple[ProjectPath, ...],
+        policy: CompiledPolicy | None,
+        workspace: Workspace,
+        events: EventPost,
+        tool_name: str,
+    ) -> None:
+        self.context = context
+        self.args = args
+        self.paths = paths
+        self.policy = policy
+        self.workspace = workspace
+        self.tool_name = tool_name
+        self._events = events
+
+    def emit(self, event: str, **fields: JsonValue) -> None:
+        """Write an audit event of this call; adds project, request and caller.
+
+        Never fails for want of a disk: what the event is about has happened, and the gap itself
+        becomes part of the record (AT-AUD-29).
+        """
+        context = self.context
+        made = AuditEvent(
+            event,
+            fields,
+            project_id=context.project_id,
+            request_id=context.request_id,
+            caller=context.caller,
+        )
+        try:
+            self._events.post(made)
+        except AuditUnavailable as error:
+            _log.error("an audit event was lost", audit_event=event, error=str(error))
+
+    def readable(self, resolved: str) -> bool:
+        """Say whether the caller may see the content of a resolved path."""
+        return self.policy is None or self.policy.mode_at(resolved) is not None
+
+    def writable(self, resolved: str) -> bool:
+        """Say whether the caller may change a resolved path."""
+        return self.policy is None or self.policy.mode_at(resolved) == "rw"
+
+
+__all__ = ["EventPost", "ToolCall"]

@@ -1,0 +1,74 @@
+"""`ToolCallContext`: who calls, in which session and project, under which cage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Final
+
+from kaged.kernel.policy import CagePolicy
+from kaged.tools.errors import ContextInvalid
+
+ROOT_CALLER: Final = "primary"  # AT-CTX-03: this exact text and no other is the root agent
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallContext:
+    """The circumstances of one call, built by the host only and fixed while the call runs.
+
+    `caller` is the agent's place in the tree (`primary.subagents.coder`). `project_root` is
+    absolute with symlinks resolved. `cage_policy` None means: no cage.
+    """
+
+    session_id: str
+    run_id: str
+    caller: str
+    project_id: str
+    project_root: str
+    cage_policy: CagePolicy | None
+    request_id: str
+    operator_id: str = "operator"
+
+    @property
+    def is_root(self) -> bool:
+        """Whether the caller is the root agent."""
+        return self.caller == ROOT_CALLER
+
+
+_TEXTS: Final = tuple(
+    one.name for one in fields(ToolCallContext) if one.name not in {"cage_policy", "operator_id"}
+)
+
+_POLICIES: Final = (CagePolicy, type(None))
+
+
+def require_complete(context: ToolCallContext) -> None:
+    """Refuse a context in which something is missing.
+
+    Raises:
+        ContextInvalid: a field is empty, or of another type.
+    """
+    # Spelled out: this is asked of every call, and almost always all is well.
+    if (
+        type(context.session_id) is str
+        and type(context.run_id) is str
+        and type(context.caller) is str
+        and type(context.project_id) is str
+        and type(context.project_root) is str
+        and type(context.request_id) is str
+        and context.session_id
+        and context.run_id
+        and context.caller
+        and context.project_id
+        and context.project_root
+        and context.request_id
+        and type(context.cage_policy) in _POLICIES
+    ):
+        return
+    for name in _TEXTS:
+        value = getattr(context, name)
+        if type(value) is not str or not value:
+            raise ContextInvalid(f"the call context lacks {name}", field=name)
+    raise ContextInvalid("the call context has no valid cage_policy", field="cage_policy")
+
+
+__all__ = ["ROOT_CALLER", "ToolCallContext", "require_complete"]

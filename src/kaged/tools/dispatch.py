@@ -1,0 +1,276 @@
+"""`ToolDesk`: every tool call, whoever asks, passes here once and in this order.
+
+    resolve → scope → enabled → validate → decide → pipeline → run → pipeline → record
+
+The first step that fails ends the call; no later one has any effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from kaged.base import KagedError
+from kaged.tools.call import ToolCall
+from kaged.tools.context import require_complete
+from kaged.tools.errors import CapabilityRefused, ToolError
+from kaged.tools.faults import agent_error, broken_tool
+from kaged.tools.gates import (
+    arguments,
+    no_such_tool,
+    parse_args,
+    require_enabled,
+    require_scope,
+    resolve_path,
+)
+from kaged.tools.outcomes import OutcomeSink, ToolOutcome
+from kaged.tools.permissions import ToolPermissions
+from kaged.tools.registry import Found
+from kaged.tools.trail import CallTrail, is_refusal
+
+if TYPE_CHECKING:
+    from kaged.base import Clock, JsonObject, JsonValue
+    from kaged.kernel.permissions import CompiledPolicy
+    from kaged.pipeline.pipeline import Pipeline
+    from kaged.tools.context import ToolCallContext
+    from kaged.tools.passage import ToolPassage
+    from kaged.tools.quotas import CallQuotas
+    from kaged.tools.registry import RegisteredTool, ToolRegistry
+    from kaged.tools.resolution import AgentTools
+    from kaged.tools.trail import CallAudit
+    from kaged.workspace import ProjectPath, Workspace
+
+_PRE, _POST = "tool_pre_invoke", "tool_post_invoke"
+
+_log = structlog.get_logger(__name__)
+
+
+class Callers(Protocol):
+    """What the desk asks about a caller; the host answers from the loaded project."""
+
+    def tools(self, context: ToolCallContext) -> AgentTools:
+        """Give the tools of the calling agent, as they were fixed for its session."""
+        ...
+
+    def workspace(self, context: ToolCallContext) -> Workspace:
+        """Give the workspace of the caller's project."""
+        ...
+
+
+@dataclass(slots=True)  # not frozen: that would double what making one costs, and it is private
+class Admitted:
+    """A call that passed every gate of the host: what is needed to run it."""
+
+    entry: RegisteredTool
+    args: JsonObject
+    paths: tuple[ProjectPath, ...]
+    policy: CompiledPolicy | None
+    workspace: Workspace
+
+
+class ToolDesk:
+    """Takes tool calls from agents and gives results, or a `ToolError`."""
+
+    def __init__(
+        self,
+        registry: ToolRegistry,
+        callers: Callers,
+        audit: CallAudit,
+        clock: Clock,
+        *,
+        pipeline: Callable[[], Pipeline | None] = lambda: None,
+        outcomes: Sequence[OutcomeSink] = (),
+        quotas: CallQuotas | None = None,
+        permissions: ToolPermissions | None = None,
+    ) -> None:
+        self.registry = registry
+        self.callers = callers
+        self.permissions = permissions or ToolPermissions()
+        self._audit = audit
+        self._clock = clock
+        self._pipeline = pipeline
+        self._outcomes = tuple(outcomes)
+        self._quotas = quotas
+
+    async def dispatch(self, name: str, params: JsonValue, context: ToolCallContext) -> JsonValue:
+        """Carry out one call.
+
+        Raises:
+            ToolError: whatever keeps it from having a result, in the one shape of all tools.
+            ContextInvalid: the host's own context is incomplete; nothing was done or recorded.
+        """
+        require_complete(context)
+        started_s = self._clock.monotonic_s()
+        trail = CallTrail(self._audit, context, name)
+        found = self.find(name, context)
+        result: JsonValue = None
+        error: ToolError | None = None
+        try:
+            if found is not None:
+                trail.tool_name, trail.alias = found.entry.name, found.alias
+            await trail.called(params, "" if found is None else found.entry.source)
+            call = self.admit(name, found, params, context)
+            if self._quotas is not None:
+                self._quotas.require(call.entry.definition, context)
+            passage = self._passage(call, context)
+            if passage is not None:
+                changed = await passage.before(call.entry, call.args)
+                if changed is not None:
+                    call = self._admit_changed(changed, call, passage, trail, context)
+            if _changes(call):
+                await trail.require_durable()
+            handed = ToolCall(
+                context,
+                call.args,
+                call.paths,
+                call.policy,
+                call.workspace,
+                self._audit,
+                call.entry.name,
+            )
+            result = await call.entry.tool.handler(handed)
+            if passage is not None:
+                result = await passage.after(call.entry, result)
+        except asyncio.CancelledError:
+            trail.cancelled(self._since_ms(started_s))
+            raise
+        except KagedError as raised:
+            error = agent_error(raised, context, trail.tool_name)
+        # Boundary: a tool that breaks ends its own call, never the run or the daemon.
+        except Exception as raised:  # noqa: BLE001 - see above
+            error = broken_tool(raised, context, trail.tool_name)
+        await self._finish(trail, found, params, context, result, error, started_s)
+        if error is not None:
+            raise error
+        return result
+
+    def admit(
+        self, name: str, found: Found | None, params: JsonValue, context: ToolCallContext
+    ) -> Admitted:
+        """Take a call through the gates of the host; gives what is needed to run it.
+
+        Has no effects.
+
+        Raises:
+            ToolError: the first gate that is closed.
+        """
+        tools = self.callers.tools(context)
+        if found is None:
+            raise no_such_tool(name, tools)
+        entry = found.entry
+        asked = arguments(found, params)
+        require_scope(entry, context)
+        require_enabled(entry, asked, tools)
+        args = parse_args(entry, params, asked)
+        return self.decide(entry, args, context)
+
+    def decide(self, entry: RegisteredTool, args: JsonObject, context: ToolCallContext) -> Admitted:
+        """Decide a valid call: every path of it against the caller's cage.
+
+        Raises:
+            InvalidParams: a path leaves the project.
+            CapabilityRefused: the cage does not grant what the call needs.
+        """
+        tool = entry.tool
+        workspace = self.callers.workspace(context)
+        policy = self.permissions.compiled(context.cage_policy)
+        wanted = tool.paths(args)
+        paths = tuple([resolve_path(workspace, one) for one in wanted]) if wanted else ()
+        requires = (
+            tool.definition.requires if tool.requires_for is None else tool.requires_for(args)
+        )
+        if requires:
+            decision = self.permissions.decide(requires, policy, wanted, paths)
+            if not decision.allowed:
+                if decision.fault:
+                    _log.error("a permission check failed", tool=entry.name, fault=decision.fault)
+                raise CapabilityRefused.of(decision)
+        return Admitted(entry, args, paths, policy, workspace)
+
+    def find(self, name: str, context: ToolCallContext) -> Found | None:
+        """Give what a name stands for to this caller."""
+        found = self.registry.find(name)
+        if found is None and name.startswith("agent-"):
+            entry = self.callers.tools(context).synthetic.get(name)
+            return None if entry is None else Found(entry)
+        return found
+
+    # -- own -----------------------------------------------------------------------------------
+
+    def _passage(self, call: Admitted, context: ToolCallContext) -> ToolPassage | None:
+        """Open the way through the extension pipeline, if a plugin waits on it."""
+        pipeline = self._pipeline()
+        if pipeline is None or not (pipeline.has_hooks_for(_PRE) or pipeline.has_hooks_for(_POST)):
+            return None
+        # Not at the top: a daemon without a pipeline starts without its machinery.
+        from kaged.tools.passage import ToolPassage  # noqa: PLC0415 - see the line above
+
+        return ToolPassage(pipeline, context, call.entry, self._clock)
+
+    def _admit_changed(
+        self,
+        changed: tuple[str, JsonValue],
+        call: Admitted,
+        passage: ToolPassage,
+        trail: CallTrail,
+        context: ToolCallContext,
+    ) -> Admitted:
+        """Take a call that a pipeline plugin changed through all gates again (EX-AMB-22)."""
+        name, args = changed
+        trail.changed_by = ", ".join(passage.changed_by)
+        outcome = "refused"
+        try:
+            again = self.admit(name, self.find(name, context), args, context)
+            outcome = "decided"
+        finally:
+            trail.call_changed(passage.change_record(call.entry.name, call.args, changed, outcome))
+        return again
+
+    async def _finish(
+        self,
+        trail: CallTrail,
+        found: Found | None,
+        params: JsonValue,
+        context: ToolCallContext,
+        result: JsonValue,
+        error: ToolError | None,
+        started_s: float,
+    ) -> None:
+        """Put the outcome on record and tell those who keep and show it."""
+        duration_ms = self._since_ms(started_s)
+        await trail.ended(error, duration_ms)
+        if not self._outcomes:
+            return
+        outcome = ToolOutcome(
+            context=context,
+            tool_name=trail.tool_name,
+            alias=trail.alias,
+            params=params,
+            result=result if error is None else None,
+            error=None if error is None else error.as_json(),
+            denied=error is not None and is_refusal(error),
+            duration_ms=duration_ms,
+            tool_version="" if found is None else found.entry.definition.version,
+            schema_hash="" if found is None else found.entry.schema_hash,
+        )
+        for sink in self._outcomes:
+            try:
+                sink.tool_called(outcome)
+            # Boundary: who keeps or shows outcomes never changes them.
+            except Exception as fault:  # noqa: BLE001 - see above
+                _log.error("an outcome was not taken", tool=trail.tool_name, error=repr(fault))
+
+    def _since_ms(self, started_s: float) -> float:
+        return round((self._clock.monotonic_s() - started_s) * 1000, 3)
+
+
+def _changes(call: Admitted) -> bool:
+    changes = call.entry.tool.changes
+    return changes if isinstance(changes, bool) else changes(call.args)
+
+
+__all__ = ["Admitted", "Callers", "ToolDesk"]

@@ -1,0 +1,313 @@
+"""`ToolError`: why a tool call ended without a result, in the one shape that every caller gets."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, ClassVar
+
+from kaged.base import KagedError
+from kaged.kernel.decision import CapabilityDenied
+from kaged.wire.errors import RpcError, number_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kaged.base import JsonObject, JsonValue
+    from kaged.kernel.decision import Decision
+
+
+class ToolErrorCode(StrEnum):
+    """The codes a tool call can end with; a code that is missing here may still come (plugins)."""
+
+    TOOL_NOT_FOUND = "tool_not_found"
+    INVALID_PARAMS = "invalid_params"
+    INTERNAL_ERROR = "internal_error"
+    CAPABILITY_DENIED = "capability_denied"
+    SECCOMP_INSUFFICIENT = "seccomp_insufficient"
+    PRINCIPAL_SCOPE_VIOLATION = "principal_scope_violation"
+    FILE_NOT_FOUND = "file_not_found"
+    FILE_EXISTS = "file_exists"
+    FILE_NOT_READ = "file_not_read"
+    FILE_CHANGED_SINCE_READ = "file_changed_since_read"
+    FILE_BUSY = "file_busy"
+    OLD_STRING_NOT_FOUND = "old_string_not_found"
+    MULTIPLE_MATCHES = "multiple_matches"
+    NO_CHANGE = "no_change"
+    INVALID_PATTERN = "invalid_pattern"
+    LSP_SERVER_NOT_FOUND = "lsp_server_not_found"
+    LSP_SERVER_UNAVAILABLE = "lsp_server_unavailable"
+    LSP_TIMEOUT = "lsp_timeout"
+    RENAME_SCOPE_EXCEEDS_CAGE = "rename_scope_exceeds_cage"
+    RENAME_NOT_POSSIBLE = "rename_not_possible"
+    DAP_REQUIRES_RELAXED_SECCOMP = "dap_requires_relaxed_seccomp"
+    DAP_SESSION_ENDED = "dap_session_ended"
+    DAP_ADAPTER_NOT_FOUND = "dap_adapter_not_found"
+    ISSUE_NOT_FOUND = "issue_not_found"
+    INVALID_TRANSITION = "invalid_transition"
+    NO_BOUND_ISSUE = "no_bound_issue"
+    TODO_NOT_FOUND = "todo_not_found"
+    CONTENT_ADDRESSING_HINT = "content_addressing_hint"
+    SESSION_NOT_FOUND = "session_not_found"
+    WORKFLOW_NOT_FOUND = "workflow_not_found"
+    RUN_NOT_FOUND = "run_not_found"
+    FILE_INPUT_NOT_SUPPORTED = "file_input_not_supported"
+    INVALID_ASSIGNMENT = "invalid_assignment"
+    SHELL_SPAWN_FAILED = "shell_spawn_failed"
+    TOOL_NAME_COLLISION = "tool_name_collision"
+    PARSE_ERROR = "parse_error"
+    DAP_SESSION_ACTIVE = "dap_session_active"
+    DAP_NOT_STOPPED = "dap_not_stopped"
+    DAP_UNSUPPORTED = "dap_unsupported"
+    INTERACTION_PENDING = "interaction_pending"
+    PLUGIN_UNAVAILABLE = "plugin_unavailable"
+    # Ours, beyond the list of the specification.
+    PIPELINE_REFUSED = "pipeline_refused"
+    QUOTA_EXCEEDED = "quota_exceeded"
+    AUDIT_UNAVAILABLE = "audit_unavailable"
+
+
+class ToolError(KagedError):
+    """A tool call that failed. Subclasses have the `code`; `detail` is for the calling agent.
+
+    `number` is the JSON-RPC number of the code, from the one table of the wire (AT-DISP-08).
+    """
+
+    code: ClassVar[str] = "tool_error"
+
+    def __init__(
+        self, message: str, *, fix: str = "", detail: JsonValue = None, **data: JsonValue
+    ) -> None:
+        super().__init__(message, fix=fix or None, **data)
+        self.detail: JsonValue = detail
+
+    @property
+    def number(self) -> int:
+        """Give the JSON-RPC error number of this failure."""
+        return number_of(self.code)
+
+    def as_json(self) -> JsonObject:
+        """Give the failure in the shape of every tool error (AT-DISP-07)."""
+        return {
+            "code": self.code,
+            "number": self.number,
+            "message": str(self),
+            "detail": self.detail,
+        }
+
+
+class InvalidParams(ToolError):
+    """The arguments do not fit; `detail.fields` lists `{field, problem}` for each mistake."""
+
+    code: ClassVar[str] = "invalid_params"
+
+    @classmethod
+    def of_field(cls, field: str, problem: str, *, fix: str = "") -> InvalidParams:
+        """Complain about one field."""
+        return cls.of_fields([(field, problem)], fix=fix)
+
+    @classmethod
+    def of_fields(cls, problems: Iterable[tuple[str, str]], *, fix: str = "") -> InvalidParams:
+        """Complain about several fields at once; the message names all of them."""
+        listed = list(problems)
+        said = [f"{field}: {problem}" if field else problem for field, problem in listed]
+        fields: list[JsonValue] = [
+            {"field": field, "problem": problem} for field, problem in listed
+        ]
+        return cls(f"invalid parameters: {'; '.join(said)}", fix=fix, detail={"fields": fields})
+
+
+class ToolNotFound(ToolError):
+    """There is no tool of that name."""
+
+    code: ClassVar[str] = "tool_not_found"
+
+
+class ToolNotEnabled(ToolNotFound):
+    """The tool exists but the calling agent does not have it; to the agent it is not there."""
+
+    def __init__(self, message: str, *, fix: str = "", detail: JsonValue = None) -> None:
+        super().__init__(
+            message, fix=fix, detail={"reason": "not_enabled"} if detail is None else detail
+        )
+
+
+class ToolInternalError(ToolError):
+    """The tool broke for a reason of its own; what it was is in the daemon's log only."""
+
+    code: ClassVar[str] = "internal_error"
+
+
+class ToolRefused(ToolError):
+    """Base of the refusals: the call ends with the audit event `tool.denied`.
+
+    `denied_capability` says in a few words what was missing; `rule` names the rule that spoke.
+    """
+
+    code: ClassVar[str] = "capability_denied"
+    rule: str = "tool.refused"
+
+    @property
+    def denied_capability(self) -> str:
+        """What was missing, for the audit log."""
+        return self.detail if isinstance(self.detail, str) and self.detail else self.code
+
+
+class CapabilityRefused(ToolRefused):
+    """The caller's cage does not grant what the call needs; `detail` is e.g. `rw:fs:./data/x`."""
+
+    code: ClassVar[str] = "capability_denied"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        fix: str = "",
+        detail: JsonValue = None,
+        decision: Decision | None = None,
+    ) -> None:
+        super().__init__(message, fix=fix, detail=detail)
+        self.decision = decision
+        if decision is not None:
+            self.rule = decision.rule
+
+    @classmethod
+    def of(cls, decision: Decision) -> CapabilityRefused:
+        """Turn a negative decision into the error of its code."""
+        kind = SeccompRefused if decision.code == SeccompRefused.code else CapabilityRefused
+        return kind(
+            f"not allowed: {decision.detail}",
+            fix=f"the operator can change this: {decision.remedy}" if decision.remedy else "",
+            detail=decision.detail,
+            decision=decision,
+        )
+
+
+class SeccompRefused(CapabilityRefused):
+    """The caller's cage runs under another system-call filter than the tool needs."""
+
+    code: ClassVar[str] = "seccomp_insufficient"
+
+
+class PrincipalScopeViolation(ToolRefused):
+    """The tool is for the root agent only."""
+
+    code: ClassVar[str] = "principal_scope_violation"
+    rule = "tool.principal_scope"
+
+
+class PipelineRefused(ToolRefused):
+    """A plugin of the extension pipeline ended the call, or could not be asked."""
+
+    code: ClassVar[str] = "pipeline_refused"
+    rule = "pipeline"
+
+    def __init__(
+        self, message: str, *, fix: str = "", detail: JsonValue = None, denied_by: str | None = None
+    ) -> None:
+        super().__init__(message, fix=fix, detail=detail)
+        self.denied_by = denied_by
+
+
+class QuotaExceeded(ToolRefused):
+    """The agent used up what the operator allows it."""
+
+    code: ClassVar[str] = "quota_exceeded"
+    rule = "tool.quota"
+
+
+class ChangeNotRecorded(ToolError):
+    """The call would change something and the audit log cannot be written: it is not run."""
+
+    code: ClassVar[str] = "audit_unavailable"
+
+
+class PluginUnavailable(ToolError):
+    """The plugin behind the tool is not running right now; trying again later may work."""
+
+    code: ClassVar[str] = "plugin_unavailable"
+
+
+class ToolNameCollision(ToolError):
+    """Somebody else registered a tool of that name; theirs stays."""
+
+    code: ClassVar[str] = "tool_name_collision"
+
+
+class ToolDefinitionInvalid(ToolError):
+    """A tool cannot be registered as it is defined."""
+
+    code: ClassVar[str] = "tool_definition_invalid"
+
+
+class ContextInvalid(ToolError):
+    """The host built an incomplete call context: a bug in the host, never the agent's fault."""
+
+    code: ClassVar[str] = "tool_context_invalid"
+
+
+class ReportedError(ToolError):
+    """An error of another package or process, with the code and number it came with."""
+
+    def __init__(
+        self, code: str, message: str, *, number: int | None = None, detail: JsonValue = None
+    ) -> None:
+        super().__init__(message, detail=detail)
+        # The class attribute is what tables of codes are made from; this one is the instance's.
+        self.__dict__["code"] = code
+        self._number = number
+
+    @property
+    def number(self) -> int:
+        """Give the number it came with, or that of its code."""
+        return number_of(self.code) if self._number is None else self._number
+
+
+_BY_CODE: dict[str, type[ToolError]] = {
+    kind.code: kind for kind in (InvalidParams, ToolNotFound, PluginUnavailable, ToolInternalError)
+}
+
+
+def tool_error_of(error: KagedError) -> ToolError:
+    """Give any error with a code as a tool error with the same code.
+
+    An error that came off the wire keeps its number (AT-DISP-16); a denial of the kernel stays a
+    denial.
+    """
+    if isinstance(error, ToolError):
+        return error
+    if isinstance(error, RpcError):
+        return ReportedError(error.code, error.message, number=error.number, detail=error.detail)
+    fix = error.fix or ""
+    detail: JsonValue = getattr(error, "detail", None)
+    if detail is None and error.data:
+        detail = error.data.get("detail", dict(error.data))
+    if isinstance(error, CapabilityDenied):
+        kind = SeccompRefused if error.code == SeccompRefused.code else CapabilityRefused
+        return kind(error.message, fix=fix, detail=detail)
+    known = _BY_CODE.get(error.code)
+    if known is not None:
+        return known(error.message, fix=fix, detail=detail)
+    return ReportedError(error.code, str(error), detail=detail)
+
+
+__all__ = [
+    "CapabilityRefused",
+    "ChangeNotRecorded",
+    "ContextInvalid",
+    "InvalidParams",
+    "PipelineRefused",
+    "PluginUnavailable",
+    "PrincipalScopeViolation",
+    "QuotaExceeded",
+    "ReportedError",
+    "SeccompRefused",
+    "ToolDefinitionInvalid",
+    "ToolError",
+    "ToolErrorCode",
+    "ToolInternalError",
+    "ToolNameCollision",
+    "ToolNotEnabled",
+    "ToolNotFound",
+    "ToolRefused",
+    "tool_error_of",
+]

@@ -1,0 +1,222 @@
+"""`explain_call`: would this call be allowed, by which rule, and what would change the answer?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kaged.tools.errors import CapabilityRefused, ToolError
+from kaged.tools.faults import agent_error
+from kaged.tools.gates import (
+    arguments,
+    no_such_tool,
+    parse_args,
+    require_enabled,
+    require_scope,
+)
+from kaged.tools.permissions import cage_summary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from kaged.base import JsonObject, JsonValue
+    from kaged.pipeline.pipeline import Pipeline
+    from kaged.tools.context import ToolCallContext
+    from kaged.tools.dispatch import Admitted, ToolDesk
+    from kaged.tools.registry import Found, RegisteredTool
+    from kaged.tools.resolution import AgentTools
+
+    T = TypeVar("T")
+
+_HOOKS: Final = ("tool_pre_invoke", "tool_post_invoke")
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One step of a call: whether it lets the call pass, by which rule, and what would change it.
+
+    `passed` None means that only the call itself would show.
+    """
+
+    step: str
+    passed: bool | None
+    rule: str
+    detail: str = ""
+    remedy: str = ""
+
+    def as_json(self) -> JsonObject:
+        """Give it as data."""
+        return {
+            "step": self.step,
+            "passed": self.passed,
+            "rule": self.rule,
+            "detail": self.detail,
+            "remedy": self.remedy,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What would happen to a call. `error` is the answer the caller would get, if it is no."""
+
+    tool: str
+    agent: str
+    allowed: bool
+    gates: tuple[Gate, ...]
+    cage: JsonValue
+    changes: bool
+    error: JsonObject | None
+
+    def as_json(self) -> JsonObject:
+        """Give it as data."""
+        return {
+            "tool": self.tool,
+            "agent": self.agent,
+            "allowed": self.allowed,
+            "gates": [gate.as_json() for gate in self.gates],
+            "cage": self.cage,
+            "changes": self.changes,
+            "error": self.error,
+        }
+
+
+def explain_call(
+    desk: ToolDesk,
+    name: str,
+    params: JsonValue,
+    context: ToolCallContext,
+    *,
+    pipeline: Pipeline | None = None,
+) -> Explanation:
+    """Take a call through every gate without running, counting or recording anything."""
+    walk = _Walk(desk, name, params, context)
+    try:
+        call = walk.through()
+    except ToolError as error:
+        shown = agent_error(error, context, name)
+        return walk.result(allowed=False, error=shown.as_json())
+    gates = _pipeline_gates(pipeline)
+    walk.gates += gates
+    allowed = all(gate.passed is not False for gate in gates)
+    changes = call.entry.tool.changes
+    return walk.result(
+        allowed=allowed, changes=changes if isinstance(changes, bool) else changes(call.args)
+    )
+
+
+class _Walk:
+    def __init__(
+        self, desk: ToolDesk, name: str, params: JsonValue, context: ToolCallContext
+    ) -> None:
+        self.desk, self.name, self.params, self.context = desk, name, params, context
+        self.tools: AgentTools = desk.callers.tools(context)
+        self.found: Found | None = desk.find(name, context)
+        self.gates: list[Gate] = []
+
+    def through(self) -> Admitted:
+        found, context = self.found, self.context
+        if found is None:
+            self.gates.append(
+                Gate(
+                    "resolve",
+                    False,
+                    "tool.registry",
+                    "no tool of that name is registered",
+                    "check the spelling; a plugin's tools are there while it runs",
+                )
+            )
+            raise no_such_tool(self.name, self.tools)
+        entry = found.entry
+        source = entry.definition.plugin_name or "built in"
+        self.gates.append(Gate("resolve", True, "tool.registry", f"{entry.name}, {source}"))
+        asked = arguments(found, self.params)
+        self._gate("scope", lambda: require_scope(entry, context), _scope_remedy(entry))
+        self._gate(
+            "enabled",
+            lambda: require_enabled(entry, asked, self.tools),
+            self._enable(entry),
+            _why(self.tools, entry),
+        )
+        args = self._gate(
+            "params", lambda: parse_args(entry, self.params, asked), "mend the arguments"
+        )
+        return self._gate("cage", lambda: self.desk.decide(entry, args, context), "")
+
+    def _gate(self, step: str, pass_through: Callable[[], T], remedy: str, why: str = "") -> T:
+        try:
+            value = pass_through()
+        except ToolError as error:
+            decision = error.decision if isinstance(error, CapabilityRefused) else None
+            rule = getattr(error, "rule", f"tool.{step}")
+            said = error.message if decision is None else decision.detail
+            wanted = remedy if decision is None else decision.remedy
+            self.gates.append(Gate(step, False, str(rule), said, wanted or (error.fix or "")))
+            raise
+        uncaged = step == "cage" and self.context.cage_policy is None
+        self.gates.append(Gate(step, True, "tool.uncaged" if uncaged else f"tool.{step}", why))
+        return value
+
+    def _enable(self, entry: RegisteredTool) -> str:
+        off = self.tools.off_because.get(entry.name)
+        agent = self.tools.agent
+        if off:
+            return f"change {off} of {agent} in .kaged/project.yaml"
+        plugin = entry.definition.plugin_name
+        if plugin is not None and not entry.outside:
+            return f"declare the plugin {plugin} on {agent} in .kaged/project.yaml"
+        return f"add to tools: of {agent} in .kaged/project.yaml: {entry.name}: {{enabled: true}}"
+
+    def result(
+        self, *, allowed: bool, changes: bool = False, error: JsonObject | None = None
+    ) -> Explanation:
+        context = self.context
+        return Explanation(
+            tool=self.name if self.found is None else self.found.entry.name,
+            agent=context.caller,
+            allowed=allowed,
+            gates=tuple(self.gates),
+            cage=cage_summary(context.cage_policy, context.project_root),
+            changes=changes,
+            error=error,
+        )
+
+
+def _scope_remedy(entry: RegisteredTool) -> str:
+    return f"nothing: {entry.name} is for the root agent only" if entry.definition.root_only else ""
+
+
+def _why(tools: AgentTools, entry: RegisteredTool) -> str:
+    enabled = tools.enabled.get(entry.name)
+    if enabled is None:
+        return "follows from the tree of agents"
+    off = f"; without {', '.join(sorted(enabled.off))}" if enabled.off else ""
+    return f"{enabled.why}{off}"
+
+
+def _pipeline_gates(pipeline: Pipeline | None) -> list[Gate]:
+    """Name the policies that would be asked; only they know what they would say."""
+    if pipeline is None:
+        return []
+    status = pipeline.status
+    gates: list[Gate] = []
+    for hook in _HOOKS:
+        if status.refuses_all or hook in status.refused_hooks:
+            gates.append(
+                Gate(
+                    hook,
+                    False,
+                    "pipeline",
+                    f"{status.file} is faulty",
+                    "run `kaged pipeline check` and mend the file",
+                )
+            )
+            continue
+        plan = pipeline.plans.get(hook)
+        if plan is not None:
+            names = ", ".join(step.name for step in plan.steps)
+            gates.append(Gate(hook, None, "pipeline", f"asked at each call: {names}"))
+    return gates
+
+
+__all__ = ["Explanation", "Gate", "explain_call"]

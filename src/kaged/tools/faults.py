@@ -1,0 +1,97 @@
+"""What an agent learns of a failure: its own mistakes in full, the host's insides not at all."""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kaged.base import KagedError
+from kaged.tools.errors import (
+    ReportedError,
+    ToolError,
+    ToolErrorCode,
+    ToolInternalError,
+    tool_error_of,
+)
+from kaged.wire.errors import RpcError
+
+if TYPE_CHECKING:
+    from kaged.base import JsonValue
+    from kaged.tools.context import ToolCallContext
+
+_log = structlog.get_logger(__name__)
+_VOCABULARY = frozenset(str(code) for code in ToolErrorCode)
+
+
+def agent_error(error: KagedError, context: ToolCallContext, tool_name: str) -> ToolError:
+    """Give an error as the calling agent may see it.
+
+    Errors of the tools' own vocabulary, of plugins and of the workspace come through with their
+    words; others are the host's business, so that only their code does. A caged caller never sees
+    where on the host its project lies (AT-CTX-10).
+    """
+    if isinstance(error, ToolError | RpcError) or error.code in _VOCABULARY or _speaks(error):
+        shown = tool_error_of(error)
+    else:
+        _log.error(
+            "a tool failed",
+            tool=tool_name,
+            request_id=context.request_id,
+            code=error.code,
+            error=str(error),
+        )
+        shown = ReportedError(error.code, f"{tool_name} could not do this ({error.code})")
+    if context.cage_policy is not None:
+        _hide_root(shown, context.project_root)
+    return shown
+
+
+def broken_tool(error: Exception, context: ToolCallContext, tool_name: str) -> ToolError:
+    """Give the error for a tool that raised what it should not; the log gets all of it."""
+    _log.error(
+        "a tool broke",
+        tool=tool_name,
+        request_id=context.request_id,
+        error=repr(error),
+        trace="".join(traceback.format_exception(error)),
+    )
+    return ToolInternalError(
+        f"{tool_name} failed for a reason of its own",
+        fix="try again or do without it; the operator finds the reason in the daemon's log",
+        detail={"request_id": context.request_id},
+    )
+
+
+def _speaks(error: KagedError) -> bool:
+    """Say whether an error was written for the caller of a tool."""
+    return type(error).__module__.startswith("kaged.workspace")
+
+
+def _hide_root(error: ToolError, root: str) -> None:
+    error.message = _hidden_text(error.message, root)
+    if error.fix is not None:
+        error.fix = _hidden_text(error.fix, root)
+    error.detail = _hidden(error.detail, root)
+
+
+def _hidden(value: JsonValue, root: str) -> JsonValue:
+    match value:
+        case str():
+            return _hidden_text(value, root)
+        case list():
+            return [_hidden(one, root) for one in value]
+        case dict():
+            return {_hidden_text(name, root): _hidden(one, root) for name, one in value.items()}
+        case _:
+            return value
+
+
+def _hidden_text(text: str, root: str) -> str:
+    if root not in text:
+        return text
+    return text.replace(f"{root}/", "./").replace(root, ".")
+
+
+__all__ = ["agent_error", "broken_tool"]

@@ -1,0 +1,104 @@
+"""The gates before the cage: is there such a tool, may this agent have it, do the words fit?"""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Final
+
+from kaged.base import KagedError
+from kaged.tools.context import ROOT_CALLER
+from kaged.tools.errors import (
+    InvalidParams,
+    PrincipalScopeViolation,
+    ToolNotEnabled,
+    ToolNotFound,
+)
+
+if TYPE_CHECKING:
+    from kaged.base import JsonObject, JsonValue
+    from kaged.tools.context import ToolCallContext
+    from kaged.tools.definition import PathParam
+    from kaged.tools.registry import Found, RegisteredTool
+    from kaged.tools.resolution import AgentTools
+    from kaged.workspace import ProjectPath, Workspace
+
+MAX_SUGGESTIONS: Final = 3
+
+
+def no_such_tool(name: str, tools: AgentTools) -> ToolNotFound:
+    """Give the error for a name that means nothing, with close names the caller does have."""
+    shown = name[:80]
+    close = difflib.get_close_matches(shown, tools.names, n=MAX_SUGGESTIONS)
+    fix = f"did you mean {' or '.join(close)}?" if close else ""
+    return ToolNotFound(f"there is no tool named {shown!r}", fix=fix)
+
+
+def arguments(found: Found, params: JsonValue) -> JsonObject:
+    """Give the arguments of a call, those that an alias stands for included."""
+    asked: JsonObject = params if type(params) is dict else {}
+    return {**asked, **found.extra} if found.extra else asked
+
+
+def parse_args(entry: RegisteredTool, params: JsonValue, asked: JsonObject) -> JsonObject:
+    """Check arguments against the tool's schema and its own rules; defaults are filled in.
+
+    Raises:
+        InvalidParams: with every field that does not fit.
+    """
+    if type(params) is not dict:
+        raise InvalidParams.of_field("", "the parameters must be an object")
+    args = entry.params.parse(asked)
+    if entry.tool.check is not None:
+        entry.tool.check(args)
+    return args
+
+
+def require_scope(entry: RegisteredTool, context: ToolCallContext) -> None:
+    """Keep root-only tools to the exact caller "primary", cage or no cage (AT-CTX-03)."""
+    if entry.definition.principal_scope is not None and context.caller != ROOT_CALLER:
+        raise PrincipalScopeViolation(
+            f"{entry.name} is for the root agent only",
+            fix="return what the root agent should do as your answer",
+            detail=f"root-only:{entry.name}",
+        )
+
+
+def require_enabled(entry: RegisteredTool, asked: JsonObject, tools: AgentTools) -> None:
+    """Answer a tool, or an action of one, that the agent does not have as if it did not exist."""
+    enabled = tools.enabled.get(entry.name)
+    if enabled is None:
+        if entry.name not in tools.synthetic:
+            raise ToolNotEnabled(f"{entry.name} is not one of your tools")
+    elif enabled.off:
+        action = asked.get("action")
+        if isinstance(action, str) and action in enabled.off:
+            raise ToolNotEnabled(f"the action {action} of {entry.name} is not one of your tools")
+
+
+def resolve_path(workspace: Workspace, param: PathParam) -> ProjectPath:
+    """Take a path parameter through the guard. Raises InvalidParams, naming the parameter."""
+    try:
+        return workspace.resolve(param.value)
+    except KagedError as error:
+        if error.code != InvalidParams.code:
+            raise
+        raise _refused_path(param.field, error) from error
+
+
+def _refused_path(field: str, error: KagedError) -> InvalidParams:
+    """Say which parameter held the path that the workspace refused."""
+    problem: JsonValue = getattr(error, "problem", error.message)
+    said: JsonValue = error.data.get("detail")
+    detail: JsonObject = dict(said) if isinstance(said, dict) else {}
+    detail["fields"] = [{"field": field, "problem": problem}]
+    return InvalidParams(f"{field}: {error.message}", fix=error.fix or "", detail=detail)
+
+
+__all__ = [
+    "arguments",
+    "no_such_tool",
+    "parse_args",
+    "require_enabled",
+    "require_scope",
+    "resolve_path",
+]

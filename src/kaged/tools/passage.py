@@ -1,0 +1,138 @@
+"""`ToolPassage`: one tool call on its way through the extension pipeline, before and after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kaged.kernel.requirements import CapabilityRequirement, NetRequirement
+from kaged.pipeline.errors import PipelineNotReady, PluginError
+from kaged.pipeline.origin import AgentPlace, CallOrigin, Subject
+from kaged.pipeline.passage import CallPassage
+from kaged.pipeline.policies.egress import NET_ANNOTATION
+from kaged.pipeline.remote import to_json
+from kaged.pipeline.slots import ToolMetadata
+from kaged.tools.errors import PipelineRefused, ReportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
+    from kaged.base import Clock, JsonObject, JsonValue
+    from kaged.pipeline.passage import Passed
+    from kaged.pipeline.pipeline import Pipeline
+    from kaged.tools.context import ToolCallContext
+    from kaged.tools.registry import RegisteredTool
+
+_BELOW: Final = ".subagents."
+_PRE: Final = "tool_pre_invoke"
+_MAY_CONNECT: Final = frozenset({"shell", "exec"})  # what runs programs may reach the network
+
+
+class ToolPassage:
+    """One call and the plugins on both sides of it. `changed_by` names who changed it."""
+
+    def __init__(
+        self, pipeline: Pipeline, context: ToolCallContext, entry: RegisteredTool, clock: Clock
+    ) -> None:
+        self._passage = CallPassage(pipeline, _origin(context, entry, clock))
+        self.changed_by: tuple[str, ...] = ()
+
+    async def before(self, entry: RegisteredTool, args: JsonObject) -> tuple[str, JsonValue] | None:
+        """Pass `tool_pre_invoke`; gives name and arguments when a plugin changed them.
+
+        Raises:
+            PipelineRefused: a plugin said no.
+            ReportedError: a plugin failed whose failure ends the call, or the pipeline's file is
+                faulty.
+        """
+        passed = await _asked(self._passage.before_tool(entry.name, args, _described(entry)))
+        if not passed.changed:
+            return None
+        changed = str(passed.payload.name), to_json(passed.payload.args or {})
+        if changed == (entry.name, args):
+            return None
+        self.changed_by = passed.changed_by
+        return changed
+
+    async def after(self, entry: RegisteredTool, result: JsonValue) -> JsonValue:
+        """Pass `tool_post_invoke`; gives the result to hand on. Raises as `before`."""
+        passed = await _asked(self._passage.after_tool(entry.name, result, _described(entry)))
+        return to_json(passed.payload.result) if passed.changed else result
+
+    def change_record(
+        self, name: str, args: JsonObject, changed: tuple[str, JsonValue], outcome: str
+    ) -> JsonObject:
+        """Give the data of the audit event about a changed call; names only, no values."""
+        parts: list[JsonValue] = []
+        if changed[0] != name:
+            parts.append("name")
+        if changed[1] != args:
+            parts.append("args")
+        data: JsonObject = {
+            "plugin": ", ".join(self.changed_by),
+            "hook": _PRE,
+            "tool_name": name,
+            "changed": parts,
+            "outcome": outcome,
+        }
+        if changed[0] != name:
+            data["new_tool_name"] = changed[0][:200]
+        return data
+
+
+async def _asked(question: Coroutine[Any, Any, Passed]) -> Passed:
+    """Wait for the plugins; a no and a failure become errors of the call."""
+    try:
+        passed = await question
+    except PluginError as error:
+        # What a policy plugin trips over is the operator's business; the agent learns that it did.
+        name = error.error.plugin_name
+        raise ReportedError(
+            error.code, f"the policy {name} failed, so the call was not made"
+        ) from error
+    except PipelineNotReady as error:
+        # Its message names the file that is faulty, which is what whoever reads it needs to know.
+        raise ReportedError(error.code, str(error)) from error
+    decision = passed.decision
+    if not decision.allowed:
+        _, denier, reason = (*decision.detail.split(": ", 2), "", "")[:3]
+        raise PipelineRefused(
+            f"the policy {denier} refused: {reason}",
+            fix=decision.remedy,
+            detail=decision.detail,
+            denied_by=denier,
+        )
+    return passed
+
+
+def _origin(context: ToolCallContext, entry: RegisteredTool, clock: Clock) -> CallOrigin:
+    """Write down what the host knows for certain; nothing of it comes from the arguments."""
+    definition = entry.definition
+    return CallOrigin(
+        request_id=context.request_id,
+        at_ms=clock.now_ms(),
+        subject=Subject(context.operator_id),
+        agent=AgentPlace(context.session_id, tuple(context.caller.split(_BELOW))),
+        source="agent",
+        scope=definition.plugin_name or definition.namespace,
+        properties={"project_id": context.project_id, "run_id": context.run_id},
+    )
+
+
+def _described(entry: RegisteredTool) -> ToolMetadata:
+    definition = entry.definition
+    reaches_net = entry.tool.reaches_net or any(
+        isinstance(one, NetRequirement)
+        or (isinstance(one, CapabilityRequirement) and one.name in _MAY_CONNECT)
+        for one in definition.requires
+    )
+    return ToolMetadata(
+        name=entry.name,
+        server_id=definition.plugin_name,
+        namespace=definition.namespace,
+        description=definition.description,
+        annotations={NET_ANNOTATION: reaches_net},
+    )
+
+
+__all__ = ["ToolPassage"]

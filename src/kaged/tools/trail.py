@@ -1,0 +1,173 @@
+"""`CallTrail`: what a call leaves in the audit log, from the first word to the last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from kaged.audit import AuditEvent, AuditUnavailable
+from kaged.tools.errors import ChangeNotRecorded, ToolRefused
+from kaged.tools.permissions import cage_summary
+
+if TYPE_CHECKING:
+    from kaged.base import JsonObject, JsonValue
+    from kaged.tools.context import ToolCallContext
+    from kaged.tools.errors import ToolError
+
+MAX_NAME_CHARS: Final = 200
+CANCELLED: Final = "cancelled"
+
+DENYING_CODES: Final = frozenset(
+    {
+        "capability_denied",
+        "seccomp_insufficient",
+        "principal_scope_violation",
+        "rename_scope_exceeds_cage",
+        "dap_requires_relaxed_seccomp",
+        "pipeline_not_ready",
+    }
+)
+"""Codes that are refusals wherever they come from (AT-AUD-05)."""
+
+_log = structlog.get_logger(__name__)
+
+
+class CallAudit(Protocol):
+    """The audit log as the desk needs it."""
+
+    async def record(self, event: AuditEvent, *, durable: bool | None = None) -> None:
+        """Queue an event, or wait until it is durable."""
+        ...
+
+    def post(self, event: AuditEvent) -> None:
+        """Queue an event without waiting."""
+        ...
+
+    async def flush(self) -> None:
+        """Return when everything recorded before is durable."""
+        ...
+
+
+class CallTrail:
+    """The record of one call: `tool.called` first, then `tool.completed` or `tool.denied`."""
+
+    __slots__ = ("_audit", "_context", "alias", "changed_by", "tool_name")
+
+    def __init__(self, audit: CallAudit, context: ToolCallContext, name: str) -> None:
+        self._audit = audit
+        self._context = context
+        self.tool_name = name[:MAX_NAME_CHARS]
+        self.alias: str | None = None
+        self.changed_by: str | None = None
+
+    async def called(self, params: JsonValue, source: str) -> None:
+        """Write that the tool was asked for, also when the call is refused later."""
+        context = self._context
+        data: JsonObject = {
+            "tool_name": self.tool_name,
+            "caller": context.caller,
+            "session_id": context.session_id,
+            "run_id": context.run_id,
+            "request_id": context.request_id,
+            "params": params,
+        }
+        if self.alias is not None:
+            data["alias"] = self.alias
+        if source:
+            data["source"] = source
+        await self._write("tool.called", data)
+
+    async def require_durable(self) -> None:
+        """Return when all of it is on disk; for calls that would change something (AT-AUD-29).
+
+        Raises:
+            ChangeNotRecorded: it cannot be written, so the call must not run.
+        """
+        try:
+            await self._audit.flush()
+        except AuditUnavailable as error:
+            raise ChangeNotRecorded(
+                f"{self.tool_name} would change something and the audit log cannot be written",
+                fix="calls that only read still work; the operator has to look after the disk",
+            ) from error
+
+    async def ended(self, error: ToolError | None, duration_ms: float) -> None:
+        """Write how the call ended. A log that cannot be written takes no result away."""
+        if error is not None and is_refusal(error):
+            await self._write("tool.denied", self._denial(error))
+            return
+        await self._write(
+            "tool.completed", self._completion(None if error is None else error.code, duration_ms)
+        )
+
+    def cancelled(self, duration_ms: float) -> None:
+        """Write that the call was cancelled; does not wait, for the caller is being torn down."""
+        try:
+            self._audit.post(
+                self._event("tool.completed", self._completion(CANCELLED, duration_ms))
+            )
+        except AuditUnavailable as error:
+            _log.error("an audit event was lost", audit_event="tool.completed", error=str(error))
+
+    def call_changed(self, data: JsonObject) -> None:
+        """Write that a pipeline plugin changed the call."""
+        try:
+            self._audit.post(self._event("pipeline.call_changed", data))
+        except AuditUnavailable as error:
+            _log.error(
+                "an audit event was lost", audit_event="pipeline.call_changed", error=str(error)
+            )
+
+    def _completion(self, error_code: str | None, duration_ms: float) -> JsonObject:
+        data: JsonObject = {
+            "tool_name": self.tool_name,
+            "request_id": self._context.request_id,
+            "duration_ms": duration_ms,
+            "success": error_code is None,
+        }
+        if error_code is not None:
+            data["error_code"] = error_code
+        if self.alias is not None:
+            data["alias"] = self.alias
+        return data
+
+    def _denial(self, error: ToolError) -> JsonObject:
+        context = self._context
+        refusal = error if isinstance(error, ToolRefused) else None
+        data: JsonObject = {
+            "tool_name": self.tool_name,
+            "caller": context.caller,
+            "denied_capability": error.code if refusal is None else refusal.denied_capability,
+            "cage_summary": cage_summary(context.cage_policy, context.project_root),
+            "rule": error.code if refusal is None else refusal.rule,
+            "error_code": error.code,
+            "detail": error.message,
+        }
+        denied_by = getattr(error, "denied_by", None)
+        if isinstance(denied_by, str):
+            data["denied_by"] = denied_by
+        for name in ("alias", "changed_by"):
+            value = getattr(self, name)
+            if value is not None:
+                data[name] = value
+        return data
+
+    def _event(self, name: str, data: JsonObject) -> AuditEvent:
+        context = self._context
+        return AuditEvent(name, data, project_id=context.project_id, request_id=context.request_id)
+
+    async def _write(self, name: str, data: JsonObject) -> None:
+        try:
+            await self._audit.record(self._event(name, data), durable=False)
+        except AuditUnavailable as error:
+            # The gap is counted in the log's health; what only reads goes on (AT-AUD-29).
+            _log.error("an audit event was lost", audit_event=name, error=str(error))
+
+
+def is_refusal(error: ToolError) -> bool:
+    """Say whether a failure is a refusal, which is audited as `tool.denied` (AT-AMB-52)."""
+    return isinstance(error, ToolRefused) or error.code in DENYING_CODES
+
+
+__all__ = ["CallAudit", "CallTrail", "is_refusal"]

@@ -1,0 +1,309 @@
+"""The daemon's bridges: made when needed, told of everything, ended in the right order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.lsp_lab import ALL_CAPABILITIES, FAKE
+from fakes.running_daemon import InProcess, daemon_in_process, environment, make_home, make_project
+from kaged.app.bridges import Bridges
+from kaged.app.gates import Gates
+from kaged.app.wiring import build
+from kaged.base import ManualClock, SystemClock
+from kaged.config import Locations
+from kaged.toolbox.shell import PtyBroker
+from requirements import requirement
+
+BUILT_IN = {
+    "file.read", "file.write", "file.create", "edit.text", "edit.ast", "search.grep",
+    "search.glob", "search.ast", "code.lsp", "debug", "shell.bash", "kaged.checkpoint",
+    "kaged.issue", "kaged.todo", "kaged.ask", "kaged.form", "kaged.workflow.list",
+    "kaged.workflow.trigger", "kaged.workflow.status",
+}  # fmt: skip
+
+
+NAMES = ("file.*", "edit.*", "code.*", "debug", "shell.*")
+ALL = json.dumps({name: {"enabled": True} for name in NAMES})
+PROJECT = f"""\
+version: 1
+project: sample
+primary:
+  model: default
+  system_prompt: You help.
+  tools: {ALL}
+  subagents:
+    reader:
+      model: default
+      system_prompt: You read.
+      cage: {{fs: [{{mode: ro, path: .}}]}}
+      tools: {ALL}
+"""
+
+
+class Stage:
+    """A daemon with projects and a planned language server for Python."""
+
+    def __init__(self, inside: InProcess, folder: Path) -> None:
+        self.inside = inside
+        self.folder = folder
+        self.plan = folder / "plan.json"
+        self.log = folder / "log.jsonl"
+
+    @property
+    def bridges(self) -> Bridges:
+        found = self.inside.daemon.services.code
+        assert isinstance(found, Bridges)
+        return found
+
+    async def load(self, name: str = "one", text: str = PROJECT) -> str:
+        root = make_project(self.folder / name, text)
+        (root / "a.py").write_text("ERR\n", encoding="utf-8")
+        answer = await self.inside.client.post("/api/v1/projects", json={"root": str(root)})
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    async def call(self, project: str, tool: str, agent: str = "primary", **params: Any) -> Any:
+        answer = await self.inside.client.post(
+            f"/api/v1/projects/{project}/tools/call",
+            json={"agent": agent, "tool": tool, "params": params},
+        )
+        assert answer.status_code == 200, answer.text
+        return answer.json()["result"]
+
+    async def servers(self, project: str) -> dict[str, Any]:
+        answer = await self.inside.client.get(f"/api/v1/projects/{project}/lsp")
+        assert answer.status_code == 200, answer.text
+        return {one["language"]: one for one in answer.json()["servers"]}
+
+    async def pid(self, project: str) -> int | None:
+        return (await self.servers(project))["python"]["pid"]
+
+    def received(self, method: str) -> list[dict[str, Any]]:
+        lines = self.log.read_text("utf-8").splitlines() if self.log.exists() else []
+        return [one for one in map(json.loads, lines) if one.get("method") == method]
+
+    async def events(self, name: str) -> list[dict[str, Any]]:
+        answer = await self.inside.client.get("/api/v1/audit", params={"event": name})
+        assert answer.status_code == 200, answer.text
+        return answer.json()["items"]
+
+
+def config(folder: Path) -> str:
+    command = [sys.executable, str(FAKE), str(folder / "plan.json"), str(folder / "log.jsonl")]
+    return (
+        '[daemon]\nbind = "127.0.0.1:0"\n[lsp]\nidle_timeout_seconds = 60\n'
+        f"[lsp.servers.python]\ncommand = {json.dumps(command)}\n"
+    )
+
+
+def write_plan(folder: Path) -> None:
+    plan = {"capabilities": ALL_CAPABILITIES}
+    (folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    write_plan(tmp_path)
+    async with daemon_in_process(
+        tmp_path / "home", config=config(tmp_path), clock=SystemClock()
+    ) as inside:
+        yield Stage(inside, tmp_path)
+
+
+async def gone(pid: int | None) -> None:
+    assert pid is not None
+    async with asyncio.timeout(15):
+        while Path(f"/proc/{pid}").exists():  # noqa: ASYNC110 - a process has no event to await
+            await asyncio.sleep(0.02)
+
+
+@requirement("AT-REG-08")
+async def test_a_daemon_has_exactly_the_built_in_tools(stage: Stage) -> None:
+    desk: Any = stage.inside.daemon.services.tools
+    assert set(desk.registry.names()) == BUILT_IN
+    await stage.call(await stage.load(), "file.read", path="./a.py")
+    assert set(desk.registry.names()) == BUILT_IN
+
+
+@requirement("AT-LSP-10")
+async def test_each_root_has_one_pair_of_bridges_that_is_made_when_asked_for(stage: Stage) -> None:
+    await stage.load("one")
+    await stage.load("two")
+    bridges = stage.bridges
+    assert [one.pair for one in bridges._projects.values()] == [None, None]
+    first = bridges.get_bridges_for_project(str(stage.folder / "one"))
+    again = bridges.get_bridges_for_project(str(stage.folder / "one"))
+    other = bridges.get_bridges_for_project(str(stage.folder / "two"))
+    assert first.lsp is again.lsp
+    assert first.dap is again.dap
+    assert other.lsp is not first.lsp
+    assert other.dap is not first.dap
+
+
+@requirement("AT-LSP-04", "AT-AUD-06")
+async def test_the_agents_of_a_project_share_a_server_and_projects_do_not(stage: Stage) -> None:
+    one, two = await stage.load("one"), await stage.load("two")
+    reader = "primary.subagents.reader"
+    async with asyncio.TaskGroup() as group:
+        for agent in ("primary", reader, "primary"):
+            group.create_task(
+                stage.call(one, "code.lsp", agent, action="diagnostics", path="./a.py")
+            )
+    await stage.call(two, "code.lsp", action="diagnostics", path="./a.py")
+    spawned = await stage.events("code.lsp.server_spawned")
+    assert {row["project_id"] for row in spawned} == {one, two}
+    assert len(spawned) == 2
+    assert {row["data"]["project_id"] for row in spawned} == {one, two}
+    assert {row["data"]["language"] for row in spawned} == {"python"}
+    assert all(row["data"]["command"][0] == sys.executable for row in spawned)
+
+
+@requirement("AT-SYNC-03")
+async def test_files_read_before_the_first_question_are_known_to_the_server(stage: Stage) -> None:
+    project = await stage.load()
+    (stage.folder / "one" / "b.py").write_text("b = 1\n", encoding="utf-8")
+    await stage.call(project, "file.read", path="./a.py")
+    await stage.call(project, "code.lsp", action="diagnostics", path="./b.py")
+    opened = [
+        one["params"]["textDocument"]["uri"] for one in stage.received("textDocument/didOpen")
+    ]
+    assert [one.rpartition("/")[2] for one in opened] == ["a.py", "b.py"]
+
+
+@requirement("AT-LSP-08", "AT-AUD-08")
+async def test_unloading_a_project_ends_its_servers_and_no_others(stage: Stage) -> None:
+    one, two = await stage.load("one"), await stage.load("two")
+    for project in (one, two):
+        await stage.call(project, "code.lsp", action="diagnostics", path="./a.py")
+    first, second = await stage.pid(one), await stage.pid(two)
+    answer = await stage.inside.client.delete(f"/api/v1/projects/{one}")
+    assert answer.status_code in {200, 204}
+    await gone(first)
+    assert Path(f"/proc/{second}").exists()
+    async with asyncio.timeout(15):
+        while not (stopped := await stage.events("code.lsp.server_stopped")):  # noqa: ASYNC110 - written behind
+            await asyncio.sleep(0.02)
+    assert [(row["project_id"], row["data"]["reason"]) for row in stopped] == [
+        (one, "project_unload")
+    ]
+
+
+@requirement("AT-LSP-07")
+async def test_a_server_that_nobody_asks_is_stopped_after_the_configured_time(
+    tmp_path: Path,
+) -> None:
+    write_plan(tmp_path)
+    clock = ManualClock()
+    async with daemon_in_process(tmp_path / "home", config=config(tmp_path), clock=clock) as inside:
+        stage = Stage(inside, tmp_path)
+        project = await stage.load()
+        await stage.call(project, "code.lsp", action="diagnostics", path="./a.py")
+        pid = await stage.pid(project)
+        clock.advance(59)
+        await stage.bridges.sweep()
+        assert await stage.pid(project) == pid
+        clock.advance(2)
+        await stage.bridges.sweep()
+        await gone(pid)
+        assert (await stage.servers(project))["python"]["state"] == "stopped"
+        await stage.call(project, "code.lsp", action="diagnostics", path="./a.py")
+        assert await stage.pid(project) not in {None, pid}
+
+
+@requirement("AT-LSP-12")
+async def test_a_projects_own_server_counts_once_the_project_is_trusted(stage: Stage) -> None:
+    own = [sys.executable, str(FAKE), str(stage.plan), str(stage.folder / "own.jsonl")]
+    text = f"{PROJECT}lsp:\n  servers:\n    - lang: python\n      command: {json.dumps(own)}\n"
+    project = await stage.load("one", text)
+    await stage.call(project, "code.lsp", action="diagnostics", path="./a.py")
+    assert (await stage.servers(project))["python"]["configured_by"] == "config.toml"
+    assert (await stage.servers(project))["go"]["configured_by"] == "built in"
+    assert (await stage.servers(project))["go"]["command"] == ["gopls"]
+    before = await stage.pid(project)
+    answer = await stage.inside.client.put(
+        f"/api/v1/projects/{project}/trust", json={"trusted": True}
+    )
+    assert answer.status_code == 200
+    assert (await stage.servers(project))["python"]["configured_by"] == "project"
+    await stage.call(project, "code.lsp", action="diagnostics", path="./a.py")
+    argv = Path(f"/proc/{await stage.pid(project)}/cmdline").read_bytes().split(b"\0")[:-1]
+    assert [os.fsdecode(one) for one in argv] == own
+    await gone(before)
+    opened = (stage.folder / "own.jsonl").read_text("utf-8")
+    assert "a.py" in opened
+
+
+@requirement("AT-LSP-11")
+async def test_at_the_end_bridges_go_after_the_http_server_and_before_the_terminals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_plan(tmp_path)
+    home = make_home(tmp_path / "home", config(tmp_path))
+    environ = environment(home)
+    order: list[str] = []
+
+    def spy(kind: type, name: str, word: str) -> None:
+        real: Callable[..., Any] = getattr(kind, name)
+
+        async def spied(self: object) -> None:
+            order.append(word)
+            await real(self)
+
+        monkeypatch.setattr(kind, name, spied)
+
+    spy(Bridges, "close", "bridges")
+    spy(PtyBroker, "dispose_all", "terminals")
+    async with AsyncExitStack() as closing:
+        daemon = await build(
+            Locations.from_env(environ),
+            environ,
+            clock=SystemClock(),
+            gates=Gates(),
+            closing=closing,
+        )
+        serving = daemon.tasks.start(daemon.server.serve(list(daemon.sockets)), "http")
+        await daemon.server.listening.wait()
+        serving.add_done_callback(lambda _: order.append("http"))
+        daemon.services.hub.close()
+        daemon.server.stop()
+        await serving
+    assert order == ["http", "bridges", "terminals"]
+
+
+@requirement("AT-LSP-08", "AT-AUD-08")
+async def test_when_the_daemon_ends_no_server_is_left(tmp_path: Path) -> None:
+    write_plan(tmp_path)
+    async with daemon_in_process(tmp_path / "home", config=config(tmp_path)) as inside:
+        stage = Stage(inside, tmp_path)
+        project = await stage.load()
+        await stage.call(project, "code.lsp", action="diagnostics", path="./a.py")
+        pid = await stage.pid(project)
+    await gone(pid)
+    async with daemon_in_process(tmp_path / "home", config=config(tmp_path)) as inside:
+        stopped = await Stage(inside, tmp_path).events("code.lsp.server_stopped")
+        assert [row["data"]["reason"] for row in stopped] == ["daemon_shutdown"]
+
+
+async def test_a_debug_session_ends_with_the_run_that_began_it(stage: Stage) -> None:
+    project = await stage.load()
+    (stage.folder / "one" / "loop.py").write_text("import time\ntime.sleep(600)\n", "utf-8")
+    said = await stage.call(
+        project, "debug", action="launch", runtime="python", script="./loop.py", stop_on_entry=True
+    )
+    assert said
+    # Reading the project anew begins another session and run.
+    answer = await stage.inside.client.post(f"/api/v1/projects/{project}/reload")
+    assert answer.status_code == 200
+    async with asyncio.timeout(30):
+        while not (ended := await stage.events("debug.session_ended")):  # noqa: ASYNC110 - written behind
+            await asyncio.sleep(0.02)
+    assert [row["data"]["reason"] for row in ended] == ["run_ended"]

@@ -1,0 +1,85 @@
+"""The daemon answers first and opens its rooms behind that; what cannot open ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import httpx
+
+from fakes.running_daemon import KAGED, InProcess, environment, make_home
+from kaged.app.gates import Gates
+from kaged.app.lock import HomeUnusable
+from kaged.app.wiring import build
+from kaged.base import SystemClock
+from kaged.config import Locations
+from kaged.serve.http.connection import PeerConnection
+from requirements import requirement
+
+
+async def _built(home: Path, closing: AsyncExitStack) -> InProcess:
+    make_home(home)
+    environ = environment(home)
+    places = Locations.from_env(environ)
+    daemon = await build(places, environ, clock=SystemClock(), gates=Gates(), closing=closing)
+    inside = InProcess(daemon, places, httpx.AsyncClient())
+    await inside.client.aclose()
+    own = PeerConnection("unix", uid=os.getuid(), pid=os.getpid())
+    inside.client = await closing.enter_async_context(inside.over(own, base_url="http://kaged"))
+    return inside
+
+
+async def test_early_requests_are_answered_and_others_wait_for_their_room(tmp_path: Path) -> None:
+    async with AsyncExitStack() as closing:
+        inside = await _built(tmp_path / "h", closing)
+        async with asyncio.TaskGroup() as group:
+            waiting = [
+                group.create_task(inside.client.get(f"/api/v1/{path}"))
+                for path in ("status", "projects", "plugins", "openapi.json")
+            ]
+            assert (await inside.client.get("/healthz")).status_code == 200
+            assert (await inside.client.get("/api/v1/audit")).status_code == 200
+            assert not any(task.done() for task in waiting)
+            await inside.daemon.opening.open()
+            assert [(await task).status_code for task in waiting] == [200] * 4
+        drawn = (await inside.client.get("/api/v1/openapi.json")).json()
+        assert "/api/v1/plugins" in drawn["paths"]
+
+
+async def test_a_room_that_does_not_open_says_why_to_whoever_asks(tmp_path: Path) -> None:
+    async with AsyncExitStack() as closing:
+        inside = await _built(tmp_path / "h", closing)
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(inside.client.get("/api/v1/projects"))
+            await asyncio.sleep(0)
+            error = HomeUnusable("Cages cannot be prepared: disk full.", fix="Free some space.")
+            inside.daemon.services.doorway.fail(error)
+        for answer in (await waiting, await inside.client.get("/api/v1/status")):
+            assert answer.status_code == 503
+            said = answer.json()["error"]
+            assert said["code"] == "daemon_opening"
+            assert "disk full" in said["message"]
+
+
+@requirement("AT-FAIL-01", "AT-AMB-45")
+def test_without_an_engine_the_daemon_does_not_start(tmp_path: Path) -> None:
+    home = make_home(tmp_path / "h")
+    blocked = tmp_path / "blocked"
+    blocked.mkdir()
+    (blocked / "ast_grep_py.py").write_text("raise ImportError('built for another machine')\n")
+    env = environment(home) | {"PYTHONPATH": str(blocked)}
+    ended = subprocess.run(
+        [KAGED[0], *KAGED[2:], "daemon", "run"],
+        env=env,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode != 0
+    said = ended.stderr.decode() + ended.stdout.decode()
+    assert "built for another machine" in said
+    assert "ast-grep-py" in said
+    assert not (home / "run" / "kaged.sock").exists()

@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.search_lab import SearchLab, opened_search_lab, write_tree
+from kaged.toolbox.ast import LANGUAGES, AstSettings, ast_tools
+from kaged.toolbox.ast.engine import AstJob, PatternFacts, Read, Take
+from requirements import requirement
+
+
+@pytest.fixture
+async def lab(tmp_path: Path) -> AsyncGenerator[SearchLab]:
+    root = tmp_path / "project"
+    root.mkdir()
+    async with opened_search_lab(root, tmp_path / "cache") as made:
+        yield made
+
+
+async def found(lab: SearchLab, pattern: str, lang: str, **more: Any) -> list[Any]:
+    result = await lab.call("search.ast", pattern=pattern, lang=lang, **more)
+    assert result["count"] == len(result["matches"])
+    return result["matches"]
+
+
+SNIPPETS = {
+    "typescript": ("a.ts", "let x: number = f(1);\n", "f($X)"),
+    "javascript": ("a.js", "f(1);\n", "f($X)"),
+    "tsx": ("a.tsx", "const a = <div>{f(1)}</div>;\n", "f($X)"),
+    "python": ("a.py", "f(1)\n", "f($X)"),
+    "rust": ("a.rs", "fn main() { f(1); }\n", "f($X)"),
+    "go": ("a.go", "package a\nfunc main() { f(1) }\n", "f($X)"),
+    "java": ("A.java", "class A { void m() { f(1); } }\n", "f($X)"),
+    "c": ("a.c", "int main() { return f(1); }\n", "return f(1);"),
+    "cpp": ("a.cpp", "int main() { return f(1); }\n", "return f(1);"),
+    "css": ("a.css", "a { color: red; }\n", "a { color: $C }"),
+    "html": ("a.html", "<p>hi</p>\n", "<p>hi</p>"),
+    "json": ("a.json", '{"a": 1}\n', '{"a": $X}'),
+    "yaml": ("a.yaml", "a: 1\n", "a: $X"),
+    "bash": ("a.sh", "echo a b\n", "echo a b"),
+    "csharp": ("a.cs", "class A { void M() { C.W(1); } }\n", "C.W($X)"),
+    "dart": ("a.dart", "class A { }\n", "class A { }"),
+    "elixir": ("a.ex", "IO.puts(1)\n", "IO.puts($X)"),
+    "haskell": ("a.hs", "main = print 1\n", "print $X"),
+    "hcl": ("a.tf", "x = 1\n", "x = 1"),
+    "kotlin": ("a.kt", "fun f() { println(1) }\n", "println($X)"),
+    "lua": ("a.lua", "print(1)\n", "print($X)"),
+    "markdown": ("a.md", "# hi\n", "# hi"),
+    "nix": ("a.nix", "{ a = 1; }\n", "{ a = $X; }"),
+    "php": ("a.php", "<?php foo(1);\n", "foo($A)"),
+    "ruby": ("a.rb", "puts(1)\n", "puts($X)"),
+    "scala": ("a.scala", "object A { println(1) }\n", "println($X)"),
+    "solidity": ("a.sol", "contract C { int x; }\n", "contract $C { $$$B }"),
+    "swift": ("a.swift", "print(1)\n", "print($X)"),
+    "zig": ("a.zig", "fn f() void { g(1); }\n", "g($X)"),
+}
+SPECIFIED = {
+    *("typescript", "javascript", "tsx", "python", "rust", "go", "java"),
+    *("c", "cpp", "css", "html", "json", "yaml"),
+}
+
+
+@requirement("AT-AST-01", "AT-AST-04", "AT-AST-05")
+async def test_a_match_has_place_text_and_variables(lab: SearchLab) -> None:
+    write_tree(lab.root, {"src/main.ts": 'const a = 1;\nconsole.log("server started");\n'})
+    result = await lab.call("search.ast", pattern="console.log($MSG)", lang="typescript")
+    assert result == {
+        "matches": [
+            {
+                "file": "./src/main.ts",
+                "line": 2,
+                "content": 'console.log("server started")',
+                "meta_variables": {"MSG": '"server started"'},
+                "context_before": [],
+                "context_after": [],
+            }
+        ],
+        "count": 1,
+    }
+    parameters: Any = ast_tools(lab.ast, lab.engine)[0].definition.parameters
+    assert parameters["required"] == ["pattern", "lang"]
+    properties = parameters["properties"]
+    assert {"pattern", "lang", "paths", "globs", "context"} <= set(properties)
+    assert properties["paths"]["default"] == ["./"]
+    assert properties["context"]["minimum"] == 0
+    assert (await lab.refusal("search.ast", pattern="x", lang="python", context=-1)).code == (
+        "invalid_params"
+    )
+
+
+@requirement("AT-AST-02")
+@pytest.mark.parametrize("lang", LANGUAGES)
+async def test_every_language_parses(lab: SearchLab, lang: str) -> None:
+    name, text, pattern = SNIPPETS[lang]
+    write_tree(lab.root, {name: text})
+    assert len(await found(lab, pattern, lang)) == 1
+    assert set(LANGUAGES) >= SPECIFIED
+
+
+@requirement("AT-AST-03")
+@pytest.mark.parametrize("lang", ["klingon", "Python", "ts", "", 5, None])
+async def test_an_unknown_language_is_refused_and_hurts_nobody(lab: SearchLab, lang: Any) -> None:
+    write_tree(lab.root, {"a.py": "f(1)\n"})
+    assert (await lab.refusal("search.ast", pattern="x", lang=lang)).code == "invalid_params"
+    assert len(await found(lab, "f($X)", "python")) == 1
+
+
+async def test_a_panic_of_the_binding_stays_in_its_process(lab: SearchLab) -> None:
+    write_tree(lab.root, {"a.py": "f(1)\n"})
+    with pytest.raises(Exception, match="the parser failed"):
+        await lab.ast.prepare(AstJob("klingon", ("x",)))
+    assert len(await found(lab, "f($X)", "python")) == 1
+
+
+@requirement("AT-AST-06", "AT-AST-07", "AT-AMB-47")
+async def test_multi_variables_match_any_number_of_nodes(lab: SearchLab) -> None:
+    write_tree(lab.root, {"a.js": "f();\nf(a);\nf(a,  b);\n"})
+    anonymous = await found(lab, "f($$$)", "javascript")
+    assert [one["content"] for one in anonymous] == ["f()", "f(a)", "f(a,  b)"]
+    assert [one["meta_variables"] for one in anonymous] == [{}, {}, {}]
+    named = await found(lab, "f($$$ARGS)", "javascript")
+    assert [one["meta_variables"] for one in named] == [
+        {"ARGS": ""},
+        {"ARGS": "a"},
+        {"ARGS": "a,  b"},
+    ]
+
+
+@requirement("AT-AST-08")
+async def test_a_variable_used_twice_demands_equal_code(lab: SearchLab) -> None:
+    write_tree(lab.root, {"a.js": "x == x;\nx == y;\n"})
+    assert [one["line"] for one in await found(lab, "$A == $A", "javascript")] == [1]
+
+
+@requirement("AT-AST-09", "AT-FAIL-11")
+@pytest.mark.parametrize(
+    ("pattern", "lang"),
+    [
+        ("console.log(", "typescript"),
+        ("print(", "python"),
+        ("def :", "python"),
+        ("fn foo(", "rust"),
+        ('{"a": ', "json"),
+        ("foo bar baz", "javascript"),
+        ("", "python"),
+        ("   ", "python"),
+        ("$$$", "javascript"),
+        ("$$$ARGS", "python"),
+        ("f($$A)", "python"),
+        ("a; b;", "javascript"),
+    ],
+)
+async def test_a_broken_pattern_is_refused_with_guidance(
+    lab: SearchLab, pattern: str, lang: str
+) -> None:
+    write_tree(lab.root, {"a.ts": "console.log(1)\n", "a.py": "print(1)\n", "a.js": "foo\n"})
+    for call in (
+        lab.refusal("search.ast", pattern=pattern, lang=lang),
+        lab.refusal("edit.ast", rewrites={pattern: "x"}, lang=lang),
+    ):
+        error = await call
+        assert error.code == "invalid_pattern"
+        assert "$NAME" in str(error)
+
+
+@requirement("AT-AST-10")
+@pytest.mark.parametrize(
+    ("pattern", "name", "text"),
+    [
+        ("print($X)", "a.py", "print(1)\n"),
+        ("def $F($$$A): $$$B", "a.py", "def f(a, b):\n    return 1\n"),
+        ("fn $F($$$A) { $$$B }", "a.rs", "fn f(a: u8) { g(); }\n"),
+        ('{"a": $X}', "a.json", '{"a": [1, 2]}\n'),
+        ("$T $M($$$A) { $$$B }", "A.java", "class A { int m(int a) { return 1; } }\n"),
+        ("$T $M($$$A) { $$$B }", "a.c", "int m(int a) { return 1; }\n"),
+        ("$S { color: $C }", "a.css", ".x { color: red }\n"),
+    ],
+)
+async def test_valid_patterns_are_accepted_and_match(
+    lab: SearchLab, pattern: str, name: str, text: str
+) -> None:
+    write_tree(lab.root, {name: text})
+    lang = {"py": "python", "rs": "rust"}.get(name[2:], name[2:])
+    lang = "java" if name.endswith("java") else lang
+    assert len(await found(lab, pattern, lang)) == 1
+
+
+@requirement("AT-AST-11")
+async def test_context_gives_lines_on_both_sides(lab: SearchLab) -> None:
+    write_tree(lab.root, {"a.py": "one\ntwo\nf(\n  1)\nfour\r\nfive\nsix\nf(2)\n"})
+    first, last = await found(lab, "f($X)", "python", context=2)
+    assert first["context_before"] == ["one", "two"]
+    assert first["context_after"] == ["four", "five"]
+    assert last["context_before"] == ["five", "six"]
+    assert last["context_after"] == []
+    (top, *_) = await found(lab, "one", "python", context=2)
+    assert top["context_before"] == []
+    assert top["context_after"] == ["two", "f("]
+    for match in await found(lab, "f($X)", "python"):
+        assert match["context_before"] == match["context_after"] == []
+
+
+@requirement("AT-AST-12")
+async def test_only_files_of_the_language_that_pass_the_globs_are_searched(lab: SearchLab) -> None:
+    names = ("a.ts", "a.test.ts", "b/c.ts", "b/c.test.ts", "x.py", "y.js", "z.d.mts")
+    write_tree(lab.root, dict.fromkeys(names, "f(1)\n"))
+
+    async def files(**more: Any) -> list[str]:
+        return [one["file"] for one in await found(lab, "f($X)", "typescript", **more)]
+
+    assert await files(globs=["!**/*.test.ts"]) == ["./a.ts", "./b/c.ts", "./z.d.mts"]
+    assert await files(globs=["b/**"]) == ["./b/c.test.ts", "./b/c.ts"]
+    assert await files(globs=["*.ts", "!*.test.ts", "!b/**"]) == ["./a.ts"]
+    assert await files(paths=["./b"]) == ["./b/c.test.ts", "./b/c.ts"]
+    assert await files(paths=["./b", "./b/c.ts", "./a.ts"]) == [
+        "./a.ts",
+        "./b/c.test.ts",
+        "./b/c.ts",
+    ]
+    assert await files(paths=["./x.py"]) == []
+
+
+@requirement("AT-AST-13")
+async def test_comments_and_strings_are_no_code(lab: SearchLab) -> None:
+    text = '// console.log(x)\nconst s = "console.log(x)";\n/* console.log(x) */\nconsole.log(x);\n'
+    write_tree(lab.root, {"a.ts": text})
+    assert [one["line"] for one in await found(lab, "console.log($X)", "typescript")] == [4]
+
+
+@requirement("AT-AST-14", "AT-AST-15")
+async def test_a_caged_search_is_decided_by_every_path_and_marks_the_outside(
+    lab: SearchLab,
+) -> None:
+    write_tree(lab.root, {"src/a.py": "f(1)\n", "data/b.py": "\nf('canary')\n"})
+    denied = await lab.refusal(
+        "search.ast", "ro ./src", pattern="f($X)", lang="python", paths=["./src", "./data"]
+    )
+    assert denied.code == "capability_denied"
+    result = await lab.call("search.ast", "ro ./src", pattern="f($X)", lang="python", context=1)
+    assert result["matches"][0] == {"file": "./data/b.py", "line": 2, "outside_cage": True}
+    assert result["matches"][1]["content"] == "f(1)"
+    assert result["count"] == 2
+    assert "canary" not in json.dumps(result)
+
+
+@requirement("AT-AST-16")
+async def test_order_ignoring_and_files_that_are_no_source(lab: SearchLab, tmp_path: Path) -> None:
+    tree: dict[str, str | bytes] = {
+        f"d{number % 5}/f{number}.py": "f(2); f(f(1))\nf(3)\n" for number in range(40)
+    }
+    tree |= {
+        ".gitignore": "build/\n",
+        "build/x.py": "f(1)\n",
+        "bin.py": b"f(1)\0\n",
+        "latin.py": "f('\xe9')\n".encode("latin-1"),
+        "broken.py": "def (:\nf(9)\n",
+        "empty.py": "",
+    }
+    write_tree(lab.root, tree)
+    runs = [await found(lab, "f($X)", "python") for _ in range(2)]
+    assert runs[0] == runs[1]
+    order = [(one["file"], one["line"]) for one in runs[0]]
+    assert order == sorted(order)
+    files = {one["file"] for one in runs[0]}
+    assert not files & {"./build/x.py", "./bin.py", "./latin.py"}
+    first = [one["content"] for one in runs[0] if one["file"] == "./d0/f0.py"]
+    assert first == ["f(2)", "f(f(1))", "f(1)", "f(3)"]
+    assert AstSettings().time_s == 60
+    # The time is up before the second file is read.
+    lab.ast_settings = replace(lab.ast_settings, time_s=0.0)
+    result = await lab.call("search.ast", pattern="f($X)", lang="python")
+    assert result["truncated"] is True
+
+
+@requirement("AT-AST-17")
+async def test_missing_and_outside_paths_are_told_apart(lab: SearchLab) -> None:
+    error = await lab.refusal("search.ast", pattern="f", lang="python", paths=["./nope"])
+    assert error.code == "file_not_found"
+    error = await lab.refusal("search.ast", pattern="f", lang="python", paths=["../.."])
+    assert error.code == "invalid_params"
+
+
+async def test_columns_and_texts_survive_bom_crlf_and_astral_characters(lab: SearchLab) -> None:
+    write_tree(lab.root, {"a.py": b"\xef\xbb\xbfs = '\xf0\x9f\x98\x80'; f('\xc3\xa9')\r\nf(2)\r\n"})
+    matches = await found(lab, "f($X)", "python", context=1)
+    assert [one["content"] for one in matches] == ["f('é')", "f(2)"]
+    assert matches[0]["context_after"] == ["f(2)"]
+    assert matches[1]["context_before"] == ["s = '😀'; f('é')"]
+
+
+async def test_the_text_looked_for_first_never_loses_a_match(lab: SearchLab) -> None:
+    write_tree(
+        lab.root,
+        {
+            "a.py": "import os\nos . path .join(a)\nassert y, 'm'\n@dec\ndef g(): pass\n",
+            "b.py": "class C(B):\n    def m(self): return os.path.join(1)\n",
+            "c.js": "async function f() { await g(`t${1}`) }\nconst h = async () => {}\n",
+        },
+    )
+    for pattern, lang, expected in (
+        ("os.path.join($$$)", "python", 2),
+        ("assert $X", "python", 1),
+        ("def $F($$$A): $$$B", "python", 2),
+        ("class $C($$$B): $$$X", "python", 1),
+        ("async function $F($$$A) { $$$B }", "javascript", 1),
+        ("await $X", "javascript", 1),
+    ):
+        with_text = await found(lab, pattern, lang)
+        assert len(with_text) == expected
+
+
+async def test_output_is_bounded_and_the_count_is_not(lab: SearchLab) -> None:
+    write_tree(lab.root, {"a.py": f"f('{'x' * 400}')\n" * 2_000})
+    result = await lab.call("search.ast", pattern="f($X)", lang="python")
+    assert len(json.dumps(result["matches"])) <= 262_144
+    assert result["truncated"] is True
+    assert result["count"] == 2_000
+
+
+async def test_a_cancelled_search_leaves_no_worker_busy(lab: SearchLab) -> None:
+    write_tree(lab.root, {f"f{number}.py": "f(1)\n" * 20_000 for number in range(12)})
+    async with asyncio.TaskGroup() as tasks:
+        call = tasks.create_task(lab.call("search.ast", pattern="$X", lang="python"))
+        while not lab.spawner.running:  # noqa: ASYNC110 - the spawner tells nobody
+            await asyncio.sleep(0)
+        call.cancel()
+    assert len(await found(lab, "nothing_like_that($X)", "python")) == 0
+
+
+async def test_a_worker_that_dies_is_an_error_and_not_the_end(lab: SearchLab) -> None:
+    write_tree(lab.root, {"a.py": "f(1)\n"})
+    assert len(await found(lab, "f($X)", "python")) == 1
+    for process in lab.spawner.running:
+        os.kill(process.pid, 9)
+        await process.wait()
+    error = await lab.refusal("search.ast", pattern="f($X)", lang="python")
+    assert error.code in {"invalid_pattern", "internal_error"}
+    assert len(await found(lab, "f($X)", "python")) == 1
+
+
+class FakeAstEngine:
+    """An engine in this process, for the same tools."""
+
+    async def prepare(self, job: AstJob) -> list[PatternFacts]:
+        return [PatternFacts(("X",), (), None) for _ in job.patterns]
+
+    async def scan(self, job: AstJob, count: int, read: Read, take: Take, time_s: float) -> bool:
+        for index in range(count):
+            data = read(index)
+            if data is not None and job.templates is None:
+                take(index, {"matches": [[1, "f(1)", {"X": "1"}, [], []]], "found": 1})
+            elif data is not None:
+                take(index, {"edits": [[0, 4, 1, 1, 1, 5, "f(1)", "g(1)"]]})
+        return True
+
+
+@requirement("AT-REG-30")
+async def test_another_engine_leaves_parameters_and_results_as_they_are(lab: SearchLab) -> None:
+    write_tree(lab.root, {"a.py": "f(1)\n"})
+    real = lab.desk()
+    tools = ast_tools(FakeAstEngine(), lab.engine)
+    fake = type(real)(lab.root, tools)
+    for name, params in (
+        ("search.ast", {"pattern": "f($X)", "lang": "python"}),
+        ("edit.ast", {"rewrites": {"f($X)": "g($X)"}, "lang": "python"}),
+    ):
+        assert await real.call_with(name, params) == await fake.call_with(name, params)
+    for tool in tools:
+        assert tool.definition in [one.definition for one in real.registry.list()]

@@ -1,0 +1,180 @@
+"""TypeScript's two servers and clangd: errors after an edit, finding one's way, renaming."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fakes.lsp_lab import LspLab
+from fakes.runtimes import node, npm_tool
+from kaged.toolbox.files import file_tools
+from requirements import requirement
+
+TS_SERVERS = {
+    "typescript-language-server": ("typescript-language-server", "lib/cli.mjs", "--stdio"),
+    "typescript 7": ("typescript-native", "bin/tsc", "--lsp", "--stdio"),
+}
+TYPES = """export interface User {
+  name: string;
+}
+
+/** Says hello to somebody. */
+export function greet(user: User): string {
+  return "😀" + user.name;
+}
+"""
+MAIN = """import { greet } from "./types";
+
+export const said: string = greet({ name: "x" });
+"""
+OTHER = 'import { greet } from "../src/types";\n\nexport const g = greet;\n'
+HEADER = "struct user { int age; };\nint greet(struct user *who);\n"
+SOURCE = '#include "user.h"\n\nint greet(struct user *who) { /* 😀 */ return who->age; }\n'
+CALLER = """#include "user.h"
+
+int main(void) {
+  struct user one = {1};
+  return greet(&one);
+}
+"""
+
+
+@pytest.fixture(params=TS_SERVERS)
+async def typescript(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[LspLab]:
+    package, program, *options = TS_SERVERS[request.param]
+    command = (str(node()), str(npm_tool(package, program)), *options)
+    lab = LspLab(tmp_path, commands={"typescript": command}, limit_s=30.0, tools=file_tools())
+    lab.write("tsconfig.json", '{"compilerOptions": {"strict": true}, "include": ["src", "lib"]}')
+    lab.write("src/types.ts", TYPES)
+    lab.write("src/main.ts", MAIN)
+    lab.write("lib/other.ts", OTHER)
+    yield lab
+    await lab.close()
+
+
+@pytest.fixture
+async def clang(tmp_path: Path) -> AsyncIterator[LspLab]:
+    command = (str(Path(sys.executable).parent / "clangd"),)
+    lab = LspLab(tmp_path, commands={"c": command}, limit_s=30.0, tools=file_tools())
+    lab.write("user.h", HEADER)
+    lab.write("user.c", SOURCE)
+    lab.write("main.c", CALLER)
+    lab.write(
+        "compile_commands.json",
+        json.dumps(
+            [
+                {"directory": str(lab.root), "command": f"cc -c {name}", "file": name}
+                for name in ("user.c", "main.c")
+            ]
+        ),
+    )
+    yield lab
+    await lab.close()
+
+
+async def edit(lab: LspLab, path: str, old: str, new: str) -> None:
+    await lab.desk.call("file.read", path=path)
+    await lab.desk.call("edit.text", path=path, old_string=old, new_string=new)
+
+
+async def errors(lab: LspLab, path: str) -> list[tuple[int, str]]:
+    said = await lab.lsp("diagnostics", path=path, severity="error")
+    assert said.get("complete", True), said
+    return [(one["line"], one["message"]) for one in said["diagnostics"]]
+
+
+@requirement("AT-LSP-27", "AT-LSP-28", "AT-SYNC-05")
+async def test_typescript_reports_an_error_with_the_edit_that_makes_it(typescript: LspLab) -> None:
+    assert await errors(typescript, "./src/main.ts") == []
+    await edit(typescript, "./src/main.ts", 'greet({ name: "x" })', "greet({ nam: 1 })")
+    (found,) = await errors(typescript, "./src/main.ts")
+    assert found[0] == 3
+    assert "nam" in found[1]
+    await edit(typescript, "./src/main.ts", "greet({ nam: 1 })", 'greet({ name: "y" })')
+    assert await errors(typescript, "./src/main.ts") == []
+
+
+async def test_typescript_sees_an_error_that_an_edit_of_another_file_makes(
+    typescript: LspLab,
+) -> None:
+    assert await errors(typescript, "./src/main.ts") == []
+    await edit(typescript, "./src/types.ts", "name: string;", "name: string;\n  age: number;")
+    (found,) = await errors(typescript, "./src/main.ts")
+    assert "age" in found[1]
+
+
+@requirement("AT-LSP-30", "AT-LSP-35", "AT-LSP-50")
+async def test_finding_ones_way_in_typescript(typescript: LspLab) -> None:
+    at = {"path": "./src/main.ts", "line": 3, "symbol": "greet"}
+    found = await typescript.lsp("definition", **at)
+    assert [(one["path"], one["line"]) for one in found["definitions"]] == [("./src/types.ts", 6)]
+    uses = await typescript.lsp("references", path="./src/types.ts", line=6, symbol="greet")
+    places = {(one["path"], one["line"]) for one in uses["references"]}
+    assert {("./src/main.ts", 3), ("./lib/other.ts", 3)} <= places
+    hover = await typescript.lsp("hover", **at)
+    assert "greet(user: User): string" in hover["content"]
+    assert "Says hello" in hover["documentation"]
+    outline = await typescript.lsp("symbols", path="./src/types.ts")
+    assert {"User", "greet"} <= {one["name"] for one in outline["symbols"]}
+
+
+@requirement("AT-LSP-40", "AT-LSP-03")
+async def test_renaming_in_typescript_reaches_every_file(typescript: LspLab) -> None:
+    await typescript.lsp("rename", path="./src/types.ts", line=7, symbol="user", new_name="who")
+    assert '"😀" + who.name' in (typescript.root / "src/types.ts").read_text("utf-8")
+    said = await typescript.lsp(
+        "rename", path="./src/types.ts", line=6, symbol="greet", new_name="welcome"
+    )
+    assert said["files_changed"] == 3
+    assert (typescript.root / "src/main.ts").read_text("utf-8") == MAIN.replace("greet", "welcome")
+    assert "greet(" not in (typescript.root / "src/types.ts").read_text("utf-8")
+    assert await errors(typescript, "./lib/other.ts") == []
+
+
+@requirement("AT-LSP-45")
+async def test_moving_a_typescript_file_mends_its_importers(typescript: LspLab) -> None:
+    said = await typescript.lsp("rename_file", path="./src/types.ts", new_path="./lib/kinds.ts")
+    assert not (typescript.root / "src/types.ts").exists()
+    assert said["files_changed"] >= 2
+    assert "../lib/kinds" in (typescript.root / "src/main.ts").read_text("utf-8")
+    assert "./kinds" in (typescript.root / "lib/other.ts").read_text("utf-8")
+    assert await errors(typescript, "./src/main.ts") == []
+
+
+@requirement("AT-LSP-28", "AT-SYNC-05")
+async def test_clangd_reports_an_error_with_the_edit_that_makes_it(clang: LspLab) -> None:
+    assert await errors(clang, "./main.c") == []
+    await edit(clang, "./main.c", "greet(&one)", "greet(&two)")
+    (found,) = await errors(clang, "./main.c")
+    assert found[0] == 5
+    assert "two" in found[1]
+    await edit(clang, "./main.c", "greet(&two)", "greet(&one)")
+    assert await errors(clang, "./main.c") == []
+
+
+@requirement("AT-LSP-30", "AT-LSP-35", "AT-LSP-50")
+async def test_finding_ones_way_in_c(clang: LspLab) -> None:
+    at = {"path": "./main.c", "line": 5, "symbol": "greet"}
+    uses = await clang.lsp("references", path="./user.h", line=2, symbol="greet")
+    assert ("./main.c", 5) in {(one["path"], one["line"]) for one in uses["references"]}
+    found = await clang.lsp("definition", **at)
+    assert {(one["path"], one["line"]) for one in found["definitions"]} <= {
+        ("./user.c", 3),
+        ("./user.h", 2),
+    }
+    assert found["definitions"]
+    hover = await clang.lsp("hover", **at)
+    assert "greet" in str(hover["content"]) + str(hover["documentation"])
+
+
+@requirement("AT-LSP-40")
+async def test_renaming_in_c_reaches_every_file(clang: LspLab) -> None:
+    said = await clang.lsp("rename", path="./main.c", line=5, symbol="greet", new_name="welcome")
+    assert said["files_changed"] == 3
+    assert (clang.root / "main.c").read_text("utf-8") == CALLER.replace("greet", "welcome")
+    assert (clang.root / "user.h").read_text("utf-8") == HEADER.replace("greet", "welcome")
+    assert (clang.root / "user.c").read_text("utf-8") == SOURCE.replace("greet", "welcome")

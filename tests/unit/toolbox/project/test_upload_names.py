@@ -1,0 +1,39 @@
+"""Names that people give their files, made harmless."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kaged.toolbox.project.errors import UploadRefused
+from kaged.toolbox.project.uploads import FILES_LIMIT, Upload, safe_name, store_uploads
+
+
+@given(st.text())
+def test_every_name_becomes_a_plain_file_name(name: str) -> None:
+    safe = safe_name(name)
+    assert safe not in {"", ".", ".."}
+    assert not set("/\\\0\n:") & set(safe)
+    assert not safe.startswith((".", " "))
+    assert len(safe.encode("utf-8")) <= 120
+
+
+def test_names_stay_recognizable() -> None:
+    assert safe_name("../../etc/passwd") == "passwd"
+    assert safe_name("C:\\Users\\me\\Report (1).pdf") == "Report _1_.pdf"
+    assert safe_name("résumé.doc") == "résumé.doc"
+    assert safe_name("x" * 300 + ".png").endswith(".png")
+    assert safe_name("...") == "file"
+
+
+@pytest.mark.parametrize("folder", ["", "..", "a/b", "-x", "a" * 200, "a\n"])
+def test_a_folder_has_a_plain_name(folder: str) -> None:
+    with pytest.raises(UploadRefused):
+        store_uploads("/nowhere", folder, {"a": Upload("a", b"")})
+
+
+def test_there_are_not_too_many_files() -> None:
+    files = {str(number): Upload("a", b"") for number in range(FILES_LIMIT + 1)}
+    with pytest.raises(UploadRefused):
+        store_uploads("/nowhere", "folder", files)
