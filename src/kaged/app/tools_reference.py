@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kaged.toolbox.ast import ast_tools
+from kaged.toolbox.dap import dap_tools
 from kaged.toolbox.files import file_tools
+from kaged.toolbox.lsp import lsp_tools
 from kaged.toolbox.project import ProjectWork, project_tools
 from kaged.toolbox.search import search_tools
 from kaged.toolbox.shell import shell_tools
@@ -36,6 +38,8 @@ def builtin_definitions() -> Sequence[Tool]:
         *ast_tools(nobody, nobody),
         *shell_tools(nobody, nobody, None),
         *project_tools(work),
+        *lsp_tools(lambda _: None),
+        *dap_tools(lambda _: None),
     )
     return sorted(tools, key=lambda one: one.definition.name)
 

@@ -150,3 +150,25 @@ async def test_what_debugpy_cannot_do_is_said(lab: DapLab) -> None:
         "debug", action="write_memory", memory_reference="x", data="aGk="
     )
     assert refusal.code == "dap_unsupported"
+
+
+@requirement("AT-DAP-05", "AT-DAP-60")
+async def test_nothing_of_an_uncaged_program_outlives_its_session(lab: DapLab) -> None:
+    lab.write("src/stay.py", "import time\nprint('up', flush=True)\ntime.sleep(600)\n")
+    started = await lab.debug("launch", runtime="python", script="./src/stay.py")
+    mark = f"KAGED_STARTED_FOR={started['debug_session_id']}".encode()
+    assert len(_carrying(mark)) >= 2  # the adapter and the program, which is not in its group
+    await lab.bridge.end_run("run_1")
+    assert _carrying(mark) == []
+
+
+def _carrying(mark: bytes) -> list[str]:
+    found: list[str] = []
+    for entry in Path("/proc").iterdir():
+        try:
+            held = (entry / "environ").read_bytes() if entry.name.isdigit() else b""
+        except OSError:
+            continue
+        if mark in held.split(b"\0"):
+            found.append(entry.name)
+    return found

@@ -13,6 +13,7 @@ from fakes.lsp_lab import ALL_CAPABILITIES, LspLab
 from kaged.base import ManualClock
 from kaged.toolbox.files import file_tools
 from kaged.toolbox.lsp import StopReason
+from kaged.toolbox.lsp.server import LspServer
 from requirements import requirement
 
 
@@ -80,8 +81,22 @@ async def test_the_command_is_started_without_a_shell(tmp_path: Path) -> None:
 
 
 @requirement("AT-LSP-20")
-async def test_questions_go_out_one_at_a_time_in_order(lab: LspLab) -> None:
+async def test_questions_go_out_one_at_a_time_in_order(
+    lab: LspLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lab.write("a.py", "x = 1\n")
+    real, waiting, most = LspServer.request, [0], [0]
+
+    async def request(self: LspServer, *args: Any, **kwargs: Any) -> Any:
+        # The planned server reads nothing while it thinks, so what is sent is counted here.
+        waiting[0] += 1
+        most[0] = max(most[0], waiting[0])
+        try:
+            return await real(self, *args, **kwargs)
+        finally:
+            waiting[0] -= 1
+
+    monkeypatch.setattr(LspServer, "request", request)
     lab.answer("textDocument/hover", {"result": None, "sleep_s": 0.2})
     await lab.lsp("diagnostics", path="./a.py")
     async with asyncio.TaskGroup() as group:
@@ -91,6 +106,7 @@ async def test_questions_go_out_one_at_a_time_in_order(lab: LspLab) -> None:
         await asyncio.sleep(0.1)
         assert lab.methods().count("textDocument/hover") == 1
         lab.answer("textDocument/definition", {"result": None})
+    assert most == [1]
     assert [one for one in lab.methods() if "hover" in one or "definition" in one] == [
         "textDocument/hover",
         "textDocument/hover",

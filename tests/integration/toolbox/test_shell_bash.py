@@ -245,7 +245,7 @@ async def test_children_do_not_survive_a_timeout(lab: Lab, project: Path, caged:
         assert _running(mark) == []
 
 
-@requirement("AT-SHELL-08", "AT-DISP-18")
+@requirement("AT-SHELL-08")
 @pytest.mark.parametrize("caged", [False, True])
 async def test_children_do_not_survive_a_cancelled_call(
     lab: Lab, project: Path, caged: bool

@@ -406,6 +406,7 @@ async def test_the_operator_sets_quotas_and_what_searches_tell(tmp_path: Path) -
         assert (status, body["error"]["code"]) == (429, "quota_exceeded")
         await desk.call("kaged.issue", action="list")
         await desk.call("file.read", CODER, path="src/main.py")  # counted for itself
+        await inside.daemon.services.audit.flush()
         rows = (await inside.client.get("/api/v1/audit", params={"event": "tool.denied"})).json()
         assert rows["items"][0]["data"]["error_code"] == "quota_exceeded"
         grep = await desk.call("search.grep", CODER, pattern="needle", path=".")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, assert_never
 
 from kaged.base import JsonObject
+from kaged.cage.stragglers import end_stragglers
 from kaged.toolbox.dap.adapters import AdapterPlan, Kind
 from kaged.toolbox.dap.bun_inspector import BunDialect
 from kaged.toolbox.dap.dialect import Dialect
@@ -28,11 +30,23 @@ class ProcessBackend:
 
     adapter: Adapter
     running: AdapterProcess
+    at_once: bool = False
+    spare_program: bool = False
 
     async def end(self) -> int | None:
-        """End everything; gives the adapter's exit code where there is one."""
+        """End everything; gives the adapter's exit code where there is one.
+
+        A program that its debugger started in a session of its own is not in the adapter's group.
+        Without a cage it is found by its mark, unless it was let go on purpose.
+        """
+        if self.at_once:
+            # A runtime knows no goodbye, and its program may ignore signals: the group at once.
+            self.running.process.kill()
         await self.adapter.close()
-        return await self.running.end()
+        code = await self.running.end()
+        if not self.running.process.caged and not self.spare_program:
+            await asyncio.to_thread(end_stragglers, self.running.mark)
+        return code
 
     def last_words(self) -> str:
         """Give the end of the adapter's standard error, to be told with a failure."""
@@ -45,8 +59,11 @@ async def start_backend(
     plan: AdapterPlan,
     on_event: OnEvent,
     on_closed: OnClosed,
+    mark: str,
 ) -> ProcessBackend:
     """Start what a plan says and give what a session talks to.
+
+    `mark` is what an uncaged process was started with, so that all it leaves behind can be found.
 
     Raises:
         DapAdapterNotFound: it could not be started.
@@ -54,7 +71,7 @@ async def start_backend(
     dialect: Dialect
     match plan.kind:
         case Kind.DAP:
-            running = await AdapterProcess.start(start, plan, on_event, _refuse, on_closed)
+            running = await AdapterProcess.start(start, plan, on_event, _refuse, on_closed, mark)
             return ProcessBackend(running.connection, running)
         case Kind.NODE:
             dialect = NodeDialect()
@@ -63,9 +80,9 @@ async def start_backend(
         case _:
             assert_never(plan.kind)
     inspector = InspectorAdapter(dialect, on_event)
-    running = await AdapterProcess.start(start, plan, inspector.heard, _refuse, on_closed)
+    running = await AdapterProcess.start(start, plan, inspector.heard, _refuse, on_closed, mark)
     inspector.use(running.connection)
-    return ProcessBackend(inspector, running)
+    return ProcessBackend(inspector, running, at_once=True)
 
 
 async def _refuse(command: str, arguments: JsonObject) -> JsonObject:

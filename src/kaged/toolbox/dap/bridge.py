@@ -132,7 +132,11 @@ class DapBridge:
             if before is not None:
                 await before.end(EndReason.DISCONNECT)
             backend = await start_backend(
-                lambda: self._spawn(call, plan, cwd), plan, session.heard, session.closed
+                lambda: self._spawn(call, plan, cwd, session.id),
+                plan,
+                session.heard,
+                session.closed,
+                session.id,
             )
             if session.over:
                 raise ended()  # the run or the project ended meanwhile
@@ -166,10 +170,10 @@ class DapBridge:
         )
         return session
 
-    async def _spawn(self, call: ToolCall, plan: AdapterPlan, cwd: str) -> CageProcess:
+    async def _spawn(self, call: ToolCall, plan: AdapterPlan, cwd: str, mark: str) -> CageProcess:
         policy = call.context.cage_policy
         if policy is None:
-            return await launch_uncaged(self._spawner, plan, cwd, self._environ)
+            return await launch_uncaged(self._spawner, plan, cwd, self._environ, mark)
         assert self._launcher is not None  # `plan` saw to it
         return await self._launcher(policy, plan, cwd)
 

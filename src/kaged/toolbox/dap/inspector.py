@@ -21,6 +21,7 @@ from kaged.toolbox.dap.inspector_stack import InspectedStack
 from kaged.toolbox.dap.protocol import REQUEST_LIMIT_S, Adapter, OnEvent, Taking
 
 THREAD: Final = 1
+MOVE_S: Final = 5.0
 _CAPABILITIES: Final[JsonObject] = {
     "supportsConfigurationDoneRequest": True,
     "supportsConditionalBreakpoints": True,
@@ -46,6 +47,7 @@ class InspectorAdapter:
         self._stop_on_entry = True
         self._attached = False
         self._entered = False
+        self._gone = False
         self._over = False
         self._tasks = Tasks("inspector", _failed)
         self._commands: dict[str, Callable[[JsonObject], Awaitable[JsonObject]]] = {
@@ -101,10 +103,13 @@ class InspectorAdapter:
         if self._relay is not None:
             await self._relay.close()
 
-    async def _ask(self, method: str, params: JsonObject) -> JsonObject:
+    async def _ask(
+        self, method: str, params: JsonObject, limit_s: float = REQUEST_LIMIT_S
+    ) -> JsonObject:
         if self._relay is None:
             raise DapSessionEnded("the program is not there", fix="launch again")
-        return await self._relay.request("inspector", {"method": method, "params": params})
+        asked: JsonObject = {"method": method, "params": params}
+        return await self._relay.request("inspector", asked, limit_s)
 
     # -- beginning and ending --------------------------------------------------------------------
 
@@ -141,7 +146,12 @@ class InspectorAdapter:
     async def _configured(self, arguments: JsonObject) -> JsonObject:
         del arguments
         if not self._attached:
-            await self._dialect.go(self._ask, stop=self._stop_on_entry)
+            try:
+                await self._dialect.go(self._ask, stop=self._stop_on_entry)
+            except DapRequestFailed:
+                if not self._gone:
+                    raise
+                # It ended at once, as a script does that cannot be parsed; its exit follows.
         return {}
 
     async def _disconnect(self, arguments: JsonObject) -> JsonObject:
@@ -209,7 +219,15 @@ class InspectorAdapter:
         self._moving = how
         if method != "pause":
             self._stack.forget()
-        await self._ask(f"Debugger.{method}", {})
+        try:
+            await self._ask(f"Debugger.{method}", {}, MOVE_S)
+        except DapRequestFailed as error:
+            if self._gone or "did not answer" not in error.message:
+                raise
+            raise DapRequestFailed(
+                f"the program did not take {how} within {MOVE_S:g} seconds: it does not yield",
+                fix="disconnect, and set a breakpoint in the loop before you continue",
+            ) from error
         return {}
 
     def _paused(self, params: JsonObject) -> None:
@@ -257,6 +275,7 @@ class InspectorAdapter:
             case "output":
                 self._on_event("output", body)
             case "gone":
+                self._gone = True
                 if self._attached and not self._over:
                     self._over = True
                     self._on_event("terminated", {})

@@ -78,13 +78,7 @@ function handle(message) {
 let child = null;
 
 function leave(code) {
-  if (child !== null) {
-    try {
-      process.kill(-child.pid, "SIGKILL");
-    } catch {
-      child.kill("SIGKILL"); // it has left its group, or is gone
-    }
-  }
+  child?.kill("SIGKILL"); // what it has started is in our process group, which the daemon ends
   process.exit(code);
 }
 
@@ -96,7 +90,6 @@ function launch({ argv, cwd, env }) {
       cwd,
       env: { ...process.env, ...env },
       stdio: ["ignore", "pipe", "pipe"],
-      detached: true,
     });
     child.on("error", (error) => reject(new Error(`the program did not start: ${error.message}`)));
     const said = [];
@@ -226,9 +219,9 @@ function join(address) {
       reject(new Error("the inspector hung up"));
       if (socket !== connection) return;
       socket = null;
+      event("gone");
       for (const request of open.values()) refuse(request, "the program's inspector is gone");
       open.clear();
-      event("gone");
     });
   });
 }

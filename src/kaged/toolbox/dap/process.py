@@ -18,6 +18,7 @@ from kaged.cage import (
     Uncaged,
     UncagedRequest,
 )
+from kaged.cage.stragglers import MARK
 from kaged.kernel.policy import CagePolicy
 from kaged.peer import StderrTail
 from kaged.toolbox.dap.adapters import AdapterPlan
@@ -52,7 +53,7 @@ def caged_launcher(spawner: Spawner) -> CageLauncher:
 
 
 async def launch_uncaged(
-    spawner: Spawner, plan: AdapterPlan, cwd: str, environ: Mapping[str, str]
+    spawner: Spawner, plan: AdapterPlan, cwd: str, environ: Mapping[str, str], mark: str
 ) -> CageProcess:
     """Start an adapter for a caller without a cage, in the daemon's environment."""
     return await spawner.spawn(
@@ -61,7 +62,7 @@ async def launch_uncaged(
             Uncaged("the debugger of an agent without a cage"),
             plan.argv,
             cwd=cwd,
-            env=tuple({**environ, **dict(plan.env)}.items()),
+            env=tuple({**environ, **dict(plan.env), MARK: mark}.items()),
         )
     )
 
@@ -69,8 +70,11 @@ async def launch_uncaged(
 class AdapterProcess:
     """An adapter that runs, with its conversation and the tail of its stderr."""
 
-    def __init__(self, process: CageProcess, connection: DapConnection, stderr: StderrTail) -> None:
+    def __init__(
+        self, process: CageProcess, connection: DapConnection, stderr: StderrTail, mark: str
+    ) -> None:
         self.process = process
+        self.mark = mark
         self.connection = connection
         self.stderr = stderr
 
@@ -82,6 +86,7 @@ class AdapterProcess:
         on_event: OnEvent,
         on_reverse: OnReverse,
         on_closed: OnClosed,
+        mark: str,
     ) -> Self:
         """Start an adapter and attach to its standard streams.
 
@@ -106,7 +111,7 @@ class AdapterProcess:
         except BaseException:
             process.close()
             raise
-        return cls(process, connection, tail)
+        return cls(process, connection, tail, mark)
 
     async def end(self) -> int | None:
         """Close the conversation and end the adapter with all its children; gives its exit code.

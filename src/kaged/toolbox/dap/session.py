@@ -55,6 +55,8 @@ class EndReason(StrEnum):
 class Backend(Protocol):
     """What a session runs on: the adapter to ask, and how to end it."""
 
+    spare_program: bool  # the program goes on when the session ends
+
     @property
     def adapter(self) -> Adapter:
         """Whom to ask."""
@@ -358,6 +360,8 @@ class DebugSession:
             with contextlib.suppress(DapRequestFailed, DapSessionEnded):
                 await self.backend.adapter.request("disconnect", arguments, DISCONNECT_S)
         kept = not terminate and (self.attached or self.supports("supportTerminateDebuggee"))
+        if self.backend is not None:
+            self.backend.spare_program = kept
         await self.end(EndReason.DISCONNECT)
         return not kept
 

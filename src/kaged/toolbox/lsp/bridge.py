@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -183,11 +183,29 @@ class LspBridge:
 
     async def text_of(self, server: LspServer, path: ProjectPath) -> SourceText | None:
         """Give a file's text as the server has it, or as it is on disk; None if it has none."""
-        file = server.files.get(path.resolved)
-        if file is not None:
-            return file.source
+        return (await self.texts_of(server, [path]))[path.resolved]
+
+    async def texts_of(
+        self, server: LspServer, paths: Sequence[ProjectPath]
+    ) -> dict[str, SourceText | None]:
+        """Give the texts of several files by resolved path, read in one go."""
+        texts: dict[str, SourceText | None] = {
+            path.resolved: file.source
+            for path in paths
+            if (file := server.files.get(path.resolved)) is not None
+        }
+        missing = [path for path in paths if path.resolved not in texts]
+        if missing:
+            texts.update(
+                await self.workspace.threads.run(
+                    lambda: {path.resolved: self._read(path) for path in missing}
+                )
+            )
+        return texts
+
+    def _read(self, path: ProjectPath) -> SourceText | None:
         try:
-            content = await self.workspace.threads.run(lambda: self.workspace.read_bytes(path))
+            content = self.workspace.read_bytes(path)
         except (FileMissing, OSError):
             return None
         return SourceText(content.data.decode("utf-8-sig", errors="replace"))

@@ -15,6 +15,10 @@ from kaged.base import JsonValue
 
 _PYRIGHT: Final = re.compile(r"(?:based)?pyright", re.IGNORECASE)
 _PYRIGHT_DONE: Final = re.compile(r"found \d+ source file|no source files found", re.IGNORECASE)
+_CLANGD: Final = "clangd"
+CLANGD_GRACE_S: Final = 2.0
+"""clangd reads a project only after its first file, and nothing if it has no list of files."""
+
 MAX_TOKENS: Final = 1000
 _FIRST_QUESTIONS: Final = 6
 
@@ -28,6 +32,8 @@ class Loading:
         self._quiescent = True
         self._refreshes = 0
         self._ended = False
+        self._begun = False
+        self._waits_for_begin = False
         self._changed = asyncio.Event()
         self.was_ready = False
         self._asked = 0
@@ -41,6 +47,7 @@ class Loading:
     def server_named(self, name: str) -> None:
         """Learn the server's name, which says what signs it gives."""
         self._waits_for_log = bool(_PYRIGHT.search(name)) and not self._seen_log
+        self._waits_for_begin = name.lower() == _CLANGD
         self._tell()
 
     @property
@@ -50,6 +57,8 @@ class Loading:
 
     async def until_ready(self, limit_s: float) -> bool:
         """Wait until the server is done loading; False when the time is up before."""
+        if self._waits_for_begin:
+            await self._until_begun(min(limit_s, CLANGD_GRACE_S))
         try:
             async with asyncio.timeout(limit_s):
                 while self.busy:
@@ -59,6 +68,17 @@ class Loading:
             return False
         self.was_ready = True
         return True
+
+    async def _until_begun(self, limit_s: float) -> None:
+        """Give a server that starts to read late the time to say so; once in its life."""
+        try:
+            async with asyncio.timeout(limit_s):
+                while not self._begun and not self._ended:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            pass  # there is nothing that it would read
+        self._waits_for_begin = False
 
     # -- signs ---------------------------------------------------------------------------------
 
@@ -108,6 +128,8 @@ class Loading:
     def _begin(self, token: str | None) -> None:
         if token is not None and len(self._open) < MAX_TOKENS:
             self._open.add(token)
+            self._begun = True
+            self._tell()
 
     def _tell(self) -> None:
         self._changed.set()

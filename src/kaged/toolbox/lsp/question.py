@@ -38,6 +38,7 @@ class Question:
     call: ToolCall
     bridge: LspBridge
     _texts: dict[str, SourceText | None] = field(default_factory=dict)
+    _seen: dict[str, ProjectPath | None] = field(default_factory=dict)
 
     # -- what was asked --------------------------------------------------------------------------
 
@@ -89,8 +90,11 @@ class Question:
 
     def inside(self, path: str) -> ProjectPath | None:
         """Give a server's path when the caller may see its content; None when not."""
-        found = self.bridge.project_path(path)
-        return found if found is not None and self.call.readable(found.resolved) else None
+        if path not in self._seen:
+            found = self.bridge.project_path(path)
+            seen = found is not None and self.call.readable(found.resolved)
+            self._seen[path] = found if seen else None
+        return self._seen[path]
 
     def hidden(self, path: str, line: int) -> JsonObject:
         """Describe a place whose content the caller may not see: where it is and no more."""
@@ -129,7 +133,11 @@ class Question:
 
     async def show_all(self, server: LspServer, places: list[Place]) -> list[JsonValue]:
         """Describe places in a stable order: by path, then by line."""
-        shown = [await self.show(server, place) for place in places[:MAX_LOCATIONS]]
+        places = places[:MAX_LOCATIONS]
+        seen = {found.resolved: found for one in places if (found := self.inside(one.path))}
+        missing = [found for path, found in seen.items() if path not in self._texts]
+        self._texts.update(await self.bridge.texts_of(server, missing))
+        shown = [await self.show(server, place) for place in places]
         return [one for one in shown if one is not None]
 
 

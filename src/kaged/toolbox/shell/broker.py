@@ -9,9 +9,9 @@ from types import MappingProxyType
 from typing import Final
 
 from kaged.cage import CageProcess
+from kaged.cage.stragglers import end_stragglers
 from kaged.toolbox.shell.errors import ShellSpawnFailed
 from kaged.toolbox.shell.scrollback import Scrollback
-from kaged.toolbox.shell.stragglers import end_stragglers
 
 KILL_GRACE_S: Final = 5.0  # AT-SHELL-07
 DRAIN_S: Final = 0.1  # what is still on its way when the command has ended

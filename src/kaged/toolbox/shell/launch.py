@@ -20,8 +20,8 @@ from kaged.cage import (
     Uncaged,
     UncagedRequest,
 )
+from kaged.cage.stragglers import MARK
 from kaged.kernel.policy import CagePolicy
-from kaged.toolbox.shell.stragglers import MARK
 
 TERMINAL: Final = Pty(rows=50, cols=120, keys=False)
 QUIET: Final = {

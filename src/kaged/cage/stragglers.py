@@ -1,6 +1,6 @@
-"""Processes that left a command's process group: found by a mark in their environment, and ended.
+"""Processes that left their process group: found by a mark in their environment, and ended.
 
-A cage takes everything in it along when it ends. A command without one can leave its group with
+A cage takes everything in it along when it ends. A program without one can leave its group with
 `setsid`; the mark that it was started with is what its children still share.
 """
 
@@ -12,14 +12,16 @@ import signal
 from pathlib import Path
 from typing import Final
 
-MARK: Final = "KAGED_REQUEST_ID"
+MARK: Final = "KAGED_STARTED_FOR"
+"""The variable that an uncaged program is started with; its value says on whose account."""
+
 _ROUNDS: Final = 20  # a process may fork while we look; each round ends what the one before missed
 _PROC: Final = Path("/proc")
 
 
-def end_stragglers(request_id: str) -> int:
-    """Kill every process that carries this call's mark; gives how many. Blocks for a moment."""
-    wanted = f"{MARK}={request_id}".encode()
+def end_stragglers(value: str) -> int:
+    """Kill every process that carries this mark; gives how many. Blocks for a moment."""
+    wanted = f"{MARK}={value}".encode()
     ended = 0
     for _ in range(_ROUNDS):
         found = _marked(wanted)

@@ -1,0 +1,81 @@
+"""Many agents on one server, and a rename over many files that fails early, late and between."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.desk_lab import cage
+from fakes.lsp_lab import LspLab, span
+from kaged.workspace import batch
+from kaged.workspace.errors import FileWriteFailed
+from requirements import requirement
+
+FILES = 200
+AGENTS = 20
+FAILING = (0, 1, 2, 67, 100, 133, 198, 199)
+
+
+@requirement("AT-LSP-04")
+async def test_twenty_agents_share_one_server_and_have_their_turns(lab: LspLab) -> None:
+    for number in range(AGENTS):
+        lab.write(f"src/f{number}.py", "ERR\n" * (number + 1))
+    desks = [
+        lab.desk_for(
+            cage("ro ./src", root=lab.root), f"ses_{number}", f"primary.subagents.a{number}"
+        )
+        for number in range(AGENTS)
+    ]
+    async with asyncio.timeout(60):
+        answers: list[Any] = await asyncio.gather(
+            *(
+                desk.call("code.lsp", action="diagnostics", path=f"./src/f{number}.py")
+                for number, desk in enumerate(desks)
+            )
+        )
+    assert [one["count"] for one in answers] == list(range(1, AGENTS + 1))
+    assert lab.methods().count("initialize") == 1
+    assert lab.event_names() == ["code.lsp.server_spawned"]
+
+
+def contents(lab: LspLab) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in lab.root.rglob("*.py")}
+
+
+@requirement("AT-LSP-43")
+async def test_a_rename_over_200_files_is_whole_or_did_not_happen(
+    lab: LspLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"src/f{number:03}.py" for number in range(FILES)]
+    for name in names:
+        lab.write(name, "old = 1\n")
+    edit = {"range": span(0, 0, 3), "newText": "new"}
+    lab.answer("textDocument/prepareRename", {"result": span(0, 0, 3)})
+    lab.answer(
+        "textDocument/rename", {"result": {"changes": {lab.uri(name): [edit] for name in names}}}
+    )
+    before = contents(lab)
+    real = batch.put
+    state = {"done": 0, "failing": 0}
+
+    def put(*args: Any, **kwargs: Any) -> Any:
+        state["done"] += 1
+        if state["done"] == state["failing"] + 1:
+            raise FileWriteFailed("./x", "No space left on device")
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(batch, "put", put)
+    rename = {"action": "rename", "path": f"./{names[0]}", "line": 1, "character": 0}
+    for failing in FAILING:
+        state.update(done=0, failing=failing)
+        refusal = await lab.desk.refusal("code.lsp", **rename, new_name="new")
+        assert refusal.code == "file_write_failed"
+        assert contents(lab) == before, f"file {failing}"
+    assert lab.desk.audit.of("file.edited") == []
+    monkeypatch.setattr(batch, "put", real)
+    said = await lab.desk.call("code.lsp", **rename, new_name="new")
+    assert said["files_changed"] == FILES
+    assert set(contents(lab).values()) == {b"new = 1\n"}
