@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -44,6 +44,10 @@ class AgentNotFound(KagedError):
     code: ClassVar[str] = "agent_not_found"
 
 
+async def _nothing(session_id: str, project_id: str) -> None:
+    """Remember no session."""
+
+
 @dataclass(slots=True)
 class _Project:
     """A loaded project: its agents, its files, and the session its HTTP callers share.
@@ -75,7 +79,10 @@ class AgentDesk:
         quotas: Sequence[QuotaRule] = (),
         cages_off: Callable[[], bool] = lambda: False,
         run_ended: Callable[[str, str], None] = lambda _project, _run: None,
+        on_session: Callable[[str, str], Awaitable[object]] = _nothing,
     ) -> None:
+        self._on_session = on_session
+        self._begun: set[str] = set()
         self.registry = ToolRegistry()
         self.desk = ToolDesk(
             self.registry,
@@ -123,7 +130,10 @@ class AgentDesk:
 
     def project_unloaded(self, project_id: str) -> None:
         """Forget a project."""
-        self._projects.pop(project_id, None)
+        known = self._projects.pop(project_id, None)
+        if known is not None:
+            self._begun.discard(known.session_id)
+            known.workspace.reads.forget_session(known.session_id)
 
     def tools_of(self, project_id: str, agent_path: str) -> AgentTools:
         """Give the tools of an agent as they are now. Raises ProjectNotFound, AgentNotFound."""
@@ -186,6 +196,7 @@ class AgentDesk:
             ProjectNotFound, AgentNotFound: there is no such caller.
         """
         context = self._context(project_id, agent, who)
+        await self._begin_session(context)
         try:
             result = await self.desk.dispatch(name, params, context)
         except ToolError as error:
@@ -201,6 +212,12 @@ class AgentDesk:
         return explain_call(self.desk, name, params, context, pipeline=self._pipeline()).as_json()
 
     # -- own -----------------------------------------------------------------------------------
+
+    async def _begin_session(self, context: ToolCallContext) -> None:
+        """Put the session that HTTP callers share into the store, once."""
+        if context.session_id not in self._begun:
+            await self._on_session(context.session_id, context.project_id)
+            self._begun.add(context.session_id)
 
     def _context(self, project_id: str, agent: str, who: Asker) -> ToolCallContext:
         project = self._require(project_id, agent)

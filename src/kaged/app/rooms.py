@@ -100,6 +100,7 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         quotas=quota_rules(settings.daemon.value.tools),
         cages_off=lambda: state.settings.daemon.value.sandbox.no_sandbox,
         run_ended=lambda project, run: bridges.run_ended(project, run),  # noqa: PLW0108 - `bridges` is made below
+        on_session=store.sessions.ensure,
     )
     plugin_tools = PluginTools(agent_desk.registry, lambda: plugins.supervisor)
     plugins = await build_plugins(

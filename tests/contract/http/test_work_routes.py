@@ -196,8 +196,8 @@ async def test_a_session_is_bound_to_an_issue_and_has_its_list(work: Work) -> No
     await work.ask("POST", f"/issues/{number}/todos", {"action": "add", "items": ["a"]})
     tools = "/tools/call"
     asked = {"agent": "primary", "tool": "kaged.todo", "params": {"action": "view"}}
-    refused = await work.ask("POST", tools, asked, 404)
-    assert refused["code"] == "session_not_found"
+    refused = await work.ask("POST", tools, asked, 409)
+    assert refused["code"] == "no_bound_issue"
     session = refused["data"]["detail"]["session_id"]
     bound = await work.ask("PUT", f"/sessions/{session}/issue", {"number": number})
     assert (bound["id"], bound["issue_number"], bound["status"]) == (session, number, "idle")

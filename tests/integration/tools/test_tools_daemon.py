@@ -417,3 +417,8 @@ async def test_the_operator_sets_quotas_and_what_searches_tell(tmp_path: Path) -
         assert "secrets" not in json.dumps([grep, ast])
         listed = await desk.call("search.glob", CODER, pattern="**/*.py")
         assert "secrets" not in json.dumps(listed)
+
+
+async def test_a_first_call_over_http_has_a_session_to_work_in(desk: Desk) -> None:
+    """Not `session_not_found`: what is missing is an issue to keep todos on."""
+    assert await desk.refusal("kaged.todo", action="view") == "no_bound_issue"
