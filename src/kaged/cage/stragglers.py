@@ -19,9 +19,14 @@ _ROUNDS: Final = 20  # a process may fork while we look; each round ends what th
 _PROC: Final = Path("/proc")
 
 
-def end_stragglers(value: str) -> int:
-    """Kill every process that carries this mark; gives how many. Blocks for a moment."""
-    wanted = f"{MARK}={value}".encode()
+def mark_value(account: str) -> str:
+    """Give the mark's value for an account; two daemons never mean each other's processes."""
+    return f"{os.getpid()}:{account}"
+
+
+def end_stragglers(account: str) -> int:
+    """Kill every process that was started for this account; gives how many. Blocks a moment."""
+    wanted = f"{MARK}={mark_value(account)}".encode()
     ended = 0
     for _ in range(_ROUNDS):
         found = _marked(wanted)
@@ -64,4 +69,4 @@ def _kill(pid: int, wanted: bytes) -> bool:
         os.close(pidfd)
 
 
-__all__ = ["MARK", "end_stragglers"]
+__all__ = ["MARK", "end_stragglers", "mark_value"]

@@ -282,7 +282,9 @@ async def test_an_endless_flood_is_read_away_until_the_timeout(lab: Lab) -> None
     async with lab(broker={"sleep": alarm}) as desk, asyncio.TaskGroup() as group:
         before = _resident_bytes()
         call = group.create_task(desk.call("shell.bash", command="yes"))
-        await asyncio.sleep(1.5)
+        running = desk.broker.sessions
+        await _until(lambda: "req_1" in running and running["req_1"].scrollback.truncated)
+        await asyncio.sleep(0.5)
         grown = _resident_bytes() - before
         await alarm.ring(0)
         result = await call
@@ -566,3 +568,18 @@ async def _until(holds: Callable[[], bool]) -> None:
 def _resident_bytes() -> int:
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def test_only_processes_of_this_very_daemon_are_ended(lab: Lab) -> None:
+    """Another daemon's command may have the same request id; it is none of our business."""
+    from kaged.cage.stragglers import MARK
+
+    foreign = await asyncio.create_subprocess_exec(  # noqa: TID251 - stands for another daemon's
+        "sleep", "600", env={MARK: f"{os.getpid() + 1}:req_1", "PATH": os.environ["PATH"]}
+    )
+    async with lab() as desk:
+        await desk.call("shell.bash", command="true")
+    assert foreign.returncode is None
+    assert Path(f"/proc/{foreign.pid}").exists()
+    foreign.kill()
+    await foreign.wait()

@@ -220,7 +220,10 @@ function join(address) {
       if (socket !== connection) return;
       socket = null;
       event("gone");
-      for (const request of open.values()) refuse(request, "the program's inspector is gone");
+      // A program that was let go on may end before its inspector says so: it did go on.
+      for (const request of open.values())
+        if (GOING_ON.test(request.arguments?.method ?? "")) respond(request, {});
+        else refuse(request, "the program's inspector is gone");
       open.clear();
     });
   });
@@ -303,6 +306,8 @@ function heard(body) {
   if (message.error) refuse(request, String(message.error.message ?? "refused"));
   else respond(request, message.result ?? {});
 }
+
+const GOING_ON = /^Debugger\.(resume|step\w+|continue\w*)$/;
 
 function ask(request, { method, params }) {
   if (socket === null) return refuse(request, "the program's inspector is gone");

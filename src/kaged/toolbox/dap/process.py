@@ -18,7 +18,7 @@ from kaged.cage import (
     Uncaged,
     UncagedRequest,
 )
-from kaged.cage.stragglers import MARK
+from kaged.cage.stragglers import MARK, mark_value
 from kaged.kernel.policy import CagePolicy
 from kaged.peer import StderrTail
 from kaged.toolbox.dap.adapters import AdapterPlan
@@ -62,7 +62,7 @@ async def launch_uncaged(
             Uncaged("the debugger of an agent without a cage"),
             plan.argv,
             cwd=cwd,
-            env=tuple({**environ, **dict(plan.env), MARK: mark}.items()),
+            env=tuple({**environ, **dict(plan.env), MARK: mark_value(mark)}.items()),
         )
     )
 

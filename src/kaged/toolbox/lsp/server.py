@@ -45,6 +45,7 @@ class OpenFile:
     source: SourceText
     stamp: tuple[int, int] | None = None  # size and mtime of the content that was sent
     shown_after: int = 0  # the newest pushed list when this text was sent: older ones do not count
+    saved_version: int = 0  # the version that the server was last told to be on disk
     rechecked: int = 0  # the server's number of changes when its list was last waited for
 
 
@@ -251,8 +252,9 @@ class LspServer:
         return opened
 
     def saved(self, file: OpenFile) -> None:
-        """Tell a server that asked for it that a file was written."""
-        if self.capabilities.wants_save:
+        """Tell a server that asked for it that a file was written; once for each version."""
+        if self.capabilities.wants_save and file.saved_version != file.version:
+            file.saved_version = file.version
             self.notify(
                 "textDocument/didSave",
                 {"textDocument": {"uri": file.uri}, "text": file.source.text},

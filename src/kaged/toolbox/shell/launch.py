@@ -20,7 +20,7 @@ from kaged.cage import (
     Uncaged,
     UncagedRequest,
 )
-from kaged.cage.stragglers import MARK
+from kaged.cage.stragglers import MARK, mark_value
 from kaged.kernel.policy import CagePolicy
 
 TERMINAL: Final = Pty(rows=50, cols=120, keys=False)
@@ -91,7 +91,7 @@ async def launch_uncaged(
         for name, value in environ.items()
         if not any(fnmatch.fnmatchcase(name, pattern) for pattern in hidden)
     }
-    env = {**kept, **QUIET, "PWD": command.cwd, **command.env, MARK: command.request_id}
+    env = {**kept, **QUIET, "PWD": command.cwd, **command.env, MARK: mark_value(command.request_id)}
     env.setdefault("PATH", os.defpath)
     return await spawner.spawn(
         UncagedRequest(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, Query
 from starlette.responses import StreamingResponse
 
-from kaged.audit import AuditEvent, AuditFilter
+from kaged.audit import AuditEvent, AuditFilter, AuditUnavailable
 from kaged.serve.http.documented import errors
 from kaged.serve.http.errors import InvalidRequest
 from kaged.serve.http.models import AuditRowOut, FindingOut, Page, VerifyOut
@@ -98,6 +99,10 @@ async def query(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Page[AuditRowOut]:
     """Give the rows that fit, newest first, a page at a time."""
+    # What happened before the question belongs into the answer. A trail that cannot be written can
+    # still be read.
+    with contextlib.suppress(AuditUnavailable):
+        await services.audit.flush()
     page = await services.store.audit.query(wanted, cursor, limit)
     return Page[AuditRowOut](
         items=[AuditRowOut.model_validate(row.to_json()) for row in page.items],
