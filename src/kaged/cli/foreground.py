@@ -20,7 +20,7 @@ def run_foreground(log_file: str | None) -> int:
     gc.disable()
     # Nothing installed beside the daemon gets to look into its models, and nobody searches for it.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    _load_structlog_alone()
+    _load_without_extras()
     from kaged.app.daemon import run_daemon
     from kaged.app.ready import ReadySignal
     from kaged.config import Locations
@@ -36,15 +36,22 @@ def run_foreground(log_file: str | None) -> int:
         return exit_of(error.code)
 
 
-def _load_structlog_alone() -> None:
-    """Load structlog without rich, which it loads for tracebacks that a daemon never paints."""
-    if "rich" in sys.modules:
-        return
-    sys.modules["rich"] = None  # type: ignore[assignment]  # the documented way to block an import
+_UNUSED = ("rich", "watchfiles", "dotenv")
+"""What the daemon's libraries load where it is installed, and the daemon never uses: painted
+tracebacks, a server that restarts itself, settings from files that nobody named."""
+
+
+def _load_without_extras() -> None:
+    """Load the daemon's libraries without their optional companions."""
+    blocked = [name for name in _UNUSED if name not in sys.modules]
+    for name in blocked:
+        sys.modules[name] = None  # type: ignore[assignment]  # the documented way to block an import
     try:
-        importlib.import_module("structlog")
+        for library in ("structlog", "fastapi", "uvicorn"):
+            importlib.import_module(library)
     finally:
-        del sys.modules["rich"]
+        for name in blocked:
+            del sys.modules[name]
 
 
 __all__ = ["run_foreground"]

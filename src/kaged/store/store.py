@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sqlalchemy import Connection
 
@@ -16,15 +17,17 @@ from kaged.store.audit_rows import AuditRows
 from kaged.store.backends import Backend, backend_for
 from kaged.store.database import READ_TIMEOUT_S, Database
 from kaged.store.errors import StoreError, StoreUnavailable
-from kaged.store.interaction_rows import InteractionRows
-from kaged.store.issue_rows import IssueRows
 from kaged.store.migrations import MIGRATIONS, Migrated, Migration, migrate
 from kaged.store.migrations.migrate import current_version, require_not_newer
 from kaged.store.plugin_tables import PluginTables
 from kaged.store.project_rows import ProjectRows
-from kaged.store.run_rows import RunRows
-from kaged.store.session_rows import SessionRows
-from kaged.store.todo_rows import TodoRows
+
+if TYPE_CHECKING:
+    from kaged.store.interaction_rows import InteractionRows
+    from kaged.store.issue_rows import IssueRows
+    from kaged.store.run_rows import RunRows
+    from kaged.store.session_rows import SessionRows
+    from kaged.store.todo_rows import TodoRows
 
 T = TypeVar("T")
 
@@ -55,11 +58,46 @@ class Store:
         self.audit = AuditRows(database)
         self.projects = ProjectRows(database, clock, ids)
         self.plugin_tables = PluginTables(database, clock)
-        self.sessions = SessionRows(database, clock)
-        self.issues = IssueRows(database, clock, ids)
-        self.todos = TodoRows(database, clock)
-        self.runs = RunRows(database, clock, ids)
-        self.interactions = InteractionRows(database, clock)
+        self._clock = clock
+        self._ids = ids
+
+    # The repositories of what is worked on load when they are first asked for: none of them is
+    # needed before the daemon answers.
+
+    @cached_property
+    def sessions(self) -> SessionRows:
+        """The sessions."""
+        from kaged.store.session_rows import SessionRows  # noqa: PLC0415 - see above
+
+        return SessionRows(self._database, self._clock)
+
+    @cached_property
+    def issues(self) -> IssueRows:
+        """The issues."""
+        from kaged.store.issue_rows import IssueRows  # noqa: PLC0415 - see above
+
+        return IssueRows(self._database, self._clock, self._ids)
+
+    @cached_property
+    def todos(self) -> TodoRows:
+        """The todo lists."""
+        from kaged.store.todo_rows import TodoRows  # noqa: PLC0415 - see above
+
+        return TodoRows(self._database, self._clock)
+
+    @cached_property
+    def runs(self) -> RunRows:
+        """The workflow runs."""
+        from kaged.store.run_rows import RunRows  # noqa: PLC0415 - see above
+
+        return RunRows(self._database, self._clock, self._ids)
+
+    @cached_property
+    def interactions(self) -> InteractionRows:
+        """The questions to the operator."""
+        from kaged.store.interaction_rows import InteractionRows  # noqa: PLC0415 - see above
+
+        return InteractionRows(self._database, self._clock)
 
     @classmethod
     async def open(
