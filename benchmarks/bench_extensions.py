@@ -15,6 +15,7 @@ import sys
 import time
 import timeit
 import tracemalloc
+import types
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +192,9 @@ def _peer_python() -> str:
 async def _pipeline(plugin: type[Plugin], count: int) -> Pipeline:
     clock = SystemClock()
     pipeline = Pipeline(clock, Ids(clock))
-    sys.modules["bench_own"] = sys.modules[__name__]
+    own = types.ModuleType("bench_own")  # however this file was loaded
+    own.__dict__.update(globals())
+    sys.modules["bench_own"] = own
     report = await pipeline.load_configs(
         PluginConfig(
             name=f"p{n}",
