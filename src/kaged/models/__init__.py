@@ -1,0 +1,1 @@
+"""Language models: aliases, turns and their events, vendors, the scripted model."""

@@ -1,0 +1,183 @@
+"""What goes to a language model and what comes back: `ModelRequest`, `ModelTurn`, `ModelEvent`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from kaged.base import JsonObject
+
+FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool call that a model asks for.
+
+    `arguments` is None when what the model wrote is no JSON object; `raw` is then what it wrote.
+    """
+
+    id: str
+    name: str
+    arguments: JsonObject | None
+    raw: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SystemMessage:
+    """Words of the operator or the host."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class UserMessage:
+    """Words of the person the agent works for."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AssistantMessage:
+    """A turn of the model: what it said, and the tools it called."""
+
+    text: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    thinking: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResultMessage:
+    """The outcome of one tool call."""
+
+    call_id: str
+    name: str
+    content: str
+    is_error: bool = False
+
+
+ModelMessage = SystemMessage | UserMessage | AssistantMessage | ToolResultMessage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as a model sees it. `name` has only the letters that vendors allow."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One question to a model: the window, and the tools that it may call."""
+
+    messages: Sequence[ModelMessage]
+    tools: Sequence[ToolSpec] = ()
+    settings: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a turn took. `cost_usd` is None when nobody knows the price."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost_usd: float | None = None
+
+    def plus(self, other: Usage) -> Usage:
+        """Add what another turn took."""
+        costs = [one for one in (self.cost_usd, other.cost_usd) if one is not None]
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            sum(costs) if costs else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTurn:
+    """A model's whole answer."""
+
+    message: AssistantMessage
+    usage: Usage = Usage()
+    finish_reason: FinishReason = "stop"
+    model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of what the model says, as it says it."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingDelta:
+    """A piece of what the model thinks aloud."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRetried:
+    """The attempt failed and is made anew; what was streamed of it is void."""
+
+    reason: str
+    attempt: int
+    wait_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFinished:
+    """The last event of a stream that went well."""
+
+    turn: ModelTurn
+
+
+ModelEvent = TextDelta | ThinkingDelta | TurnRetried | TurnFinished
+
+
+class Model(Protocol):
+    """A language model behind an alias."""
+
+    @property
+    def alias(self) -> str:
+        """The name under `[models]`."""
+        ...
+
+    @property
+    def context_tokens(self) -> int:
+        """How many tokens its window holds."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Ask. The stream ends with `TurnFinished`, or raises a ModelError.
+
+        Cancelling the iteration closes the connection.
+        """
+        ...
+
+
+__all__ = [
+    "AssistantMessage",
+    "FinishReason",
+    "Model",
+    "ModelEvent",
+    "ModelMessage",
+    "ModelRequest",
+    "ModelTurn",
+    "SystemMessage",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolCall",
+    "ToolResultMessage",
+    "ToolSpec",
+    "TurnFinished",
+    "TurnRetried",
+    "Usage",
+    "UserMessage",
+]

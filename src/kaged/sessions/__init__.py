@@ -1,0 +1,1 @@
+"""Sessions: entries, transcript, forks, navigation, runs, the agent loop, compaction."""
