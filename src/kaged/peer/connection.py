@@ -73,10 +73,21 @@ class Connection(asyncio.Protocol):
         self._ended = False
 
     async def attach(self, read_fd: Any, write_fd: Any) -> None:
-        """Start talking on the peer's stdout (`read_fd`) and stdin (`write_fd`), as open files."""
-        write_pipe = await self._loop.connect_write_pipe(lambda: _WriteSide(self), write_fd)
+        """Start talking on the peer's stdout (`read_fd`) and stdin (`write_fd`), as open files.
+
+        Both are owned from here on, also when this is cancelled half-way.
+        """
+        try:
+            write_pipe = await self._loop.connect_write_pipe(lambda: _WriteSide(self), write_fd)
+        except BaseException:
+            read_fd.close()  # nobody else knows it yet
+            raise
         self._outbox = Outbox(self._loop, write_pipe[0], self._limits.write_buffer_bytes)
-        read_pipe = await self._loop.connect_read_pipe(lambda: self, read_fd)
+        try:
+            read_pipe = await self._loop.connect_read_pipe(lambda: self, read_fd)
+        except BaseException:
+            self._end()
+            raise
         self._reader = read_pipe[0]
 
     @property

@@ -147,6 +147,8 @@ async def test_a_cage_that_is_gone_or_somebody_elses_is_refused(gate: NetGate) -
     async with TrialCage(BWRAP) as pid:
         with pytest.raises(NamespaceUnavailable, match="not the cage that was started"):
             await gate.attach(pid, plan, cage="x", cage_id="x", parent_pid=1)
+    with suppress(ProcessLookupError):
+        await gone(pid)
     with pytest.raises(NamespaceUnavailable, match="gone"):
         await gate.attach(pid, plan, cage="x", cage_id="x")
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
 
-from kaged.base import JsonValue, KagedError
+from kaged.base import JsonValue, KagedError, Tasks
 from kaged.peer.connection import Connection, ConnectionLimits
 from kaged.peer.errors import PeerGone, PeerStalled, PeerTimeout
 from kaged.wire.correlator import Ignored, TooManyOpen
@@ -396,3 +398,28 @@ async def test_what_came_whole_before_an_oversize_line_is_heard_even_in_a_flood(
     flooded.connection.data_received(good + b"x" * (4 * 1024 * 1024 + 1))
     assert [what for what, _ in flooded.owner.heard] == ["notified"] * 8 + ["broke"]
     await flooded.close()
+
+
+async def test_a_cancelled_attach_leaves_no_descriptor_open() -> None:
+    for turns in range(4):
+        ours, theirs = os.pipe(), os.pipe()
+        read = io.FileIO(theirs[0], "rb")
+        write = io.FileIO(ours[1], "wb")
+        connection = Connection(Recorder(), name="stub")
+        attaching = Tasks("test", lambda _name, _error: None).start(
+            connection.attach(read, write), "attach"
+        )
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        attaching.cancel()
+        with suppress(asyncio.CancelledError):
+            await attaching
+        await connection.close()
+        if turns > 0:  # before its first turn it was given nothing
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert (read.closed, write.closed) == (True, True), turns
+        read.close()
+        write.close()
+        os.close(ours[0])
+        os.close(theirs[1])
