@@ -126,7 +126,7 @@ async def gone(pid: int | None) -> None:
             await asyncio.sleep(0.02)
 
 
-@requirement("AT-REG-08")
+@requirement("AT-REG-08", "AT-AMB-44")
 async def test_a_daemon_has_exactly_the_built_in_tools(stage: Stage) -> None:
     desk: Any = stage.inside.daemon.services.tools
     assert set(desk.registry.names()) == BUILT_IN

@@ -356,7 +356,7 @@ async def test_every_changed_file_is_audited_and_announced(lab: SearchLab) -> No
     ]
 
 
-@requirement("AT-EAST-24")
+@requirement("AT-EAST-24", "AT-AMB-38")
 async def test_the_read_record_is_refreshed_and_locks_are_kept(lab: SearchLab) -> None:
     from kaged.toolbox.files import file_tools
 

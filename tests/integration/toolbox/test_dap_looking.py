@@ -274,7 +274,7 @@ async def test_places_outside_the_cage_or_project_have_no_source(
 # -- looking ---------------------------------------------------------------------------------------
 
 
-@requirement("AT-DAP-44", "AT-DAP-45", "AT-DAP-46")
+@requirement("AT-DAP-44", "AT-DAP-45", "AT-DAP-46", "AT-AMB-37")
 async def test_frames_are_numbered_from_the_top(lab: DapLab) -> None:
     await lab.launched()
     frames = [frame(lab, number, f"f{number}", number + 1) for number in range(3)]

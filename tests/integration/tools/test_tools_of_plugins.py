@@ -51,12 +51,13 @@ TOOLS = [
 class PluginStage:
     """A plugin host and a desk on one project, joined as the daemon joins them."""
 
-    def __init__(self, lab: PluginLab, root: Path) -> None:
+    def __init__(self, lab: PluginLab, root: Path, project: str = PROJECT) -> None:
         self.lab = lab
+        self.root = root
         self.log = root / "log"
         self.log.mkdir(parents=True)
         self.log.chmod(0o777)
-        self.tree = load_tree(root / "project", PROJECT)
+        self.tree = load_tree(root / "project", project)
         parts = lab.parts
         self.desk = AgentDesk(
             parts.audit,
@@ -98,6 +99,11 @@ class PluginStage:
     async def load(self) -> None:
         await self.supervisor.load_project("prj_1", self.tree)
         self.desk.project_loaded("prj_1", self.tree)
+
+    async def reload(self, project: str) -> None:
+        """Read the project file anew, as it is now."""
+        self.tree = load_tree(self.root / "project", project)
+        await self.load()
 
     async def call(self, name: str, agent: str = "primary", **params: Any) -> Any:
         who = Asker(Caller("op", Via.UNIX), self.lab.parts.ids.tagged("req"))
@@ -216,7 +222,7 @@ async def test_the_second_plugin_of_a_name_is_refused_and_the_first_goes_on(
     assert (await stage.call("memory-md.retain", content="x"))["content"] == "x"
 
 
-@requirement("AT-AMB-49")
+@requirement("AT-AMB-49", "PH-AMB-19")
 async def test_a_declared_method_is_no_tool(stage: PluginStage) -> None:
     plugin = await stage.start()
     assert "a.b" in plugin.installed.manifest.methods
@@ -238,3 +244,57 @@ async def test_a_plugins_call_counts_as_a_change_and_is_on_record_first(
         "plugin.method_returned",
         "tool.completed",
     ]
+
+
+DECLARED = """\
+primary:
+  model: m
+  system_prompt: p
+  plugins:
+    memory: {{package: memory-md, isolation: {isolation}}}
+  subagents:
+    coder:
+      model: m
+      system_prompt: p
+      plugins:
+        memory: {{package: memory-md, isolation: {isolation}}}
+      tools: {tools}
+    other: {{model: m, system_prompt: p}}
+"""
+
+
+@requirement("PH-AMB-20")
+async def test_declaring_a_plugin_enables_its_tools_for_any_agent(stage: PluginStage) -> None:
+    await stage.start()
+    assert (await stage.refusal("memory-md.retain", CODER, content="x")).code == "tool_not_found"
+    await stage.reload(DECLARED.format(isolation="agent", tools="{}"))
+    own = {"memory-md.recall", "memory-md.retain"}
+    assert own <= set(stage.desk.tools_of("prj_1", CODER).names)
+    assert (await stage.call("memory-md.retain", CODER, content="x"))["content"] == "x"
+    for rule, left in (
+        ("{'memory-md.retain': {enabled: false}}", {"memory-md.recall"}),
+        ("{'memory-md.*': {enabled: false}}", set[str]()),
+    ):
+        await stage.reload(DECLARED.format(isolation="agent", tools=rule))
+        assert set(stage.desk.tools_of("prj_1", CODER).names) & own == left
+        assert (await stage.refusal("memory-md.retain", CODER, content="x")).code == (
+            "tool_not_found"
+        )
+        assert own <= set(stage.desk.tools_of("prj_1", "primary").names)
+
+
+@requirement("PH-ISO-05")
+async def test_a_shared_plugin_is_there_only_for_agents_that_declare_it(
+    stage: PluginStage,
+) -> None:
+    await stage.start()
+    await stage.reload(DECLARED.format(isolation="project", tools="{}"))
+    other = "primary.subagents.other"
+    takes_part = {
+        agent: [one.plugin.name for one in stage.supervisor.participants("prj_1", agent)]
+        for agent in ("primary", CODER, other)
+    }
+    assert takes_part == {"primary": ["memory-md"], CODER: ["memory-md"], other: []}
+    assert stage.desk.tools_of("prj_1", other).names == []
+    assert (await stage.refusal("memory-md.retain", other, content="x")).number == -32601
+    assert (await stage.call("memory-md.retain", CODER, content="x"))["content"] == "x"

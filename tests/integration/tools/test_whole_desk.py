@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from fakes.running_daemon import InProcess, daemon_in_process, make_project
 from kaged.app.desk import AgentDesk
+from kaged.audit.events import EVENT_TYPES
 from kaged.config.jsonschemas import compile_schema
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement, ToolRequirement
 from kaged.toolbox.lsp.tool import requires_of
@@ -162,7 +164,7 @@ async def test_the_tools_ask_of_a_cage_what_the_table_says(desk: WholeDesk) -> N
     assert needs("shell.bash") == {"fs rw", "capability shell"}
 
 
-@requirement("AT-PERM-14")
+@requirement("AT-PERM-14", "PH-ERR-07")
 async def test_an_empty_cage_lets_nothing_through(desk: WholeDesk) -> None:
     calls: dict[str, dict[str, Any]] = {
         "file.read": {"path": "src/main.py"},
@@ -173,7 +175,8 @@ async def test_an_empty_cage_lets_nothing_through(desk: WholeDesk) -> None:
         "shell.bash": {"command": "true"},
     }
     for tool, params in calls.items():
-        assert await desk.code(tool, "empty", **params) == "capability_denied", tool
+        refused = (await desk.post(tool, "empty", params)).json()["error"]
+        assert (refused["code"], refused["data"]["number"]) == ("capability_denied", -32001), tool
     for tool, params in calls.items():
         if tool != "edit.text":  # which wants the file read first
             assert await desk.code(tool, "free", **params) == "ok", tool
@@ -380,7 +383,7 @@ async def test_what_changes_files_is_on_record_and_what_fails_is_not(desk: Whole
     assert len(await desk.events("file.edited")) == edited_before
 
 
-@requirement("AT-REG-07", "AT-DISP-19")
+@requirement("AT-REG-07", "AT-DISP-19", "AT-AUD-01")
 async def test_every_result_is_plain_json_of_the_promised_shape(desk: WholeDesk) -> None:
     calls: list[tuple[str, dict[str, Any]]] = [
         ("file.read", {"path": "src/main.py"}),
@@ -438,11 +441,32 @@ async def test_every_result_is_plain_json_of_the_promised_shape(desk: WholeDesk)
             own = not place.startswith("/") or place.startswith(f"{desk.root}/")
             assert place.startswith(("./", "<")) or not own, (tool, place)
         used.add(tool)
+    await _check_record(desk)
     rest = set(desk.desk.registry.names()) - used
     assert rest == {
         "kaged.todo", "kaged.ask", "kaged.form", "kaged.checkpoint", "kaged.workflow.trigger",
         "kaged.workflow.status",
     }  # fmt: skip  # their labs check the shape of every result (DeskLab.call_with)
+
+
+async def _check_record(desk: WholeDesk) -> None:
+    """See that every row on record has the shape of its event."""
+    await desk.inside.daemon.services.audit.flush()
+    answer = await desk.inside.client.get("/api/v1/audit?limit=500")
+    rows = answer.json()["items"]
+    assert len(rows) > 100
+    for row in rows:
+        event = EVENT_TYPES[row["event"]]
+        assert datetime.fromisoformat(row["timestamp"]).tzinfo is not None, row
+        wanted = {field.name for field in event.fields if field.required}
+        assert wanted <= set(row["data"]), row
+        if row["event"].startswith(("tool.", "file.", "kaged.", "debug.")):
+            assert row["project_id"] == desk.id, row
+        if row["event"].startswith(("tool.", "file.", "kaged.")):
+            assert str(row["request_id"]).startswith("req_"), row
+    assert {"tool.called", "tool.completed", "file.written", "file.edited"} <= {
+        row["event"] for row in rows
+    }
 
 
 def _paths(value: Any) -> list[str]:

@@ -714,3 +714,15 @@ def test_parsing_a_text_does_not_need_the_file(tmp_path: Path) -> None:
     assert loaded.value.primary.system_prompt.text == "p"
     assert loaded.provenance["primary.model"].line == 1
     assert all(w.severity is Severity.WARNING for w in loaded.warnings)
+
+
+@requirement("AT-DSL-03")
+def test_keys_of_subagents_are_slugs_that_occur_once(project: ProjectFolder) -> None:
+    def below(*keys: str) -> str:
+        lines = "".join(f"    {key}: {{model: m, system_prompt: p}}\n" for key in keys)
+        return f"{project.agent()}  subagents:\n{lines}"
+
+    assert set(project.load(below("coder", "a-b_2")).value.primary.subagents) == {"coder", "a-b_2"}
+    for key in ("a.b", "'a b'", "Coder", "2nd", "-x", "''", "é"):
+        assert errors(project.problems(below(key))), key
+    assert errors(project.problems(below("coder", "coder")))

@@ -182,7 +182,7 @@ def test_tools_are_not_inherited(tmp_path: Path, registry: ToolRegistry) -> None
     assert resolved(tmp_path, registry, text, f"{CODER}.subagents.linter").names == []
 
 
-@requirement("AT-RES-14")
+@requirement("AT-RES-14", "AT-DSL-03")
 def test_each_direct_child_is_a_tool_of_its_parent_only(
     tmp_path: Path, registry: ToolRegistry
 ) -> None:

@@ -275,6 +275,7 @@ async def test_the_first_thing_that_is_wrong_is_reported(lab: DeskLab) -> None:
     assert codes == ["edited", "file_changed_since_read"]
 
 
+@requirement("AT-AMB-13")
 async def test_text_is_addressed_by_itself_and_by_no_hash(lab: DeskLab) -> None:
     target = await put(lab, "one\n")
     assert (await edit(lab, "one", "two"))["replacements"] == 1

@@ -233,7 +233,7 @@ async def test_what_is_no_file_is_refused_without_opening_it(lab: DeskLab) -> No
     assert "FIFO" in error.message
 
 
-@requirement("AT-FILE-20")
+@requirement("AT-FILE-20", "AT-AMB-38")
 @pytest.mark.parametrize(
     ("data", "window"),
     [(b"1\n2\n3\n", {"offset": 2, "limit": 1}), (PNG, {}), (b"x", {"offset": 9})],
