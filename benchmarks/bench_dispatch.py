@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -101,14 +100,16 @@ async def _rounds() -> tuple[list[float], list[float], list[float], list[float]]
     direct: list[float] = []
     mcp: list[float] = []
     bare: list[float] = []
+    from kaged.base import Ids, SystemClock
+
     async with _desk() as (desk, context, handler, audit):
         params = {"text": "hello"}
+        ids = Ids(SystemClock())
         silent = _Silent()
 
         # Every call has an id of its own, which the audit log has not seen before.
         def calls() -> list[Any]:
-            ids = (f"req_{uuid.uuid4().hex}" for _ in range(BATCH))
-            made = [replace(context, request_id=one) for one in ids]
+            made = [replace(context, request_id=ids.tagged("req")) for _ in range(BATCH)]
             return [lambda one=one: desk.dispatch("file.empty", params, one) for one in made]
 
         def directly() -> list[Any]:

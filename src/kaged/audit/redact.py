@@ -39,6 +39,12 @@ CONTENT_KEYS = frozenset({
     "old_string", "output", "patch", "prompt", "replacement", "stderr", "stdout", "text",
 })  # fmt: skip
 
+# Made by the host, new for nearly every event, and no place for a guest's words: looking at them
+# for secrets would be most of the work on a short event.
+HOST_IDS = frozenset({"project_id", "request_id", "run_id", "session_id"})
+_HOST_TAGS = frozenset({"prj_", "req_", "run_", "ses_"})
+_HOST_ID_CHARS = 30  # a tag and a ULID
+
 _SECRET = -1
 _ENVIRONMENT = -2
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
@@ -97,7 +103,9 @@ class Redactor:
         for name, value in event.data.items():
             if name in shortened:
                 kept[name] = self._shortened(shortened[name], value, budget)
-            elif type(value) is str and value in clean:
+            elif type(value) is str and (
+                value in clean or (name in HOST_IDS and _is_host_id(value))
+            ):
                 kept[name] = value
             else:
                 kept[name] = self._keyed(name, value, 1, budget)
@@ -109,7 +117,7 @@ class Redactor:
 
     def short(self, text: str | None, limit_chars: int = KEY_LIMIT_CHARS) -> str | None:
         """Give an id or name as it may be kept in a column of its own."""
-        if text is None or text in self._clean:
+        if text is None or text in self._clean or _is_host_id(text):
             return text
         return self._masked(_sound(text[: limit_chars * 2]))[:limit_chars]
 
@@ -258,6 +266,15 @@ def _treatment(key: str) -> int:
     if folded in ENV_KEYS:
         return _ENVIRONMENT
     return CONTENT_LIMIT_CHARS if folded in CONTENT_KEYS else TEXT_LIMIT_CHARS
+
+
+def _is_host_id(text: str) -> bool:
+    return (
+        len(text) == _HOST_ID_CHARS
+        and text[:4] in _HOST_TAGS
+        and text[4:].isalnum()
+        and text.isascii()
+    )
 
 
 def _sound(text: str) -> str:

@@ -325,3 +325,17 @@ def test_a_redactor_with_memory_says_the_same_as_a_fresh_one(params: object) -> 
 @given(st.text(string.ascii_letters + "_- .", min_size=1, max_size=20))
 def test_folding_a_key_twice_changes_nothing(key: str) -> None:
     assert fold_key(fold_key(key)) == fold_key(key)
+
+
+def test_ids_of_the_host_are_kept_and_only_where_the_host_writes_them() -> None:
+    made = "req_01KAKIA0123456789ABCDEFGHJ"
+    event = AuditEvent("tool.called", {**call({"request_id": "AKIA0123456789ABCDEF"}).data,
+                                       "request_id": made})  # fmt: skip
+    redactor = Redactor([made])  # not even a secret that is spelt like an id takes it away
+    kept = redactor.redact(event)
+    assert kept["request_id"] == made
+    assert redactor.short(made) == made
+    assert "AKIA" not in str(kept["params"])
+    assert made not in str(redactor.redact(call({"text": made})))
+    odd = AuditEvent("tool.called", {**event.data, "request_id": "req_ AKIA0123456789ABCDEF==="})
+    assert "AKIA" not in str(redactor.redact(odd))
