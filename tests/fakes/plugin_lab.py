@@ -65,7 +65,7 @@ class PluginLab:
             on_event=lambda name, data: audit.post(AuditEvent(name, data)),
         )
         audit.subscribe(self._row)
-        defaults: dict[str, Any] = {"daemon_version": "0.1.0"}
+        defaults: dict[str, Any] = {"daemon_version": "0.1.0", "restart_spread": None}
         self.parts = HostParts(
             spawner=self.spawner,
             audit=audit,

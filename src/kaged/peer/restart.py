@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 DELAYS_S = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)  # PH-SUP-21
 FAILURES_TO_GIVE_UP = 5  # PH-SUP-22
 WINDOW_S = 600.0  # PH-SUP-22, PH-AMB-35
+JITTER = 0.1  # PH-BEY-11: peers that died together do not all come back in the same moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,11 @@ class RestartPolicy:
 
     The delay climbs with each failure of a series. A series ends after ten minutes of running
     without failure or when the operator says so; five failures within ten minutes end the tries
-    (PH-AMB-35).
+    (PH-AMB-35). `spread` gives a number from 0 to 1: the share of the jitter that a delay gets.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, spread: Callable[[], float] | None = None) -> None:
+        self._spread = spread
         self._step = 0
         self._recent: deque[float] = deque()
         self._running_since_s: float | None = None
@@ -55,7 +58,7 @@ class RestartPolicy:
             return GiveUp(self.failures)
         delay_s = DELAYS_S[min(self._step, len(DELAYS_S) - 1)]
         self._step += 1
-        return Again(delay_s)
+        return Again(delay_s if self._spread is None else delay_s * (1 + JITTER * self._spread()))
 
     def reset(self) -> None:
         """Forget the series: the operator enabled the peer again."""
@@ -65,4 +68,4 @@ class RestartPolicy:
         self.failures = 0
 
 
-__all__ = ["Again", "GiveUp", "RestartPolicy"]
+__all__ = ["JITTER", "Again", "GiveUp", "RestartPolicy"]

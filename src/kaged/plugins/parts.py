@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +53,7 @@ class HostSettings:
     config_patience_s: float = 2.0  # PH-AMB-13
     health_failures: int = 3  # PH-SUP-18
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    restart_spread: Callable[[], float] | None = random.random  # PH-BEY-11; None for none
 
 
 @dataclass(slots=True)

@@ -56,7 +56,7 @@ class Plugin:
         self._on_state = on_state
         self._read_system_config = system_config or (lambda _: {})
         self._state = PluginState.DISABLED
-        self._policy = RestartPolicy()
+        self._policy = RestartPolicy(parts.settings.restart_spread)
         self._conversation: PluginConversation | None = None
         self._lane = ConfigLane(self._deliver)
         self._tasks = Tasks(f"plugin {installed.name}", self._task_failed)

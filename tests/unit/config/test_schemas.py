@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -281,3 +282,12 @@ def test_no_two_records_share_a_name_in_a_schema() -> None:
     for page in PAGES:
         names = [cls.__name__ for cls in record_classes(page)]
         assert len(names) == len(set(names))
+
+
+@requirement("PH-BEY-17")
+def test_the_shipped_schema_of_manifests_is_the_one_that_reads_them() -> None:
+    shipped = resources.files("kaged.config").joinpath("plugin-manifest-v1.json")
+    drawn = json.dumps(schemas()["plugin-manifest-v1"], indent=2, ensure_ascii=True) + "\n"
+    assert shipped.read_text(encoding="utf-8") == drawn, (
+        "run `kaged schema plugin-manifest-v1 > src/kaged/config/plugin-manifest-v1.json`"
+    )

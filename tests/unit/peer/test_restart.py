@@ -1,7 +1,29 @@
 from __future__ import annotations
 
+import random
+
+import pytest
+
 from kaged.peer.restart import Again, GiveUp, RestartPolicy
+from kaged.plugins.parts import HostSettings
 from requirements import requirement
+
+
+@requirement("PH-BEY-11")
+def test_delays_are_spread_by_a_tenth_at_most() -> None:
+    shares = iter([0.0, 0.5, 1.0, 0.25])
+    policy = RestartPolicy(lambda: next(shares))
+    delays: list[float] = []
+    for number in range(4):
+        verdict = policy.failed(float(number))
+        assert isinstance(verdict, Again)
+        delays.append(verdict.delay_s)
+    assert delays == pytest.approx([1.0, 2.1, 4.4, 8.2])
+    # What a daemon uses is random; switched off, delays are the table's.
+    assert HostSettings(daemon_version="1").restart_spread is random.random
+    plain = RestartPolicy(None).failed(0.0)
+    assert isinstance(plain, Again)
+    assert plain.delay_s == 1.0
 
 
 @requirement("PH-SUP-21")
