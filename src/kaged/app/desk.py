@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import structlog
 
 from kaged.app.projects import ProjectNotFound
 from kaged.base import KagedError
+from kaged.serve.http.identity import caller_identity
+from kaged.sessions.snapshot import SessionSnapshot, take_snapshot
 from kaged.tools import ToolCallContext, ToolError, ToolSource
 from kaged.tools.dispatch import ToolDesk
 from kaged.tools.explain import explain_call
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
     from kaged.pipeline.pipeline import Pipeline
     from kaged.serve.http.hub import EventHub
     from kaged.serve.http.services import Asker
-    from kaged.tools.definition import Tool
-    from kaged.tools.outcomes import OutcomeSink, ToolOutcome
+    from kaged.tools.definition import Handler, Tool
+    from kaged.tools.outcomes import OutcomeSink, StartSink, ToolOutcome
     from kaged.tools.registry import RegisteredTool
     from kaged.tools.resolution import EnabledTool
 
@@ -62,6 +64,7 @@ class _Project:
     resolved: dict[str, tuple[object, AgentTools]] = field(
         default_factory=dict[str, tuple[object, AgentTools]]
     )
+    snapshot: tuple[SessionSnapshot, bool] | None = None
 
 
 class AgentDesk:
@@ -76,12 +79,19 @@ class AgentDesk:
         plugins_of: Callable[[str, str], Sequence[str]],
         pipeline: Callable[[], Pipeline | None],
         outcomes: Sequence[OutcomeSink] = (),
+        starts: Sequence[StartSink] = (),
         quotas: Sequence[QuotaRule] = (),
         cages_off: Callable[[], bool] = lambda: False,
         run_ended: Callable[[str, str], None] = lambda _project, _run: None,
         on_session: Callable[[str, str], Awaitable[object]] = _nothing,
+        outside: Callable[[str, str, str, AgentTree], bool] = lambda *_place: True,
+        delegate: Handler | None = None,
     ) -> None:
+        self._delegate = delegate
+        self.fixed: Callable[[ToolCallContext], AgentTools | None] = lambda _context: None
+        """Gives the tools of callers whose session has fixed them."""
         self._on_session = on_session
+        self._outside = outside
         self._begun: set[str] = set()
         self.registry = ToolRegistry()
         self.desk = ToolDesk(
@@ -91,6 +101,7 @@ class AgentDesk:
             clock,
             pipeline=pipeline,
             outcomes=outcomes,
+            starts=starts,
             quotas=CallQuotas(quotas, clock) if quotas else None,
         )
         self._clock = clock
@@ -143,15 +154,50 @@ class AgentDesk:
         known = project.resolved.get(agent_path)
         if known is not None and known[0] == key:
             return known[1]
-        fresh = resolve_tools(project.tree, agent_path, self.registry, plugins=plugins)
+        fresh = resolve_tools(
+            project.tree,
+            agent_path,
+            self.registry,
+            plugins=plugins,
+            delegate=self._delegate,
+            outside=lambda owner: self._outside(owner, project_id, agent_path, project.tree),
+        )
         project.resolved[agent_path] = (key, fresh)
+        return fresh
+
+    def snapshot(self, project_id: str) -> SessionSnapshot:
+        """Fix the agents of a project as they are now; sessions that find the same share it.
+
+        Raises:
+            ProjectNotFound: it is not loaded.
+        """
+        project = self._project(project_id)
+        tools: dict[str, AgentTools] = {
+            agent.path: self.tools_of(project_id, agent.path) for agent in project.tree
+        }
+        off = self._cages_off()
+        known = project.snapshot
+        if known is not None and known[1] == off:
+            agents = known[0].agents
+            if all(agents[path].tools is own for path, own in tools.items()):
+                return known[0]
+        fresh = take_snapshot(
+            project_id,
+            project.tree,
+            self.registry,
+            tools,
+            root=project.workspace.root,
+            cages_off=off,
+        )
+        project.snapshot = (fresh, off)
         return fresh
 
     # -- what the desk asks --------------------------------------------------------------------
 
     def tools(self, context: ToolCallContext) -> AgentTools:
-        """Give the tools of the caller."""
-        return self.tools_of(context.project_id, context.caller)
+        """Give the tools of the caller, as its session has them."""
+        fixed = self.fixed(context)
+        return self.tools_of(context.project_id, context.caller) if fixed is None else fixed
 
     def workspace(self, context: ToolCallContext) -> Workspace:
         """Give the workspace of the caller's project. Raises ProjectNotFound."""
@@ -211,6 +257,28 @@ class AgentDesk:
         context = self._context(project_id, agent, who)
         return explain_call(self.desk, name, params, context, pipeline=self._pipeline()).as_json()
 
+    # -- what other edges ask ------------------------------------------------------------------
+
+    def context_for(
+        self, project_id: str, agent: str, who: Asker, *, session_id: str, run_id: str
+    ) -> ToolCallContext:
+        """Give the context of a call in a session that the edge keeps itself (AT-CTX-01)."""
+        own = self._context(project_id, agent, who)
+        return replace(own, session_id=session_id, run_id=run_id)
+
+    async def dispatch(self, name: str, params: JsonObject, context: ToolCallContext) -> JsonValue:
+        """Make a call in such a context. Raises ToolError."""
+        await self._begin_session(context)
+        return await self.desk.dispatch(name, params, context)
+
+    def session_ended(self, context: ToolCallContext) -> None:
+        """Let go of what a session of an edge left behind."""
+        self._begun.discard(context.session_id)
+        project = self._projects.get(context.project_id)
+        if project is not None:
+            project.workspace.reads.forget_session(context.session_id)
+        self._run_ended(context.project_id, context.run_id)
+
     # -- own -----------------------------------------------------------------------------------
 
     async def _begin_session(self, context: ToolCallContext) -> None:
@@ -230,6 +298,7 @@ class AgentDesk:
             cage_policy=self._policy(project, agent),
             request_id=who.request_id,
             operator_id=who.caller.operator_id or UNKNOWN_OPERATOR,
+            identity=caller_identity(who.caller),
         )
 
     def _policy(self, project: _Project, agent: str) -> CagePolicy | None:

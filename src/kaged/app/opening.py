@@ -64,9 +64,13 @@ class Opening:
         doorway.open(self._rooms.rooms)
 
     async def reload_policies(self) -> list[Problem]:
-        """Read the policy file again, once the rooms are open."""
+        """Read the policy file again, once the rooms are open; MCP servers follow config.toml."""
         await self._ground.services.doorway.wait()
-        return [] if self._rooms is None else list(await self._rooms.pipeline.load())
+        if self._rooms is None:
+            return []
+        problems = list(await self._rooms.pipeline.load())
+        await self._rooms.mcp.load()
+        return problems
 
     async def close(self) -> None:
         """Stop opening if that still goes on, then close every room, last one first."""

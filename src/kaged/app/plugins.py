@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kaged import __version__
 from kaged.app.cages import plugin_limits
@@ -16,6 +18,7 @@ from kaged.base import Clock, Ids, JsonObject, JsonValue
 from kaged.cage import Spawner
 from kaged.config.agents import AgentTree
 from kaged.config.localconfig import ModelTrait
+from kaged.config.pluginwords import PRIMARY
 from kaged.plugins.consent import ConsentDesk
 from kaged.plugins.consent_file import ConsentFile
 from kaged.plugins.errors import PluginNotFound
@@ -32,6 +35,9 @@ from kaged.plugins.supervisor import PluginSupervisor
 from kaged.serve.http.services import Asker
 from kaged.store import Store
 from kaged.wire.context import CallContext
+
+if TYPE_CHECKING:
+    from kaged.store.session_rows import SessionRecord
 
 ReloadProject = Callable[[str, Asker], Awaitable[object]]
 """Reads a project's files again on behalf of somebody."""
@@ -50,7 +56,11 @@ class Plugins:
         knobs: KnobDesk,
         broker: StorageBroker,
         reload_project: ReloadProject,
+        session_of: Callable[[str], Awaitable[SessionRecord]],
+        active_sessions: Callable[[Collection[str]], int],
     ) -> None:
+        self._session_of = session_of
+        self._active_sessions = active_sessions
         self.supervisor = supervisor
         self.projects = projects
         self._installer = installer
@@ -199,7 +209,13 @@ class Plugins:
 
     async def uninstall(self, name: str, *, force: bool, who: Asker) -> JsonObject:
         """Remove a plugin with its files, tables and entries."""
-        done = await self._installer.uninstall(name, force=force, request_id=who.request_id)
+        used_in = {one.project_id for one in self.supervisor.declarations(name)}
+        done = await self._installer.uninstall(
+            name,
+            force=force,
+            active_sessions=self._active_sessions(used_in),
+            request_id=who.request_id,
+        )
         await self._changed(name)
         return {"name": done.name, "lines": list(done.lines)}
 
@@ -231,9 +247,29 @@ class Plugins:
         await self.supervisor.restart(name, "restart")
         return self.get(name)
 
-    async def call(self, name: str, method: str, params: JsonObject, who: Asker) -> JsonValue:
-        """Call a method of a plugin as the daemon itself (PH-AMB-56)."""
+    async def call(
+        self,
+        name: str,
+        method: str,
+        params: JsonObject,
+        who: Asker,
+        *,
+        session_id: str | None = None,
+    ) -> JsonValue:
+        """Call a method of a plugin as the daemon itself, or for a session (PH-AMB-56).
+
+        Raises:
+            SessionNotFound: there is no such session.
+        """
         context = CallContext(request_id=who.request_id, operator_id=who.caller.operator_id)
+        if session_id is not None:
+            session = await self._session_of(session_id)
+            context = replace(
+                context,
+                project_id=session.project_id,
+                agent_path=PRIMARY,
+                session_id=session.id,
+            )
         return await self.supervisor.call(name, method, params, context)
 
     async def _changed(self, name: str) -> None:
@@ -253,6 +289,7 @@ async def build_plugins(
     policing: Policing,
     on_notification: Callable[[str, str, JsonValue], None],
     reload_project: ReloadProject,
+    active_sessions: Callable[[Collection[str]], int],
     on_tools: Callable[[], None] | None = None,
 ) -> Plugins:
     """Put the plugin host together; nothing is started yet."""
@@ -316,6 +353,8 @@ async def build_plugins(
         knobs=knobs,
         broker=broker,
         reload_project=reload_project,
+        session_of=lambda session_id: store.sessions.of_id(session_id),  # noqa: PLW0108 - loaded when first needed
+        active_sessions=active_sessions,
     )
 
 

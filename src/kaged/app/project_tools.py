@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import ParamSpec
 
 from kaged.app.projects import ProjectNotFound
@@ -11,6 +11,7 @@ from kaged.config.agents import AgentTree
 from kaged.config.workflows import Workflow
 from kaged.serve.http.hub import EventHub
 from kaged.store import Store
+from kaged.store.interaction_rows import InteractionRecord
 from kaged.toolbox.project import (
     InteractionDesk,
     IssueDesk,
@@ -19,6 +20,7 @@ from kaged.toolbox.project import (
     WorkflowDesk,
     WorkflowRunner,
 )
+from kaged.tools import ToolCallContext
 
 P = ParamSpec("P")
 
@@ -55,6 +57,11 @@ class WorkProjects:
         return str(tree.project.root)
 
 
+async def _nobody(record: InteractionRecord) -> None:
+    """Tell nobody of an answer."""
+    del record
+
+
 def build_project_work(
     store: Store,
     projects: WorkProjects,
@@ -64,8 +71,13 @@ def build_project_work(
     ids: Ids,
     tasks: Tasks,
     runner: Callable[[], WorkflowRunner | None] = lambda: None,
+    takes_over: Callable[[ToolCallContext], bool] = lambda _context: False,
+    on_answered: Callable[[InteractionRecord], Awaitable[None]] = _nobody,
 ) -> ProjectWork:
-    """Build the desks. `runner` gives what carries workflows out, once there is one."""
+    """Build the desks. `runner` gives what carries workflows out, once there is one.
+
+    `takes_over` and `on_answered` are the agent loop's part in questions to the operator.
+    """
     return ProjectWork(
         issues=IssueDesk(store, projects.workflows),
         todos=TodoDesk(store, ids),
@@ -75,6 +87,8 @@ def build_project_work(
             ids=ids,
             root_of=projects.root,
             announce=lambda name, data: _announce(hub, name, data),
+            takes_over=takes_over,
+            on_answered=on_answered,
         ),
     )
 

@@ -13,16 +13,25 @@ from dataclasses import dataclass
 import structlog
 from fastapi import FastAPI
 
+from kaged.app.ash_program import stock_ash
 from kaged.app.bridges import Bridges
 from kaged.app.cages import cage_settings
 from kaged.app.desk import AgentDesk, OutcomeStream
 from kaged.app.doctor import CageCheck, Live, examine
+from kaged.app.driving import open_loop
+from kaged.app.first_party import FirstPartyProviders
 from kaged.app.ground import Ground
 from kaged.app.lock import HomeUnusable
+from kaged.app.lua import build_scripts
+from kaged.app.mcp import Mcp, build_mcp
+from kaged.app.models import build_models
 from kaged.app.pipeline import PolicyPipeline
 from kaged.app.plugins import build_plugins
 from kaged.app.project_tools import WorkProjects, both, build_project_work
 from kaged.app.projects import Projects
+from kaged.app.sandbox_channels import SandboxChannels
+from kaged.app.services import build_services
+from kaged.app.sessions import build_sessions
 from kaged.app.state import status_of
 from kaged.app.toolboxes import open_toolboxes, quota_rules
 from kaged.app.undo import UndoDesk
@@ -46,6 +55,7 @@ class OpenRooms:
 
     rooms: Rooms
     pipeline: PolicyPipeline
+    mcp: Mcp
 
 
 async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> OpenRooms:
@@ -59,23 +69,7 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
     clock, ids, settings = ground.clock, ground.ids, ground.state.settings
 
     # What runs guests: cages with their network gate, and the plugins in them.
-    net_gate = NetGate(lambda event: audit.post(AuditEvent(event.name, event.data())))
-    closing.push_async_callback(net_gate.close)
-    with gates.passing("cages", "The cages that guests live in.") as gate:
-        try:
-            spawner = Spawner(
-                cage_settings(settings),
-                gate=net_gate,
-                on_event=lambda name, data: audit.post(AuditEvent(name, data)),
-                clock=clock,
-            )
-        except OSError as error:
-            raise HomeUnusable(
-                f"Cages cannot be prepared: {error.strerror or error}.",
-                fix="Free some disk space, or make the home writable.",
-            ) from error
-        closing.push_async_callback(spawner.close)
-        gate.found = f"bubblewrap {'.'.join(map(str, spawner.facts.bwrap_version)) or 'missing'}"
+    net_gate, spawner = _open_cages(ground, closing)
 
     async def reload_project(project_id: str, who: Asker) -> None:
         await projects.reload(project_id, who)
@@ -90,17 +84,21 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         ids=ids,
     )
     closing.push_async_callback(pipeline.close)
+    sessions = build_sessions(store, audit, hub, clock=clock, ids=ids, closing=closing)
     agent_desk = AgentDesk(
         audit,
         clock,
         ids,
         plugins_of=lambda project, agent: plugins.names_on(project, agent),  # noqa: PLW0108 - `plugins` is made below
         pipeline=lambda: policing.pipeline,
-        outcomes=(OutcomeStream(hub),),
+        outcomes=(OutcomeStream(hub), sessions.calls),
+        starts=(sessions.calls,),
         quotas=quota_rules(settings.daemon.value.tools),
         cages_off=lambda: state.settings.daemon.value.sandbox.no_sandbox,
         run_ended=lambda project, run: bridges.run_ended(project, run),  # noqa: PLW0108 - `bridges` is made below
         on_session=store.sessions.ensure,
+        outside=lambda *place: mcp.admits(*place),  # noqa: PLW0108 - `mcp` is made below
+        delegate=lambda call: loop.delegate(call),  # noqa: PLW0108 - `loop` is made below
     )
     plugin_tools = PluginTools(agent_desk.registry, lambda: plugins.supervisor)
     plugins = await build_plugins(
@@ -114,13 +112,38 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         policing=policing,
         on_notification=lambda plugin, kind, params: _forward(hub, plugin, kind, params),
         reload_project=reload_project,
+        active_sessions=lambda projects: loop.driver.active_in(projects),  # noqa: PLW0108 - `loop` is made below
         on_tools=plugin_tools.refresh,
     )
     closing.push_async_callback(plugins.stop)
 
+    # People's accounts: who may use them, through which providers.
+    accounts = await build_services(
+        settings,
+        environ,
+        spawner=spawner,
+        store=store,
+        audit=audit,
+        hub=hub,
+        clock=clock,
+        closing=closing,
+        first_party=FirstPartyProviders(clock, settings.places.config_dir, closing),
+    )
+    models = build_models(lambda: state.settings, environ, clock=clock, ids=ids, closing=closing)
+
     # What is worked on in projects: issues, todos, workflows, questions to the operator.
     work_projects = WorkProjects()
-    work = build_project_work(store, work_projects, hub, clock=clock, ids=ids, tasks=tasks)
+    work = build_project_work(
+        store,
+        work_projects,
+        hub,
+        clock=clock,
+        ids=ids,
+        tasks=tasks,
+        runner=lambda: loop.workflows,
+        takes_over=lambda context: loop.driver.takes_over(context),  # noqa: PLW0108 - `loop` is made below
+        on_answered=lambda record: loop.driver.answered(record),  # noqa: PLW0108 - `loop` is made below
+    )
     bridges = Bridges(
         spawner,
         lambda: state.settings,
@@ -129,13 +152,66 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         audit=audit,
         clock=clock,
         ids=ids,
-        environ=environ,
+        # Servers and debuggers of the host inherit its variables, but none that signs for people.
+        environ={name: value for name, value in environ.items() if not name.startswith("ASH_")},
     )
     with gates.passing("tools", "The tools of agents, with the engines behind them.") as gate:
         tools, gate.found = open_toolboxes(
-            spawner, work, settings.daemon.value.tools, bridges, clock=clock, closing=closing
+            spawner,
+            work,
+            settings.daemon.value.tools,
+            bridges,
+            clock=clock,
+            closing=closing,
+            attach=SandboxChannels(
+                accounts.rpc,
+                accounts.tokens,
+                lambda: stock_ash(settings.places.cache_dir),
+                post=audit.post,
+            ).attach,
         )
         agent_desk.register(tools)
+    mcp = build_mcp(
+        lambda: state.settings,
+        agent_desk,
+        work,
+        spawner=spawner,
+        sessions=sessions,
+        audit=audit,
+        hub=hub,
+        pipeline=lambda: policing.pipeline,
+        clock=clock,
+        ids=ids,
+        closing=closing,
+        app=app,
+    )
+    loop = open_loop(
+        sessions,
+        agent_desk,
+        plugins,
+        work_projects,
+        settings=lambda: state.settings,
+        models=models,
+        audit=audit,
+        pipeline=lambda: policing.pipeline,
+        run_ended=[bridges.run_ended],
+        clock=clock,
+        ids=ids,
+        closing=closing,
+    )
+    scripts = build_scripts(
+        lambda: state.settings,
+        environ,
+        agent_desk.workspace_of,
+        sessions,
+        loop.transforms,
+        spawner=spawner,
+        audit=audit,
+        hub=hub,
+        clock=clock,
+        ids=ids,
+        closing=closing,
+    )
     projects = Projects(
         store,
         audit,
@@ -145,23 +221,33 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
             work_projects.project_loaded,
             agent_desk.project_loaded,
             bridges.project_loaded,
+            mcp.project_loaded,
+            scripts.project_loaded,
         ),
         on_unloaded=both(
             plugins.project_unloaded,
             work_projects.project_unloaded,
             agent_desk.project_unloaded,
             bridges.project_unloaded,
+            mcp.project_unloaded,
+            scripts.project_unloaded,
+            loop.driver.project_unloaded,
         ),
         pending=plugins.projects.pending,
     )
-    _watch(ground, projects)
+    _watch(ground, projects, mcp)
     ground.services.metrics.registry.register(PluginCollector(plugins.list))
     cage_check = CageCheck(clock)
 
     async def doctor() -> Sequence[CheckRow]:
         live = Live(state.settings, store, audit, ground.key, gates.rows, pipeline.row)
-        return await examine(ground.places, environ, live=live, probe=cage_check.rows)
+        return [
+            *await examine(ground.places, environ, live=live, probe=cage_check.rows),
+            mcp.row(),
+            *accounts.checks(),
+        ]
 
+    await sessions.book.recover()
     await work.workflows.recover()
     with gates.passing("projects", "The projects that were loaded when the daemon ended.") as gate:
         await projects.restore()
@@ -174,16 +260,23 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
     async def run_guests() -> None:
         await asyncio.shield(opening)
         await pipeline.load()
-        await plugins.run()
+        scripts.run()
+        await asyncio.gather(mcp.load(), plugins.run(), accounts.run())
 
     guests = Tasks("guests", _report_failure)
     closing.push_async_callback(guests.close)
     guests.start(run_guests(), "plugins")
+    guests.start(loop.driver.recover(), "answers")
     add_rooms(app)
     rooms = Rooms(
         projects=projects,
         status=lambda: status_of(
-            state, store, audit, hub, len(projects), more_warnings=pipeline.warnings()
+            state,
+            store,
+            audit,
+            hub,
+            len(projects),
+            more_warnings=[*pipeline.warnings(), *mcp.warnings()],
         ),
         doctor=doctor,
         plugins=plugins,
@@ -191,11 +284,41 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         work=work,
         code=bridges,
         undo=UndoDesk(agent_desk.workspace_of, audit),
+        models=models,
+        sessions=sessions,
+        lua=scripts,
+        accounts=accounts,
     )
-    return OpenRooms(rooms, pipeline)
+    return OpenRooms(rooms, pipeline, mcp)
 
 
-def _watch(ground: Ground, projects: Projects) -> None:
+def _open_cages(ground: Ground, closing: AsyncExitStack) -> tuple[NetGate, Spawner]:
+    """Prepare cages and their network gate. Raises HomeUnusable."""
+    audit, settings = ground.audit, ground.state.settings
+    net_gate = NetGate(lambda event: audit.post(AuditEvent(event.name, event.data())))
+    closing.push_async_callback(net_gate.close)
+    with ground.gates.passing("cages", "The cages that guests live in.") as gate:
+        try:
+            spawner = Spawner(
+                cage_settings(settings),
+                gate=net_gate,
+                on_event=lambda name, data: audit.post(AuditEvent(name, data)),
+                clock=ground.clock,
+            )
+        except OSError as error:
+            raise HomeUnusable(
+                f"Cages cannot be prepared: {error.strerror or error}.",
+                fix="Free some disk space, or make the home writable.",
+            ) from error
+        closing.push_async_callback(spawner.close)
+        gate.found = f"bubblewrap {'.'.join(map(str, spawner.facts.bwrap_version)) or 'missing'}"
+    return net_gate, spawner
+
+
+def _watch(ground: Ground, projects: Projects, mcp: Mcp) -> None:
+    ground.services.metrics.watch(
+        "kaged_mcp_clients", "MCP clients that are connected.", lambda: mcp.door.visits
+    )
     ground.services.metrics.watch(
         "kaged_projects", "Projects that are loaded.", lambda: len(projects)
     )

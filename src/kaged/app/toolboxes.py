@@ -19,7 +19,7 @@ from kaged.toolbox.search import (
     SearchSettings,
     search_tools,
 )
-from kaged.toolbox.shell import PtyBroker, caged_launcher, shell_tools
+from kaged.toolbox.shell import Attach, PtyBroker, caged_launcher, shell_tools
 from kaged.tools import Tool
 from kaged.tools.quotas import QuotaRule
 
@@ -32,8 +32,11 @@ def open_toolboxes(
     *,
     clock: Clock,
     closing: AsyncExitStack,
+    attach: Attach,
 ) -> tuple[Sequence[Tool], str]:
     """Give the built-in tools, and in words how many there are. Starts no process.
+
+    `attach` says what each caged command of the shell gets on top.
 
     Raises:
         KagedError: a search engine is missing.
@@ -53,7 +56,7 @@ def open_toolboxes(
             searching, SearchSettings(outside=OutsideHits(section.outside_hits)), clock=clock
         ),
         *ast_tools(parsing, searching, AstSettings(omit_outside=omit), clock=clock),
-        *shell_tools(broker, spawner, caged_launcher(spawner), clock=clock),
+        *shell_tools(broker, spawner, caged_launcher(spawner, attach), clock=clock),
         *project_tools(work),
         *bridges.tools(),
     )

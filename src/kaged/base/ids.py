@@ -16,6 +16,8 @@ _RANDOM_BITS = 80
 _RANDOM_MAX = (1 << _RANDOM_BITS) - 1
 _TIME_MAX = (1 << 48) - 1
 _LENGTH = 26
+_ULID_MAX = (1 << 128) - 1
+_STEP_BITS = 40
 _TAIL_CHARS = 6
 _TAIL_BITS = 5 * _TAIL_CHARS
 
@@ -54,6 +56,18 @@ class Ids:
                 [_PAIRS[fresh >> shift & 1023] for shift in _TAIL_SHIFTS]
             )
 
+    def ulid_after(self, last: str | None) -> str:
+        """Make a new id that is greater than `last` too, whoever made that one.
+
+        For chains that outlive this object: the clock may have gone back since, or the last id
+        came from a machine whose clock is ahead. Raises ValueError if `last` is no ULID.
+        """
+        fresh = self.ulid()
+        if last is None or fresh > last:
+            return fresh
+        # Not the very next: two chains that go on from one id must not meet.
+        return _encode(min(_decode(last) + 1 + self._random_bits(_STEP_BITS), _ULID_MAX))
+
     def tagged(self, tag: str) -> str:
         """Make an id such as `ses_01J…`; ids with one tag sort by creation."""
         return f"{tag}_{self.ulid()}"
@@ -61,12 +75,18 @@ class Ids:
 
 def ulid_time_ms(ulid: str) -> int:
     """Read the creation time out of a bare ULID. Raises ValueError for anything else."""
+    return _decode(ulid) >> _RANDOM_BITS
+
+
+def _decode(ulid: str) -> int:
     if len(ulid) != _LENGTH:
         raise ValueError(f"a ULID has {_LENGTH} characters, this has {len(ulid)}")
     value = 0
     for char in ulid:
         value = (value << 5) | _ALPHABET.index(char)
-    return value >> _RANDOM_BITS
+    if value > _ULID_MAX:
+        raise ValueError("a ULID has 128 bits, this has more")
+    return value
 
 
 # Two characters at a time: an id is made for every audit row, so this is a hot path.

@@ -9,23 +9,34 @@ import typer
 
 from kaged import __version__
 from kaged.cli.commands import (
+    account,
+    answer,
     audit,
+    bridge,
     cage,
+    chat,
     completion,
     daemon,
     doctor,
     inbox,
     issue,
     lsp,
+    lua,
+    mcp,
+    model,
     pipeline,
     plugin,
     project,
     schema,
+    session,
     status,
     todo,
     tool,
     undo,
     workflow,
+)
+from kaged.cli.commands import (
+    run as run_task,
 )
 from kaged.cli.exits import Exit
 
@@ -52,6 +63,9 @@ def build() -> typer.Typer:
     ) -> None:
         """Tools, plugins and accounts for AI agents, without handing over the keys."""
 
+    run_task.register(app)
+    chat.register(app)
+    answer.register(app)
     status.register(app)
     doctor.register(app)
     schema.register(app)
@@ -62,10 +76,17 @@ def build() -> typer.Typer:
     app.add_typer(todo.build(), name="todo")
     app.add_typer(workflow.build(), name="workflow")
     app.add_typer(inbox.build(), name="inbox")
+    app.add_typer(session.build(), name="session")
     app.add_typer(tool.build(), name="tool")
     app.add_typer(undo.build(), name="undo")
     app.add_typer(lsp.build(), name="lsp")
+    app.add_typer(lua.build(), name="lua")
+    app.add_typer(model.build(), name="model")
+    app.add_typer(mcp.build(), name="mcp")
     app.add_typer(plugin.build(), name="plugin")
+    app.add_typer(account.build(), name="account")
+    app.add_typer(account.build_capability(), name="capability")
+    app.add_typer(bridge.build(), name="bridge")
     app.add_typer(audit.build(), name="audit")
     app.add_typer(cage.build(), name="cage")
     app.add_typer(pipeline.build(), name="pipeline")

@@ -83,6 +83,10 @@ class DaemonClient:
         """Have something taken away."""
         return self._ask("DELETE", path)
 
+    def upload(self, path: str, data: bytes) -> Any:
+        """Hand over lines of JSON as they are."""
+        return self._ask("POST", path, content=data)
+
     def pages(self, path: str, params: Mapping[str, Any] | None = None) -> Iterator[Any]:
         """Go through all items of a paged list."""
         query: dict[str, Any] = {"limit": PAGE_LIMIT, **(params or {})}

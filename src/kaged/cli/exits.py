@@ -20,6 +20,7 @@ class Exit(IntEnum):
     INVALID = 6
     CONFLICT = 7
     FINDINGS = 8
+    WAITING = 9
     INTERRUPTED = 130
 
 
@@ -34,6 +35,7 @@ MEANINGS: Final[Mapping[Exit, str]] = MappingProxyType(
         Exit.INVALID: "a file or a value is not valid",
         Exit.CONFLICT: "something else is in the way: another daemon, a taken port",
         Exit.FINDINGS: "a check ran and found something wrong",
+        Exit.WAITING: "an agent waits for your answer",
         Exit.INTERRUPTED: "you interrupted it",
     }
 )
@@ -49,6 +51,10 @@ _BY_CODE: Final[Mapping[str, Exit]] = MappingProxyType(
         "daemon_running": Exit.CONFLICT,
         "port_in_use": Exit.CONFLICT,
         "tcp_disabled": Exit.CONFLICT,
+        "session_busy": Exit.CONFLICT,
+        "session_ambiguous": Exit.CONFLICT,
+        "entry_ambiguous": Exit.CONFLICT,
+        "session_move_vetoed": Exit.DENIED,
     }
 )
 _BY_ENDING: Final = (

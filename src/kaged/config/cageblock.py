@@ -33,7 +33,7 @@ MAX_MOUNTS: Final = 200
 MAX_NET_TARGETS: Final = 200
 MAX_LIMIT: Final = 1_000_000_000
 
-KNOWN_CAPABILITIES: Final = ("shell", "exec")
+KNOWN_CAPABILITIES: Final = ("shell", "exec", "services")
 """Grants that built-in tools ask for; plugins may ask for others by a name of their own."""
 
 ENV_NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -138,7 +138,7 @@ class CageBlock:
             Text(max_chars=64, pattern=r"[a-z][a-z0-9_-]*", means="the name of a capability"),
             unique=True,
         ),
-        "Named grants that tools ask for, such as `shell` and `exec`.",
+        "Named grants: `shell` and `exec` for tools, `services` for people's accounts (`ash-sb`).",
         default=(),
     )
     env: Mapping[str, str] = key(

@@ -29,6 +29,7 @@ from kaged.config.providers import CapabilitiesSection, SkillSection
 from kaged.config.reading import INVALID, Loaded, Place, Reading
 from kaged.config.records import RecordShape, key, record
 from kaged.config.sections import Sections, SectionsOf
+from kaged.config.sessionsection import SessionsSection
 from kaged.config.tomldoc import parse_toml
 from kaged.config.toolsections import (
     DapSection,
@@ -77,6 +78,9 @@ class DaemonConfig:
     )
     tools: ToolsSection = key(
         RecordShape(ToolsSection), "Tools of agents.", default_factory=ToolsSection
+    )
+    sessions: SessionsSection = key(
+        RecordShape(SessionsSection), "Sessions of agents.", default_factory=SessionsSection
     )
     pipeline: PipelineSection = key(
         RecordShape(PipelineSection), "Policy plugins.", default_factory=PipelineSection

@@ -24,7 +24,7 @@ from kaged.config.records import RecordShape, empty_map, key, optional, record
 from kaged.config.secret import Secret
 from kaged.config.sections import Sections, SectionsOf
 from kaged.config.semver import Version, parse_version
-from kaged.config.shapes import Choice, Flag, Text, Whole
+from kaged.config.shapes import Choice, Flag, Number, Text, Whole
 from kaged.config.tomldoc import parse_toml
 from kaged.config.variables import WithVariables
 from kaged.kernel.capabilities import CapabilitySet
@@ -70,6 +70,24 @@ class ModelEntry:
         JsonTable(),
         "Further settings for the model, such as `temperature`.",
         default_factory=empty_map,
+    )
+    fallbacks: tuple[str, ...] = key(
+        ListOf(Text(max_chars=128), max_items=8, unique=True),
+        "Aliases that are asked, in this order, while this model is out of order.",
+        default=(),
+    )
+    retries: int = key(
+        Whole(0, 20), "How often a question that failed for a passing reason is asked again.",
+        default=4,
+    )  # fmt: skip
+    parallel: int = key(
+        Whole(1, 1000), "How many questions the model is asked at a time.", default=32
+    )
+    timeout_s: float = key(
+        Number(1, 7200), "How long one answer may take, in seconds.", default=600.0
+    )
+    idle_timeout_s: float = key(
+        Number(0.1, 7200), "How long the model may be silent within an answer.", default=120.0
     )
 
 

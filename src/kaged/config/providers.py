@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.cageblock import ENV_NAME, ENV_VALUE, NET_TARGET, FullLimits
-from kaged.config.containers import Hidden, ListOf, MapOf
+from kaged.config.containers import Hidden, JsonTable, ListOf, MapOf
 from kaged.config.hostvalues import ABSOLUTE, Command
 from kaged.config.nodes import Node
 from kaged.config.problems import Origin, Problem, Severity
@@ -22,7 +23,7 @@ from kaged.config.reading import Invalid, Place
 from kaged.config.records import RecordShape, empty_map, key, optional, record
 from kaged.config.secret import Secret
 from kaged.config.sections import Sections, SectionsOf
-from kaged.config.shapes import Choice, Flag, Number, Shape, Text
+from kaged.config.shapes import Choice, Flag, Number, Shape, Text, Whole
 from kaged.config.variables import WithVariables
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
@@ -32,6 +33,46 @@ NAMESPACE_PATTERN: Final = r"[a-z0-9][a-z0-9_-]*"
 
 _NAMESPACE: Final = Text(max_chars=64, pattern=NAMESPACE_PATTERN, means="a namespace")
 _TIMEOUT: Final = Number(1, 300)
+
+_OPERATIONS: Final = Text(
+    max_chars=256,
+    pattern=r"[A-Za-z0-9_*?.-]+",
+    means="a pattern of operations such as email.send or email.*",
+)
+
+
+class ProviderType(StrEnum):
+    """What stands behind a provider."""
+
+    BRIDGE = "bridge"
+    IMAP = "imap"
+    CALDAV = "caldav"
+    REST = "rest"
+
+
+class BridgeMode(StrEnum):
+    """How a bridge's processes are kept."""
+
+    STANDBY = "standby"
+    COLD = "cold"
+    PERSISTENT = "persistent"
+
+
+class RateName(StrEnum):
+    """Which limits a provider has."""
+
+    OFF = "off"
+    DEFAULT = "default"
+
+
+class VaultKeyPlace(StrEnum):
+    """Where the key of the vault is kept."""
+
+    AUTO = "auto"
+    SYSTEMD = "systemd"
+    KEYRING = "keyring"
+    FILE = "file"
+
 
 SECRET_ENV: Final = WithVariables(MapOf(Hidden(ENV_VALUE), ENV_NAME))
 """Environment variables of a program that the operator configures; their values stay hidden."""
@@ -99,6 +140,52 @@ class ProviderSection:
         "The cage it runs in. Left out: it runs without a cage, and doctor says so.",
         default=None,
     )
+    type: ProviderType = key(
+        Choice(ProviderType),
+        "A bridge program, or a provider that comes with kaged.",
+        default=ProviderType.BRIDGE,
+    )
+    settings: Mapping[str, JsonValue] = key(
+        JsonTable(), "Settings of a provider that comes with kaged.", default_factory=empty_map
+    )
+    mode: BridgeMode = key(
+        Choice(BridgeMode),
+        "How the bridge is started: one process per call with one in reserve (standby) or none "
+        "(cold), or one for many calls (persistent), if the bridge says that it can.",
+        default=BridgeMode.STANDBY,
+    )
+    max_concurrency: int = key(Whole(1, 64), "How many of its processes may run.", default=4)
+    max_output_bytes: int = key(
+        Whole(1024, 64 * 1024 * 1024), "How much it may write.", default=4 * 1024 * 1024
+    )
+    env_prefixes: tuple[str, ...] | None = optional(
+        ListOf(ENV_NAME),
+        'Variables of the daemon that it gets, by how they begin; `GOGCLI_` for "gog".',
+        default=None,
+    )
+    rate: RateName = key(
+        Choice(RateName),
+        "Limits on its use: none (off), or 60 calls a minute, 20 of them changing something.",
+        default=RateName.OFF,
+    )
+    quota_per_day: int = key(
+        Whole(0, 1_000_000), "Calls per user and capability in a day; 0 is no quota.", default=0
+    )
+    allow: tuple[str, ...] = key(
+        ListOf(_OPERATIONS), "Operations that may be used; all by default.", default=()
+    )
+    deny: tuple[str, ...] = key(ListOf(_OPERATIONS), "Operations that may not be used.", default=())
+    confirm: tuple[str, ...] = key(
+        ListOf(_OPERATIONS),
+        "Changing operations that wait for their owner's consent each time.",
+        default=(),
+    )
+    strict_output: bool = key(
+        Flag(), "Refuse outputs with what looks like a secret instead of masking it.", default=False
+    )
+    allow_stateless_code: bool = key(
+        Flag(), "Take a bare code where a callback with a state is expected.", default=False
+    )
 
 
 @record
@@ -163,6 +250,24 @@ class CapabilitiesSection:
         "Bridge programs, by name.",
         default_factory=Sections,
     )
+    require_skill: bool = key(
+        Flag(), "Only skills may use capabilities; agents by themselves may not.", default=False
+    )
+    strict_output: bool = key(
+        Flag(), "Refuse every output with what looks like a secret.", default=False
+    )
+    flow_ttl_seconds: int = key(
+        Whole(30, 3600), "How long a person has to link an account.", default=1800
+    )
+    max_bridges: int = key(
+        Whole(1, 256), "How many bridge processes may run, all providers together.", default=16
+    )
+    vault_key: VaultKeyPlace = key(
+        Choice(VaultKeyPlace),
+        "Where the key that encrypts credentials is kept; auto looks for a systemd credential "
+        "first and uses a file beside the database otherwise.",
+        default=VaultKeyPlace.AUTO,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +281,7 @@ class Provider:
     env: Mapping[str, Secret[str]]
     cage: HostCage | None
     origin: Origin
+    section: ProviderSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,10 +315,11 @@ def plan_providers(
         if not layers or not _first(layers, "enabled", fallback=True):
             continue
         command: tuple[str, ...] = _first(layers, "command", fallback=())
-        if not command:
+        explicit = capabilities.providers.good.get(name)
+        bridge = explicit is None or explicit.type is ProviderType.BRIDGE
+        if bridge and not command:
             problems.append(_no_command(name, layers, provenance))
             continue
-        explicit = capabilities.providers.good.get(name)
         providers.append(
             Provider(
                 name=name,
@@ -222,6 +329,7 @@ def plan_providers(
                 env=empty_map() if explicit is None else explicit.env,
                 cage=None if explicit is None else explicit.cage,
                 origin=_command_origin(layers, provenance),
+                section=explicit or ProviderSection(),
             )
         )
     return ProviderPlan(tuple(providers), tuple(problems))
@@ -258,7 +366,7 @@ def _first(layers: tuple[_Layer, ...], field_name: str, *, fallback: Any) -> Any
 
 
 def _command_origin(layers: tuple[_Layer, ...], provenance: Mapping[str, Origin]) -> Origin:
-    layer = next(layer for layer in layers if layer.settings.command is not None)
+    layer = next((layer for layer in layers if layer.settings.command is not None), layers[-1])
     return provenance.get(f"{layer.path}.command", Origin(None, None, "bundled with the skill"))
 
 
@@ -283,13 +391,17 @@ __all__ = [
     "HOST_CAGE_SHAPE",
     "NAMESPACE_PATTERN",
     "SECRET_ENV",
+    "BridgeMode",
     "CapabilitiesSection",
     "HostCage",
     "HostFsEntry",
     "Provider",
     "ProviderPlan",
     "ProviderSection",
+    "ProviderType",
+    "RateName",
     "SkillProvider",
     "SkillSection",
+    "VaultKeyPlace",
     "plan_providers",
 ]

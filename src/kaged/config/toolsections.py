@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from kaged.base import JsonValue, KagedError
+from kaged.config.cageblock import NET_TARGET
 from kaged.config.containers import JsonTable, ListOf, MapOf, Mapped
 from kaged.config.coresections import NAME, PLUGIN_NAME
 from kaged.config.hostvalues import Command, HostPath
@@ -21,9 +22,11 @@ from kaged.config.secret import Secret
 from kaged.config.sections import Sections, SectionsOf
 from kaged.config.servers import OperatorDapAdapter, OperatorLspServer, check_adapter
 from kaged.config.shapes import Choice, Flag, Number, Text, Whole
+from kaged.kernel.net import ANYWHERE, NetTarget
 
 MAX_SECONDS: Final = 24 * 3600
 MAX_STORAGE_MB: Final = 1024 * 1024
+MAX_OUTPUT_KB: Final = 3 * 1024  # an answer is one line, and lines have 4 MiB
 
 
 class OptionalSource(StrEnum):
@@ -134,6 +137,16 @@ class LuaSection:
         "The scripts that are loaded, by name; an empty list loads all.",
         default=(),
     )
+    net: tuple[NetTarget, ...] = key(
+        ListOf(NET_TARGET),
+        "Where `kage.http` may connect to; `*` is every public host.",
+        default=(ANYWHERE,),
+    )
+    strict_context: bool = key(
+        Flag(),
+        "Give events that carry conversation text only to scripts that are granted `context`.",
+        default=False,
+    )
 
 
 @record
@@ -151,6 +164,16 @@ class PipelineSection:
     timeout_seconds: float = key(
         Number(0.1, MAX_SECONDS), "How long one plugin may take for one call.", default=30
     )
+
+
+class ChangedTools(StrEnum):
+    """What becomes of tools that an MCP server changed after they were agreed to."""
+
+    HOLD = "hold"
+    FOLLOW = "follow"
+
+
+_GLOB: Final = Text(max_chars=200, pattern=r"[A-Za-z0-9_./*-]+", means="a name or glob")
 
 
 @record
@@ -172,6 +195,30 @@ class McpServer:
     timeout_seconds: float = key(Number(1, MAX_SECONDS), "How long one call may take.", default=60)
     cage: HostCage = key(
         HOST_CAGE_SHAPE, "What it can reach; nothing by default.", default_factory=HostCage
+    )
+    agents: tuple[str, ...] = key(
+        ListOf(_GLOB),
+        "Agents whose `tools:` may name it, as paths or globs; an empty list is all of them.",
+        default=(),
+    )
+    projects: tuple[str, ...] = key(
+        ListOf(Text(max_chars=4000)),
+        "Projects that may use it, by id, name or folder; an empty list is all of them.",
+        default=(),
+    )
+    allow_tools: tuple[str, ...] = key(
+        ListOf(_GLOB), "The tools to take from it, as the server spells them.", default=("*",)
+    )
+    deny_tools: tuple[str, ...] = key(
+        ListOf(_GLOB), "Tools never to take from it; stronger than `allow_tools`.", default=()
+    )
+    changed_tools: ChangedTools = key(
+        Choice(ChangedTools),
+        "What to do with a tool that is new or reads differently than when it was agreed to.",
+        default=ChangedTools.HOLD,
+    )
+    max_output_kb: int = key(
+        Whole(1, MAX_OUTPUT_KB), "How many KiB of one answer are handed on.", default=256
     )
 
 
@@ -195,6 +242,7 @@ class McpSection:
 
 
 __all__ = [
+    "ChangedTools",
     "DapSection",
     "LspSection",
     "LuaSection",

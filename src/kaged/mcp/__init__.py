@@ -1,1 +1,1 @@
-"""MCP client: outside servers, each a caged child process: `McpServer`, `ServerTable`."""
+"""MCP client: outside servers, caged and supervised: `McpHost`, `OutsideServer`, `Approvals`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kaged.base import KagedError
+from kaged.tools import ToolError
 
 
 class McpServerInvalid(KagedError):
@@ -13,16 +14,34 @@ class McpServerInvalid(KagedError):
     code: ClassVar[str] = "mcp_server_invalid"
 
 
-class McpServerUnavailable(KagedError):
+class McpServerNotFound(KagedError):
+    """config.toml names no MCP server of that name."""
+
+    code: ClassVar[str] = "mcp_server_not_found"
+
+
+class McpServerUnavailable(ToolError):
     """An MCP server does not start, does not speak the protocol, or has ended."""
 
     code: ClassVar[str] = "mcp_server_unavailable"
 
 
-class McpCallFailed(KagedError):
+class McpCallFailed(ToolError):
     """An MCP server refused a call, or its tool failed."""
 
     code: ClassVar[str] = "mcp_call_failed"
 
 
-__all__ = ["McpCallFailed", "McpServerInvalid", "McpServerUnavailable"]
+class McpAnswerInvalid(McpCallFailed):
+    """An MCP server answered with something that is no answer, or not the one it declares."""
+
+    code: ClassVar[str] = "mcp_answer_invalid"
+
+
+__all__ = [
+    "McpAnswerInvalid",
+    "McpCallFailed",
+    "McpServerInvalid",
+    "McpServerNotFound",
+    "McpServerUnavailable",
+]

@@ -71,11 +71,15 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One question to a model: the window, and the tools that it may call."""
+    """One question to a model: the window, and the tools that it may call.
+
+    `agent` is the path of the agent that asks; vendors never see it, scripts go by it.
+    """
 
     messages: Sequence[ModelMessage]
     tools: Sequence[ToolSpec] = ()
     settings: JsonObject = field(default_factory=dict)
+    agent: str = "primary"
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,6 +187,20 @@ class InteractionRows:
             lambda conn: [_record(row) for row in conn.execute(wanted)]
         )
 
+    async def all_undelivered(self) -> Sequence[InteractionRecord]:
+        """Give, of every session, the answers that its agent has not got yet, oldest first."""
+        wanted = (
+            select(*_C)
+            .where(
+                _C.status != InteractionStatus.PENDING.value,
+                _C.delivered_at_ms.is_(None),
+            )
+            .order_by(_C.answered_at_ms, _C.request_id)
+        )
+        return await self._database.read(
+            lambda conn: [_record(row) for row in conn.execute(wanted)]
+        )
+
     async def page(
         self, project_id: str, status: InteractionStatus | None, limit: int, offset: int
     ) -> tuple[Sequence[InteractionRecord], int]:

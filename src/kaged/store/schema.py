@@ -8,6 +8,7 @@ from sqlalchemy import (
     Column,
     Index,
     Integer,
+    LargeBinary,
     MetaData,
     String,
     Table,
@@ -109,8 +110,24 @@ sessions = Table(
     Column("bound_issue", String(26)),
     Column("created_at_ms", BIG, nullable=False),
     Column("updated_at_ms", BIG, nullable=False),
+    Column("title", Text),
+    Column("model", Text),
+    Column("operator_id", Text),
+    Column("parent_session", String(120)),  # where it was forked from, as people see it
+    Column("parent_entry", String(26)),
+    Column("base_session", String(120)),  # whose entries it shares: the owner of `parent_entry`
+    Column("base_position", BIG),  # up to and including this one
+    Column("depth", Integer, nullable=False),  # how many sessions it shares entries of
+    Column("head_entry", String(26)),  # its last entry; null before the header
+    Column("head_position", BIG, nullable=False),  # -1 before the header, which is 0
+    Column("deleted_at_ms", BIG),  # gone for everybody; kept while forks share its entries
 )
 Index("sessions_project", sessions.c.project_id, sessions.c.created_at_ms)
+Index(
+    "sessions_base",
+    sessions.c.base_session,
+    sqlite_where=sessions.c.base_session.is_not(None),
+)
 
 issues = Table(
     "issues",
@@ -223,10 +240,194 @@ Index(
     sqlite_where=interactions.c.status == "pending",
 )
 
+# The book of sessions. An entry is never changed: what a compaction took out of the window is
+# marked beside it, so that a fork from before still sees it.
+entries = Table(
+    "entries",
+    metadata,
+    Column("seq", BIG, primary_key=True),  # what the full-text index points to
+    Column("session_id", String(120), nullable=False),
+    Column("position", BIG, nullable=False),
+    Column("id", String(26), nullable=False),
+    Column("kind", String(32), nullable=False),
+    Column("role", String(16)),
+    Column("agent", Text, nullable=False),
+    Column("run_id", String(120)),
+    Column("ts_ms", BIG, nullable=False),
+    Column("content", Text, nullable=False),
+)
+Index("entries_position", entries.c.session_id, entries.c.position, unique=True)
+Index("entries_id", entries.c.session_id, entries.c.id, unique=True)
+
+entry_marks = Table(
+    "entry_marks",
+    metadata,
+    Column("session_id", String(120), primary_key=True),
+    Column("entry_id", String(26), primary_key=True),
+    Column("superseded_by", String(26), nullable=False),
+    Column("position", BIG, nullable=False),  # of the compaction
+)
+
+current_sessions = Table(
+    "current_sessions",
+    metadata,
+    Column("project_id", String(64), primary_key=True),
+    Column("session_id", String(120), nullable=False),
+    Column("updated_at_ms", BIG, nullable=False),
+)
+
+agent_runs = Table(
+    "agent_runs",
+    metadata,
+    Column("id", String(120), primary_key=True),
+    Column("session_id", String(120), nullable=False),
+    Column("project_id", String(64), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("cause", String(16), nullable=False),
+    Column("model", Text),
+    Column("operator_id", Text),
+    Column("steps", Integer, nullable=False),
+    Column("usage", Text, nullable=False),  # a JSON object
+    Column("error", Text),  # a JSON object
+    Column("started_at_ms", BIG, nullable=False),
+    Column("ended_at_ms", BIG),
+)
+Index("agent_runs_session", agent_runs.c.session_id, agent_runs.c.started_at_ms)
+Index(
+    "agent_runs_active",
+    agent_runs.c.session_id,
+    unique=True,  # one run at a time per session
+    sqlite_where=agent_runs.c.status == "running",
+)
+
+tool_calls = Table(
+    "tool_calls",
+    metadata,
+    Column("seq", BIG, primary_key=True),
+    Column("request_id", String(120), nullable=False),
+    Column("session_id", String(120), nullable=False),
+    Column("run_id", String(120), nullable=False),
+    Column("project_id", String(64), nullable=False),
+    Column("caller", Text, nullable=False),
+    Column("tool_name", Text, nullable=False),
+    Column("params", Text, nullable=False),  # as the audit trail has them: without secrets
+    Column("status", String(16), nullable=False),
+    Column("result", Text),
+    Column("error", Text),
+    Column("started_at_ms", BIG, nullable=False),
+    Column("finished_at_ms", BIG),
+)
+Index("tool_calls_session", tool_calls.c.session_id, tool_calls.c.seq)
+Index("tool_calls_request", tool_calls.c.request_id)
+Index(
+    "tool_calls_running",
+    tool_calls.c.seq,
+    sqlite_where=tool_calls.c.status == "running",
+)
+
+service_accounts = Table(
+    "service_accounts",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("capability_id", String(140), primary_key=True),
+    Column("account_ref", String(128), primary_key=True),
+    Column("account_name", Text),
+    Column("account_email", Text),
+    Column("created_at_ms", BIG, nullable=False),
+    Column("updated_at_ms", BIG, nullable=False),
+)
+
+service_flows = Table(
+    "service_flows",
+    metadata,
+    Column("flow_id", String(80), primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("capability_id", String(140), nullable=False),
+    Column("account_hint", Text),
+    Column("flow_type", String(32), nullable=False),
+    Column("auth_url", Text, nullable=False),
+    Column("user_code", Text),
+    Column("poll_interval_s", Integer),
+    Column("sealed", LargeBinary, nullable=False),  # what only the host may know, encrypted
+    Column("failures", Integer, nullable=False),
+    Column("created_at_ms", BIG, nullable=False),
+    Column("expires_at_ms", BIG, nullable=False),
+)
+Index("service_flows_user", service_flows.c.user_id, service_flows.c.expires_at_ms)
+Index("service_flows_expiry", service_flows.c.expires_at_ms)
+
+service_state = Table(
+    "service_state",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("capability_id", String(140), primary_key=True),
+    Column("chat_id", Text, primary_key=True),  # empty: not of one chat
+    Column("name", String(128), primary_key=True),
+    Column("value", Text, nullable=False),
+    Column("updated_at_ms", BIG, nullable=False),
+)
+
+service_calls = Table(
+    "service_calls",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("capability_id", String(140), primary_key=True),
+    Column("operation", String(128), primary_key=True),
+    Column("account_ref", String(128), primary_key=True),  # empty: without an account
+    Column("key", String(300), primary_key=True),
+    Column("fingerprint", String(64), nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("request_id", String(64), nullable=False),
+    Column("output", Text),
+    Column("error_code", String(64)),
+    Column("error_message", Text),
+    Column("created_at_ms", BIG, nullable=False),
+    Column("expires_at_ms", BIG, nullable=False),
+)
+Index("service_calls_expiry", service_calls.c.expires_at_ms)
+
+service_plans = Table(
+    "service_plans",
+    metadata,
+    Column("plan_id", String(64), primary_key=True),
+    Column("user_id", Text, nullable=False),
+    Column("capability_id", String(140), nullable=False),
+    Column("operation", String(128), nullable=False),
+    Column("account_ref", String(128), nullable=False),
+    Column("input_hash", String(64), nullable=False),
+    Column("thread_id", Text),
+    Column("summary", Text, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("decided_by", Text),
+    Column("created_at_ms", BIG, nullable=False),
+    Column("decided_at_ms", BIG),
+    Column("expires_at_ms", BIG, nullable=False),
+)
+Index("service_plans_user", service_plans.c.user_id, service_plans.c.status)
+Index("service_plans_expiry", service_plans.c.expires_at_ms)
+
+service_vault = Table(
+    "service_vault",
+    metadata,
+    Column("user_id", Text, primary_key=True),
+    Column("capability_id", String(140), primary_key=True),
+    Column("account_ref", String(128), primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("key_id", String(16), nullable=False),
+    Column("sealed", LargeBinary, nullable=False),
+    Column("created_at_ms", BIG, nullable=False),
+    Column("updated_at_ms", BIG, nullable=False),
+    Column("expires_at_ms", BIG),
+)
+
 __all__ = [
     "BIG",
+    "agent_runs",
     "audit_anchor",
     "audit_events",
+    "current_sessions",
+    "entries",
+    "entry_marks",
     "interactions",
     "issue_todos",
     "issue_updates",
@@ -236,6 +437,13 @@ __all__ = [
     "plugin_usage",
     "projects",
     "schema_versions",
+    "service_accounts",
+    "service_calls",
+    "service_flows",
+    "service_plans",
+    "service_state",
+    "service_vault",
     "sessions",
+    "tool_calls",
     "workflow_runs",
 ]

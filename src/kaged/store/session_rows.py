@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, func, insert, or_, select, update
 
 from kaged.base import Clock
 from kaged.store.database import Database
 from kaged.store.schema import issues, sessions
+from kaged.store.session_errors import SessionAmbiguous
 from kaged.store.work_errors import IssueNotFound, NoBoundIssue, SessionNotFound
 
+ID_LIMIT_CHARS = 120
+AMBIGUOUS_SHOWN = 5
+
 _C = sessions.c
+_ID_TEXT = re.compile(rf"[A-Za-z0-9_-]{{1,{ID_LIMIT_CHARS}}}")
+_PAST_ALL = "~"  # sorts behind every letter of an id
 
 
 class SessionKind(StrEnum):
@@ -33,7 +41,11 @@ class SessionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SessionRecord:
-    """One session. `detail` says why it waits; `bound_issue` is the id of its issue."""
+    """One session. `detail` says why it waits; `bound_issue` is the id of its issue.
+
+    A fork shows the entries of `base_session` up to `base_position`, then its own. `parent_*` is
+    where it was forked from; `base_session` is who owns that entry, which may be an ancestor.
+    """
 
     id: str
     project_id: str
@@ -43,6 +55,22 @@ class SessionRecord:
     bound_issue: str | None
     created_at_ms: int
     updated_at_ms: int
+    title: str | None = None
+    model: str | None = None
+    operator_id: str | None = None
+    parent_session: str | None = None
+    parent_entry: str | None = None
+    base_session: str | None = None
+    base_position: int | None = None
+    depth: int = 0
+    head_entry: str | None = None
+    head_position: int = -1
+    deleted_at_ms: int | None = None
+
+    @property
+    def entry_count(self) -> int:
+        """How many entries it shows, those of its ancestors among them."""
+        return self.head_position + 1
 
 
 class SessionRows:
@@ -51,6 +79,8 @@ class SessionRows:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
+        self.bindings = 0
+        """How often issues were bound and unbound here; who remembers a binding looks at it."""
 
     async def ensure(
         self, session_id: str, project_id: str, kind: SessionKind = SessionKind.PRIMARY
@@ -68,6 +98,79 @@ class SessionRows:
     async def get(self, project_id: str, session_id: str) -> SessionRecord:
         """Give a session. Raises SessionNotFound."""
         return await self._database.read(lambda conn: require_session(conn, project_id, session_id))
+
+    async def of_id(self, session_id: str) -> SessionRecord:
+        """Give a session of any project. Raises SessionNotFound."""
+        return await self._database.read(lambda conn: session_by_id(conn, session_id))
+
+    async def page(
+        self, project_id: str, kind: SessionKind | None, limit: int, offset: int
+    ) -> tuple[Sequence[SessionRecord], int]:
+        """Give some sessions of a project, last used first, and how many there are in all."""
+        conditions = [_C.project_id == project_id, _C.deleted_at_ms.is_(None)]
+        if kind is not None:
+            conditions.append(_C.kind == kind.value)
+
+        def work(conn: Connection) -> tuple[Sequence[SessionRecord], int]:
+            total = conn.execute(select(func.count()).select_from(sessions).where(*conditions))
+            wanted = (
+                select(*_C)
+                .where(*conditions)
+                .order_by(_C.updated_at_ms.desc(), _C.id.desc())
+                .limit(limit)
+                .offset(offset)
+            )
+            return [SessionRecord(*row) for row in conn.execute(wanted)], int(total.scalar() or 0)
+
+        return await self._database.read(work)
+
+    async def family(self, project_id: str, limit: int) -> Sequence[SessionRecord]:
+        """Give the sessions of a project, oldest first: a parent comes before its forks."""
+        wanted = (
+            select(*_C)
+            .where(_C.project_id == project_id, _C.deleted_at_ms.is_(None))
+            .order_by(_C.created_at_ms, _C.id)
+            .limit(limit)
+        )
+        return await self._database.read(
+            lambda conn: [SessionRecord(*row) for row in conn.execute(wanted)]
+        )
+
+    async def beginning_with(self, project_id: str, prefix: str) -> SessionRecord:
+        """Give the one session of a project whose id begins so; a whole id is no prefix.
+
+        Raises:
+            SessionNotFound, SessionAmbiguous: there is none, or more than one.
+        """
+
+        def work(conn: Connection) -> SessionRecord:
+            if not prefix or not _ID_TEXT.fullmatch(prefix):
+                raise session_not_found(prefix[:ID_LIMIT_CHARS])
+            exact = conn.execute(select(_C.id).where(_C.id == prefix)).scalar()
+            if exact is not None:
+                return require_session(conn, project_id, prefix)
+            wanted = (
+                select(*_C)
+                .where(
+                    _C.project_id == project_id,
+                    _C.deleted_at_ms.is_(None),
+                    or_(*(_begins(one) for one in (prefix, f"ses_{prefix.upper()}"))),
+                )
+                .order_by(_C.id)
+                .limit(AMBIGUOUS_SHOWN + 1)
+            )
+            found = [SessionRecord(*row) for row in conn.execute(wanted)]
+            if not found:
+                raise session_not_found(prefix)
+            if len(found) > 1:
+                raise SessionAmbiguous(
+                    f"Several sessions begin with {prefix!r}.",
+                    fix="give more of the id",
+                    matches=[one.id for one in found[:AMBIGUOUS_SHOWN]],
+                )
+            return found[0]
+
+        return await self._database.read(work)
 
     async def bind(self, project_id: str, session_id: str, number: int | None) -> SessionRecord:
         """Let a session work on an issue, or on none.
@@ -87,7 +190,10 @@ class SessionRows:
             )
             return require_session(conn, project_id, session_id)
 
-        return await self._database.write(work)
+        try:
+            return await self._database.write(work)
+        finally:
+            self.bindings += 1
 
     async def bound_issue(self, project_id: str, session_id: str) -> str:
         """Give the id of the issue that a session works on.
@@ -119,24 +225,44 @@ def ensure_session(
     fresh = SessionRecord(
         session_id, project_id, kind.value, status.value, None, None, now_ms, now_ms
     )
-    conn.execute(
-        insert(sessions).values({column.name: getattr(fresh, column.name) for column in _C})
-    )
+    insert_session(conn, fresh)
     return fresh
 
 
 def require_session(conn: Connection, project_id: str, session_id: str) -> SessionRecord:
     """Read a session of a project. Raises SessionNotFound."""
     found = conn.execute(
-        select(*_C).where(_C.id == session_id, _C.project_id == project_id)
+        select(*_C).where(
+            _C.id == session_id, _C.project_id == project_id, _C.deleted_at_ms.is_(None)
+        )
     ).first()
     if found is None:
-        raise SessionNotFound(
-            f"There is no session {session_id} in this project.",
-            fix="only sessions that the daemon started can be used",
-            session_id=session_id,
-        )
+        raise session_not_found(session_id)
     return SessionRecord(*found)
+
+
+def session_by_id(conn: Connection, session_id: str) -> SessionRecord:
+    """Read a session of any project. Raises SessionNotFound."""
+    found = conn.execute(select(*_C).where(_C.id == session_id, _C.deleted_at_ms.is_(None))).first()
+    if found is None:
+        raise session_not_found(session_id)
+    return SessionRecord(*found)
+
+
+def insert_session(conn: Connection, fresh: SessionRecord) -> None:
+    """Write a new session, as a part of a larger unit of work."""
+    conn.execute(
+        insert(sessions).values({column.name: getattr(fresh, column.name) for column in _C})
+    )
+
+
+def session_not_found(session_id: str) -> SessionNotFound:
+    """Say that there is no such session."""
+    return SessionNotFound(
+        f"There is no session {session_id} in this project.",
+        fix="`kaged session list` shows the sessions of a project",
+        session_id=session_id,
+    )
 
 
 def set_session_status(
@@ -148,6 +274,10 @@ def set_session_status(
         .where(_C.id == session_id)
         .values(status=status.value, detail=detail, updated_at_ms=now_ms)
     )
+
+
+def _begins(prefix: str) -> ColumnElement[bool]:
+    return (_C.id >= prefix) & (_C.id < prefix + _PAST_ALL)
 
 
 def _issue_id(conn: Connection, project_id: str, number: int) -> str:
@@ -165,6 +295,9 @@ __all__ = [
     "SessionRows",
     "SessionStatus",
     "ensure_session",
+    "insert_session",
     "require_session",
+    "session_by_id",
+    "session_not_found",
     "set_session_status",
 ]

@@ -23,11 +23,16 @@ from kaged.store.plugin_tables import PluginTables
 from kaged.store.project_rows import ProjectRows
 
 if TYPE_CHECKING:
+    from kaged.store.agent_run_rows import AgentRunRows
+    from kaged.store.branch_rows import BranchRows
+    from kaged.store.entry_rows import EntryRows
+    from kaged.store.entry_search import EntrySearch
     from kaged.store.interaction_rows import InteractionRows
     from kaged.store.issue_rows import IssueRows
     from kaged.store.run_rows import RunRows
     from kaged.store.session_rows import SessionRows
     from kaged.store.todo_rows import TodoRows
+    from kaged.store.tool_call_rows import ToolCallRows
 
 T = TypeVar("T")
 
@@ -44,9 +49,9 @@ class StoreStatus:
 class Store:
     """Everything that outlives the daemon's process.
 
-    `audit`, `projects`, `sessions`, `issues`, `todos`, `runs` and `interactions` are the
-    repositories. `write` and `read` are for repositories of other packages, which are built the
-    same way.
+    `audit`, `projects`, `sessions`, `entries`, `branches`, `agent_runs`, `tool_calls`, `issues`,
+    `todos`, `runs` and `interactions` are the repositories. `write` and `read` are for
+    repositories of other packages, which are built the same way.
     """
 
     def __init__(
@@ -70,6 +75,41 @@ class Store:
         from kaged.store.session_rows import SessionRows  # noqa: PLC0415 - see above
 
         return SessionRows(self._database, self._clock)
+
+    @cached_property
+    def entries(self) -> EntryRows:
+        """What was said and done in sessions."""
+        from kaged.store.entry_rows import EntryRows  # noqa: PLC0415 - see above
+
+        return EntryRows(self._database, self._clock, self._ids)
+
+    @cached_property
+    def entry_search(self) -> EntrySearch:
+        """Search over what was said and done in sessions."""
+        from kaged.store.entry_search import EntrySearch  # noqa: PLC0415 - see above
+
+        return EntrySearch(self._database)
+
+    @cached_property
+    def branches(self) -> BranchRows:
+        """Sessions as wholes: begun, forked, taken away."""
+        from kaged.store.branch_rows import BranchRows  # noqa: PLC0415 - see above
+
+        return BranchRows(self._database, self._clock, self._ids, self.entries)
+
+    @cached_property
+    def agent_runs(self) -> AgentRunRows:
+        """The runs of root agents."""
+        from kaged.store.agent_run_rows import AgentRunRows  # noqa: PLC0415 - see above
+
+        return AgentRunRows(self._database, self._clock, self._ids)
+
+    @cached_property
+    def tool_calls(self) -> ToolCallRows:
+        """The tool calls of sessions."""
+        from kaged.store.tool_call_rows import ToolCallRows  # noqa: PLC0415 - see above
+
+        return ToolCallRows(self._database)
 
     @cached_property
     def issues(self) -> IssueRows:

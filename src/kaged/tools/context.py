@@ -12,11 +12,26 @@ ROOT_CALLER: Final = "primary"  # AT-CTX-03: this exact text and no other is the
 
 
 @dataclass(frozen=True, slots=True)
+class CallerIdentity:
+    """The person that a call is made for and the chat it comes from, as the host verified them.
+
+    Filled by the host from what let the caller in, never from a prompt or a parameter. Whoever has
+    no chat type cannot use what is kept for private chats.
+    """
+
+    user_id: str
+    chat_type: str | None = None
+    chat_id: str | None = None
+    provider: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCallContext:
     """The circumstances of one call, built by the host only and fixed while the call runs.
 
     `caller` is the agent's place in the tree (`primary.subagents.coder`). `project_root` is
-    absolute with symlinks resolved. `cage_policy` None means: no cage.
+    absolute with symlinks resolved. `cage_policy` None means: no cage. `identity` None means that
+    nobody is known to act for, so that no account of anybody can be used.
     """
 
     session_id: str
@@ -27,6 +42,7 @@ class ToolCallContext:
     cage_policy: CagePolicy | None
     request_id: str
     operator_id: str = "operator"
+    identity: CallerIdentity | None = None
 
     @property
     def is_root(self) -> bool:
@@ -34,11 +50,11 @@ class ToolCallContext:
         return self.caller == ROOT_CALLER
 
 
-_TEXTS: Final = tuple(
-    one.name for one in fields(ToolCallContext) if one.name not in {"cage_policy", "operator_id"}
-)
+_NO_TEXTS: Final = frozenset({"cage_policy", "operator_id", "identity"})
+_TEXTS: Final = tuple(one.name for one in fields(ToolCallContext) if one.name not in _NO_TEXTS)
 
 _POLICIES: Final = (CagePolicy, type(None))
+_IDENTITIES: Final = (CallerIdentity, type(None))
 
 
 def require_complete(context: ToolCallContext) -> None:
@@ -62,13 +78,15 @@ def require_complete(context: ToolCallContext) -> None:
         and context.project_root
         and context.request_id
         and type(context.cage_policy) in _POLICIES
+        and type(context.identity) in _IDENTITIES
     ):
         return
     for name in _TEXTS:
         value = getattr(context, name)
         if type(value) is not str or not value:
             raise ContextInvalid(f"the call context lacks {name}", field=name)
-    raise ContextInvalid("the call context has no valid cage_policy", field="cage_policy")
+    wrong = "identity" if type(context.cage_policy) in _POLICIES else "cage_policy"
+    raise ContextInvalid(f"the call context has no valid {wrong}", field=wrong)
 
 
-__all__ = ["ROOT_CALLER", "ToolCallContext", "require_complete"]
+__all__ = ["ROOT_CALLER", "CallerIdentity", "ToolCallContext", "require_complete"]

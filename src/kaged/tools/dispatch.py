@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from kaged.base import KagedError
+from kaged.base import JsonObject, KagedError
 from kaged.tools.call import ToolCall
 from kaged.tools.context import require_complete
 from kaged.tools.errors import CapabilityRefused, ToolError
@@ -27,13 +27,13 @@ from kaged.tools.gates import (
     require_scope,
     resolve_path,
 )
-from kaged.tools.outcomes import OutcomeSink, ToolOutcome
+from kaged.tools.outcomes import OutcomeSink, StartSink, ToolOutcome, ToolStart
 from kaged.tools.permissions import ToolPermissions
 from kaged.tools.registry import Found
-from kaged.tools.trail import CallTrail, is_refusal
+from kaged.tools.trail import CANCELLED, CallTrail, is_refusal
 
 if TYPE_CHECKING:
-    from kaged.base import Clock, JsonObject, JsonValue
+    from kaged.base import Clock, JsonValue
     from kaged.kernel.permissions import CompiledPolicy
     from kaged.pipeline.pipeline import Pipeline
     from kaged.tools.context import ToolCallContext
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from kaged.workspace import ProjectPath, Workspace
 
 _PRE, _POST = "tool_pre_invoke", "tool_post_invoke"
+_CANCELLATION: JsonObject = {"code": CANCELLED, "message": "The call was cancelled."}
 
 _log = structlog.get_logger(__name__)
 
@@ -84,6 +85,7 @@ class ToolDesk:
         *,
         pipeline: Callable[[], Pipeline | None] = lambda: None,
         outcomes: Sequence[OutcomeSink] = (),
+        starts: Sequence[StartSink] = (),
         quotas: CallQuotas | None = None,
         permissions: ToolPermissions | None = None,
     ) -> None:
@@ -94,6 +96,7 @@ class ToolDesk:
         self._clock = clock
         self._pipeline = pipeline
         self._outcomes = tuple(outcomes)
+        self._starts = tuple(starts)
         self._quotas = quotas
 
     async def dispatch(self, name: str, params: JsonValue, context: ToolCallContext) -> JsonValue:
@@ -109,9 +112,12 @@ class ToolDesk:
         found = self.find(name, context)
         result: JsonValue = None
         error: ToolError | None = None
+        start: ToolStart | None = None
         try:
             if found is not None:
                 trail.tool_name, trail.alias = found.entry.name, found.alias
+            if self._starts:
+                start = self._begin(trail, params, context)
             await trail.called(params, "" if found is None else found.entry.source)
             call = self.admit(name, found, params, context)
             if self._quotas is not None:
@@ -136,14 +142,21 @@ class ToolDesk:
             if passage is not None:
                 result = await passage.after(call.entry, result)
         except asyncio.CancelledError:
-            trail.cancelled(self._since_ms(started_s))
+            duration_ms = self._since_ms(started_s)
+            trail.cancelled(duration_ms)
+            self._tell(trail, found, params, context, None, None, duration_ms, start)
             raise
         except KagedError as raised:
             error = agent_error(raised, context, trail.tool_name)
         # Boundary: a tool that breaks ends its own call, never the run or the daemon.
         except Exception as raised:  # noqa: BLE001 - see above
             error = broken_tool(raised, context, trail.tool_name)
-        await self._finish(trail, found, params, context, result, error, started_s)
+        duration_ms = self._since_ms(started_s)
+        try:
+            await trail.ended(error, duration_ms)
+        finally:
+            # Also when the caller is torn down just now: the call has its outcome.
+            self._tell(trail, found, params, context, result, error, duration_ms, start, ended=True)
         if error is not None:
             raise error
         return result
@@ -230,7 +243,18 @@ class ToolDesk:
             trail.call_changed(passage.change_record(call.entry.name, call.args, changed, outcome))
         return again
 
-    async def _finish(
+    def _begin(self, trail: CallTrail, params: JsonValue, context: ToolCallContext) -> ToolStart:
+        """Tell those who listen that a call begins."""
+        start = ToolStart(context, trail.tool_name, params)
+        for sink in self._starts:
+            try:
+                sink.tool_started(start)
+            # Boundary: who keeps or shows calls never changes them.
+            except Exception as fault:  # noqa: BLE001 - see above
+                _log.error("a call was not noted", tool=trail.tool_name, error=repr(fault))
+        return start
+
+    def _tell(
         self,
         trail: CallTrail,
         found: Found | None,
@@ -238,24 +262,28 @@ class ToolDesk:
         context: ToolCallContext,
         result: JsonValue,
         error: ToolError | None,
-        started_s: float,
+        duration_ms: float,
+        start: ToolStart | None,
+        *,
+        ended: bool = False,
     ) -> None:
-        """Put the outcome on record and tell those who keep and show it."""
-        duration_ms = self._since_ms(started_s)
-        await trail.ended(error, duration_ms)
+        """Tell those who keep and show it how a call ended; one that has not was cancelled."""
         if not self._outcomes:
             return
+        said = None if error is None else error.as_json()
         outcome = ToolOutcome(
             context=context,
             tool_name=trail.tool_name,
             alias=trail.alias,
             params=params,
             result=result if error is None else None,
-            error=None if error is None else error.as_json(),
+            error=said if ended else dict(_CANCELLATION),
             denied=error is not None and is_refusal(error),
             duration_ms=duration_ms,
             tool_version="" if found is None else found.entry.definition.version,
             schema_hash="" if found is None else found.entry.schema_hash,
+            start=start,
+            cancelled=not ended,
         )
         for sink in self._outcomes:
             try:

@@ -1,4 +1,4 @@
-"""`ToolOutcome`: how a call ended, for those who keep and show it; `OutcomeSink`: who that is."""
+"""`ToolStart` and `ToolOutcome`: that a call began and how it ended; who keeps and shows that."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ if TYPE_CHECKING:
     from kaged.tools.context import ToolCallContext
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ToolStart:
+    """A call that begins. The object itself names the call: its outcome refers to it."""
+
+    context: ToolCallContext
+    tool_name: str
+    params: JsonValue
+
+
 @dataclass(frozen=True, slots=True)
 class ToolOutcome:
     """One finished call. Exactly one of `result` and `error` counts; `error` is None on success.
 
     `params` are as the caller sent them. `tool_version` and `schema_hash` say which edition of the
-    tool answered; both are empty when there is no such tool.
+    tool answered; both are empty when there is no such tool. `start` is None when nobody listens
+    for beginnings.
     """
 
     context: ToolCallContext
@@ -28,6 +38,8 @@ class ToolOutcome:
     duration_ms: float
     tool_version: str
     schema_hash: str
+    start: ToolStart | None = None
+    cancelled: bool = False
 
 
 class OutcomeSink(Protocol):
@@ -38,4 +50,12 @@ class OutcomeSink(Protocol):
         ...
 
 
-__all__ = ["OutcomeSink", "ToolOutcome"]
+class StartSink(Protocol):
+    """Hears of calls when they begin, under the same rules as an `OutcomeSink`."""
+
+    def tool_started(self, start: ToolStart) -> None:
+        """Take note of a call before any gate has looked at it."""
+        ...
+
+
+__all__ = ["OutcomeSink", "StartSink", "ToolOutcome", "ToolStart"]

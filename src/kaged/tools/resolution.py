@@ -6,7 +6,7 @@ keeps root-only tools to the root. The cage comes later, at each call.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -109,11 +109,13 @@ def resolve_tools(
     *,
     plugins: Collection[str] | None = None,
     delegate: Handler | None = None,
+    outside: Callable[[str], bool] = lambda _owner: True,
 ) -> AgentTools:
     """Decide which tools an agent of a project has.
 
     `plugins` are the plugins that the agent declares and may use; None takes its declarations as
-    they stand. `delegate` answers the `agent-{key}` tools.
+    they stand. `delegate` answers the `agent-{key}` tools. `outside` says whether the operator lets
+    the agent have tools of an outside owner, such as an MCP server, at all.
 
     Raises:
         KeyError: the project has no such agent.
@@ -131,6 +133,8 @@ def resolve_tools(
         from_plugin = definition.source is ToolSource.PLUGIN and not entry.outside
         if from_plugin and definition.plugin_name not in usable:
             continue  # PH-TOOL-08: on every agent that declares the plugin, and on no other
+        if entry.outside and not outside(definition.plugin_name or ""):
+            continue
         default = _default(agent, entry, from_plugin=from_plugin)
         found, reason = _decide(entry, rules, default)
         if found is not None:

@@ -55,7 +55,7 @@ async def test_the_document_names_both_credentials(inside: InProcess) -> None:
 async def test_the_reference_page_has_every_route_and_no_other(inside: InProcess) -> None:
     page = PAGE.read_text(encoding="utf-8")
     wanted = {f"`{method} {path}`" for method, path, _ in _operations(await _document(inside))}
-    wanted |= {"`WS /api/v1/events`"}
+    wanted |= {"`WS /api/v1/events`", "`WS /api/v1/projects/{project_id}/mcp/stream`"}
     missing = {route for route in wanted if route not in page}
     assert not missing, f"add to {PAGE.name}: {sorted(missing)}"
     listed = {

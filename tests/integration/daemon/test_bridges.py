@@ -20,6 +20,7 @@ from kaged.app.gates import Gates
 from kaged.app.wiring import build
 from kaged.base import ManualClock, SystemClock
 from kaged.config import Locations
+from kaged.toolbox.dap import BUILTIN
 from kaged.toolbox.shell import PtyBroker
 from requirements import requirement
 
@@ -308,3 +309,70 @@ async def test_a_debug_session_ends_with_the_run_that_began_it(stage: Stage) -> 
         while not (ended := await stage.events("debug.session_ended")):  # noqa: ASYNC110 - written behind
             await asyncio.sleep(0.02)
     assert [row["data"]["reason"] for row in ended] == ["run_ended"]
+
+
+def adapter(folder: Path, level: str) -> dict[str, Any]:
+    """Give a planned adapter that keeps the log of its level."""
+    fake = FAKE.with_name("fake_dap_adapter.py")
+    argv = [sys.executable, str(fake), str(folder / "dap.json"), str(folder / f"{level}.jsonl")]
+    return {"type": level, "adapter": argv, "requires_ptrace": False}
+
+
+@requirement("AT-DAP-09")
+async def test_debuggers_are_the_projects_the_operators_or_the_built_in_ones(
+    tmp_path: Path,
+) -> None:
+    write_plan(tmp_path)
+    stop = {"event": "stopped", "body": {"reason": "entry", "threadId": 1}}
+    plan = {"capabilities": {}, "events": {"launch": [stop]}}
+    (tmp_path / "dap.json").write_text(json.dumps(plan), encoding="utf-8")
+    operator = "".join(
+        f"[dap.adapters.{runtime}]\n"
+        + "".join(f"{key} = {json.dumps(value)}\n" for key, value in described.items())
+        for runtime, described in {
+            "python": adapter(tmp_path, "operator"),
+            "own": {"type": "operator", "command": ["nowhere"], "requires_ptrace": False},
+        }.items()
+    )
+    own = [{"runtime": "python", **adapter(tmp_path, "project")}]
+    text = PROJECT + f"dap: {json.dumps({'adapters': own})}\n"
+    started = {"tool": "debug", "action": "launch", "script": "./a.py", "runtime": "python"}
+    async with daemon_in_process(
+        tmp_path / "home", config=config(tmp_path) + operator, clock=SystemClock()
+    ) as inside:
+        stage = Stage(inside, tmp_path)
+        project = await stage.load("one", text)
+
+        async def launched_types() -> dict[str, list[str]]:
+            await stage.call(project, **started)
+            await stage.call(project, "debug", action="disconnect")
+            return {
+                level: [
+                    one["arguments"]["type"]
+                    for one in map(json.loads, log.read_text("utf-8").splitlines())
+                    if one.get("command") == "launch"
+                ]
+                for level in ("operator", "project")
+                if (log := tmp_path / f"{level}.jsonl").exists()
+            }
+
+        # Nobody has trusted the project: what it names is not started.
+        assert await launched_types() == {"operator": ["operator"]}
+        answer = await inside.client.put(
+            f"/api/v1/projects/{project}/trust", json={"trusted": True}
+        )
+        assert answer.status_code == 200, answer.text
+        assert await launched_types() == {"operator": ["operator"], "project": ["project"]}
+        adapters = stage.bridges.get_bridges_for_project(str((tmp_path / "one").resolve())).dap
+        assert adapters.adapters["python"].type == "project"
+        assert adapters.adapters["own"].command == ("nowhere",)
+        assert adapters.adapters["node"] == BUILTIN["node"]
+        answer = await inside.client.post(
+            f"/api/v1/projects/{project}/tools/call",
+            json={
+                "agent": "primary",
+                "tool": "debug",
+                "params": {"action": "launch", "script": "./a.py", "runtime": "own"},
+            },
+        )
+        assert answer.json()["error"]["data"]["detail"]["command"] == ["nowhere"]

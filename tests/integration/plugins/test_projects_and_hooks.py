@@ -319,7 +319,7 @@ def compactor(key: str = "squeeze") -> dict[str, Any]:
     return {**plugins(key), "compaction": {"delegate": {"plugin": key}}}
 
 
-@requirement("PH-HOOK-21", "PH-AMB-08")
+@requirement("PH-HOOK-21", "PH-AMB-08", "PH-AUD-34")
 async def test_the_designated_compactor_replaces_the_messages(stage: Stage) -> None:
     await stage.add(
         "squeeze", {"pre_compact": [{"result": ANSWER}]}, hooks=HOOKS, roles=["compactor"]
@@ -333,6 +333,8 @@ async def test_the_designated_compactor_replaces_the_messages(stage: Stage) -> N
     assert outcome.replacement.summary == "hello was said"
     sent = next(m for m in stage.received("squeeze") if "pre_compact" in m["method"])
     assert sent["params"]["role"] == "compactor"
+    await stage.supervisor.hooks.post_compact(stage.participants(), stage.context(), EVENT)
+    assert not [name for name in await stage.lab.names() if name.startswith("compaction.")]
 
 
 @requirement("PH-ROLE-04", "PH-AMB-08")

@@ -11,6 +11,7 @@ import pytest
 
 from fakes.dap_lab import DapLab
 from fakes.desk_lab import DeskLab, cage
+from kaged.toolbox.dap.tool import DEFINITION
 from requirements import requirement
 
 PROGRAM = """import os
@@ -105,7 +106,7 @@ async def test_a_program_is_debugged_from_entry_to_exit(lab: DapLab, desk: DeskL
     assert lab.adapters_running() == 0
 
 
-@requirement("AT-DAP-28")
+@requirement("AT-DAP-28", "AT-BEY-06")
 async def test_hit_counts_and_logpoints(lab: DapLab) -> None:
     await lab.debug("launch", runtime="python", script="./src/main.py")
     await lab.debug("set_breakpoint", path="./src/main.py", line=12, hit_count=3)
@@ -116,6 +117,7 @@ async def test_hit_counts_and_logpoints(lab: DapLab) -> None:
     ended = await lab.debug("continue")
     assert ended["status"] == "exited"
     assert "y is 10" in hit.get("output", "") + ended["output"]
+    assert "log_message breakpoints observe without stopping" in DEFINITION.description
 
 
 @requirement("AT-DAP-38")

@@ -207,13 +207,16 @@ async def test_a_step_gives_where_it_ended(lab: DapLab, action: str, command: st
 
 
 @requirement("AT-DAP-39", "AT-DAP-42", "AT-AUD-11", "AT-DAP-63")
-@pytest.mark.parametrize("action", ["continue", "step_over"])
-async def test_a_stop_at_a_breakpoint_names_it(lab: DapLab, action: str) -> None:
+@pytest.mark.parametrize(
+    ("action", "reason"),
+    [("continue", "breakpoint"), ("step_over", "breakpoint"), ("step_over", "step")],
+)
+async def test_a_stop_at_a_breakpoint_names_it(lab: DapLab, action: str, reason: str) -> None:
     started = await lab.launched()
     await lab.debug("set_breakpoint", path="./main.fake", line=3)
     stack(lab, frame(lab, 0, "main", 3))
     command = "continue" if action == "continue" else "next"
-    lab.after(command, stopped("breakpoint", hitBreakpointIds=[100]))
+    lab.after(command, stopped(reason, hitBreakpointIds=[100]))
     said = await lab.debug(action)
     assert (said["stopped_reason"], said["breakpoint_id"]) == ("breakpoint", 1)
     assert said["location"]["line"] == 3

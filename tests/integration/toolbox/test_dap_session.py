@@ -330,7 +330,7 @@ async def test_a_debugger_that_is_not_there_says_how_to_get_it(tmp_path: Path) -
     assert refusal.code == "dap_adapter_not_found"
     assert refusal.detail == {
         "runtime": "go",
-        "command": ["dlv", "dap"],
+        "command": ["dlv", "dap", "--client-addr=${client}"],
         "install": "apt install delve",
     }
     await lab.close()
@@ -352,7 +352,7 @@ async def test_debuggers_that_need_ptrace_need_a_relaxed_cage(tmp_path: Path) ->
 
     lab.bridge._launcher = spy
     true = ("/bin/true",)
-    lab.bridge._adapters = {
+    lab.bridge.adapters = {
         "silent": AdapterChoice("x", None, true, None),
         "tracing": AdapterChoice("x", None, true, True),
         "harmless": AdapterChoice("x", None, true, False),

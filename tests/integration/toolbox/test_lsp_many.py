@@ -1,8 +1,10 @@
-"""Many agents on one server, and a rename over many files that fails early, late and between."""
+"""Many agents on one server, and a rename over many files that fails at each of them."""
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,6 @@ from requirements import requirement
 
 FILES = 200
 AGENTS = 20
-FAILING = (0, 1, 2, 67, 100, 133, 198, 199)
 
 
 @requirement("AT-LSP-04")
@@ -45,10 +46,20 @@ def contents(lab: LspLab) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in lab.root.rglob("*.py")}
 
 
+@pytest.fixture
+async def quick_lab() -> AsyncIterator[LspLab]:
+    """Give a project in memory: 200 renames of 200 files are no work for a disk."""
+    with tempfile.TemporaryDirectory(prefix="kaged-test-", dir="/dev/shm") as folder:
+        made = LspLab(Path(folder))
+        yield made
+        await made.close()
+
+
 @requirement("AT-LSP-43")
 async def test_a_rename_over_200_files_is_whole_or_did_not_happen(
-    lab: LspLab, monkeypatch: pytest.MonkeyPatch
+    quick_lab: LspLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    lab = quick_lab
     names = [f"src/f{number:03}.py" for number in range(FILES)]
     for name in names:
         lab.write(name, "old = 1\n")
@@ -69,7 +80,8 @@ async def test_a_rename_over_200_files_is_whole_or_did_not_happen(
 
     monkeypatch.setattr(batch, "put", put)
     rename = {"action": "rename", "path": f"./{names[0]}", "line": 1, "character": 0}
-    for failing in FAILING:
+    monkeypatch.setattr(batch, "sync_filesystem", lambda *_: None)  # it is the whole machine's
+    for failing in range(FILES):
         state.update(done=0, failing=failing)
         refusal = await lab.desk.refusal("code.lsp", **rename, new_name="new")
         assert refusal.code == "file_write_failed"

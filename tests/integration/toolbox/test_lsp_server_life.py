@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fakes.desk_lab import cage
-from fakes.lsp_lab import ALL_CAPABILITIES, LspLab
+from fakes.lsp_lab import ALL_CAPABILITIES, LspLab, span
 from kaged.base import ManualClock
 from kaged.toolbox.files import file_tools
 from kaged.toolbox.lsp import StopReason
@@ -389,3 +389,48 @@ async def test_raw_requests_are_for_callers_without_a_cage(lab: LspLab) -> None:
 
 def _all() -> dict[str, Any]:
     return {"start": {"line": 0, "character": 0}, "end": {"line": 9, "character": 0}}
+
+
+@requirement("AT-BEY-05")
+async def test_a_question_that_nobody_waits_for_any_more_is_cancelled(lab: LspLab) -> None:
+    lab.write("a.py", "x = 1\n")
+    at: dict[str, Any] = {"path": "./a.py", "line": 1, "character": 0}
+    lab.answer("textDocument/hover", "hang")
+    asking = asyncio.ensure_future(lab.lsp("hover", **at))  # noqa: TID251 - awaited below
+    await lab.until(lambda: bool(lab.received("textDocument/hover")))
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    await lab.until(lambda: bool(lab.received("$/cancelRequest")))
+    (question,) = lab.received("textDocument/hover")
+    (cancelled,) = lab.received("$/cancelRequest")
+    assert cancelled["params"] == {"id": question["id"]}
+    lab.answer("textDocument/hover", {"result": {"contents": "an x"}})
+    assert (await lab.lsp("hover", **at))["content"] == "an x"
+    assert lab.methods().count("initialize") == 1
+
+
+async def test_a_rename_waits_for_the_whole_project_and_is_refused_before(lab: LspLab) -> None:
+    lab.write("a.py", "old = 1\n")
+    lab.answer("textDocument/hover", {"result": None})
+    lab.answer("textDocument/prepareRename", {"result": span(0, 0, 3)})
+    edit = {"range": span(0, 0, 3), "newText": "new"}
+    lab.answer("textDocument/rename", {"result": {"changes": {lab.uri("a.py"): [edit]}}})
+    at: dict[str, Any] = {"path": "./a.py", "line": 1, "character": 0}
+    await lab.lsp("hover", **at)
+    server = lab.bridge.pool.running("python")
+    assert server is not None
+    server.loading.progressed({"token": 1, "value": {"kind": "begin"}})
+    lab.bridge.limit_s = 0.05
+    refusal = await lab.desk.refusal("code.lsp", action="rename", new_name="new", **at)
+    assert refusal.code == "rename_not_possible"
+    assert refusal.detail == {"indexing": True}
+    assert lab.received("textDocument/rename") == []
+    lab.bridge.limit_s = 30.0
+    renaming = asyncio.ensure_future(lab.lsp("rename", new_name="new", **at))  # noqa: TID251 - awaited below
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not renaming.done()
+    server.loading.progressed({"token": 1, "value": {"kind": "end"}})
+    assert (await renaming)["files_changed"] == 1
+    assert (lab.root / "a.py").read_text("utf-8") == "new = 1\n"

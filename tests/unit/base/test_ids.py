@@ -66,3 +66,31 @@ def test_threads_never_get_the_same_id() -> None:
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda _: ids.ulid(), range(4000)))
     assert len(set(made)) == 4000
+
+
+def test_an_id_can_be_made_greater_than_one_that_another_object_made() -> None:
+    """As after a restart with the clock set back, or behind an id from a machine ahead of us."""
+    ahead = Ids(ManualClock(now_ms=2_000_000))
+    last = ahead.ulid()
+    ids = Ids(ManualClock(now_ms=1_000_000))
+    made: list[str] = []
+    for _ in range(100):
+        last = ids.ulid_after(last)
+        made.append(last)
+    assert made == sorted(set(made))
+    assert made[0] > ahead.ulid()[:10]
+    assert ids.ulid_after(None) < made[0]
+    assert ids.ulid_after("0" * 26) > "0" * 26
+
+
+def test_two_chains_that_go_on_from_one_id_do_not_meet() -> None:
+    last = Ids(ManualClock(now_ms=2_000_000)).ulid()
+    ids = Ids(ManualClock(now_ms=1_000_000))
+    first = [ids.ulid_after(last) for _ in range(100)]
+    assert len(set(first)) == 100
+
+
+@pytest.mark.parametrize("last", ["short", "~" * 26, "Z" * 26])
+def test_nothing_is_made_behind_what_is_no_id(last: str) -> None:
+    with pytest.raises(ValueError, match=r"ULID|substring"):
+        Ids(ManualClock(now_ms=5)).ulid_after(last)

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from kaged.audit.events.daemon import DAEMON
 from kaged.audit.events.lua import LUA_CAPABILITIES
+from kaged.audit.events.mcp import MCP
 from kaged.audit.events.pipeline import EXTENSIONS_PIPELINE
 from kaged.audit.events.plugin import PLUGIN_HOST
 from kaged.audit.events.service import SERVICE_CAPABILITIES
@@ -20,6 +21,7 @@ CHAPTERS: tuple[Chapter, ...] = (
     SERVICE_CAPABILITIES,
     EXTENSIONS_PIPELINE,
     LUA_CAPABILITIES,
+    MCP,
 )
 
 EVENT_TYPES: Mapping[str, EventType] = MappingProxyType(

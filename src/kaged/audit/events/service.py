@@ -21,8 +21,7 @@ SERVICE_CAPABILITIES = Chapter(
     (
         event(
             "capability_invoke_intent",
-            "A sensitive or mutating operation is about to run; written before the provider is "
-            "called.",
+            "A mutating operation is about to run; written before the provider is called.",
             f"request_id:str {_SCOPE} capability.id:str operation:str mutating:bool "
             "account_ref:str? "
             "input_keys:list",
@@ -60,6 +59,21 @@ SERVICE_CAPABILITIES = Chapter(
             "A provider cannot be used.",
             "provider:str reason:str",
             "capabilities:list detail:cut",
+        ),
+        event(
+            "capability_account_revoked",
+            "The operator took somebody's account back.",
+            "user_id:str capability.id:str account_ref:str provider_revoked:bool",
+        ),
+        event(
+            "capability_consent_decided",
+            "A person consented to an operation (`confirmed`) or refused it (`denied`).",
+            "plan_id:str user_id:str capability.id:str operation:str outcome:str",
+        ),
+        event(
+            "capability_vault_rotated",
+            "Every credential was encrypted anew with a fresh key.",
+            "records:int flows:int",
         ),
         event(
             "capability_token_rejected",

@@ -150,6 +150,36 @@ AGENT_TOOLING = Chapter(
             "session_id:str number:int? caller:str",
         ),
         event(
+            "kaged.session.created",
+            "The operator began a session.",
+            "session_id:str caller:str",
+        ),
+        event(
+            "kaged.session.forked",
+            "The operator branched a session off at an entry.",
+            "session_id:str parent:str? entry_id:str? caller:str",
+        ),
+        event(
+            "kaged.session.switched",
+            "The operator made another session the project's current one.",
+            "session_id:str from:str? caller:str",
+        ),
+        event(
+            "kaged.session.deleted",
+            "The operator took a session away, with its runs and tool calls.",
+            "session_id:str caller:str",
+        ),
+        event(
+            "kaged.session.exported",
+            "The operator took a copy of a session.",
+            "session_id:str entries:int caller:str",
+        ),
+        event(
+            "kaged.session.imported",
+            "The operator took in a session from a file; `origin` is its id where it came from.",
+            "session_id:str origin:str entries:int caller:str",
+        ),
+        event(
             "kaged.interaction.requested",
             "A run pauses and asks a person: `ask`, `form` or `checkpoint`.",
             "request_id:str kind:str session_id:str",

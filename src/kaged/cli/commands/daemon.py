@@ -77,6 +77,28 @@ def _register_life(app: typer.Typer) -> None:
         with daemon(start=False) as client:
             show_status(client.get("/status"), Output(as_json=as_json))
 
+    @command(app, "unit")
+    def unit(
+        as_json: AsJson = False,
+        system: Annotated[
+            bool, typer.Option("--system", help="For the whole machine, under a user of its own.")
+        ] = False,
+    ) -> None:
+        """Print a systemd unit that keeps the daemon running."""
+        from kaged.cli.units import unit_file
+
+        output = Output(as_json=as_json)
+        text = unit_file(_own_command(), system=system)
+        output.result({"unit": text})
+        if not as_json:
+            output.raw(text.rstrip("\n"))
+
+
+def _own_command() -> str:
+    """Give the absolute path of the command that runs now, or of the one beside the interpreter."""
+    own = Path(sys.argv[0])
+    return str((own if own.name == "kaged" else Path(sys.executable).with_name("kaged")).absolute())
+
 
 def _set_sandbox(*, off: bool) -> None:
     # Through the environment, so that it outlives a reload and reaches a daemon in the background.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from kaged.cli.commands.inproject import HERE, InProject, file_of, in_project, pairs_of, plain_value
+from kaged.cli.commands.asking import answer_of, gist_of, show_answer, show_interaction
+from kaged.cli.commands.inproject import HERE, InProject, in_project
 from kaged.cli.context import AsJson, command
 from kaged.cli.output import Output
 
@@ -40,7 +39,7 @@ def _register_reading(app: typer.Typer) -> None:
         output.table(
             ["id", "kind", "agent", "status", "asks"],
             [
-                [one["request_id"], one["kind"], one["caller"], one["status"], _gist(one)]
+                [one["request_id"], one["kind"], one["caller"], one["status"], gist_of(one)]
                 for one in found["items"]
             ],
         )
@@ -53,21 +52,8 @@ def _register_reading(app: typer.Typer) -> None:
             found = client.get(f"/interactions/{request}")
         output.result(found)
         output.fields({name: found[name] for name in ("kind", "status", "caller", "session_id")})
-        for question in found["payload"].get("questions", ()):
-            output.line()
-            output.line(f"{question['id']}: {question['title']}")
-            _explain(question, output)
-        for field in found["payload"].get("fields", ()):
-            output.line()
-            needed = " (required)" if field["required"] else ""
-            output.line(f"{field['name']}: {field['label']} [{field['type']}]{needed}")
-            _explain(field, output)
-        if found["kind"] == "checkpoint":
-            output.line()
-            output.line(found["payload"]["message"])
-            output.line(found["payload"]["detail"] or "")
-        if found["answer"] is not None:
-            output.line(json.dumps(found["answer"], ensure_ascii=True))
+        show_interaction(found, output)
+        show_answer(found, output)
 
 
 def _register_answering(app: typer.Typer) -> None:
@@ -90,10 +76,7 @@ def _register_answering(app: typer.Typer) -> None:
         output = Output(as_json=as_json)
         with in_project(project) as client:
             asked = client.get(f"/interactions/{request}")
-            body = {
-                "answers": _answers(asked["payload"], answers),
-                "files": {name: file_of(Path(text)) for name, text in pairs_of(files)},
-            }
+            body = answer_of(asked, answers, files)
             found = client.post(f"/interactions/{request}/answer", body)
         output.result(found)
         output.line(f"Answered {request}.")
@@ -140,35 +123,6 @@ def _decide(request: str, body: dict[str, Any], project: str, as_json: bool) -> 
         found = client.post(f"/interactions/{request}/answer", body)
     output.result(found)
     output.line(f"Answered {request}.")
-
-
-def _gist(one: dict[str, Any]) -> str:
-    payload = one["payload"]
-    if one["kind"] == "checkpoint":
-        return str(payload["message"])
-    listed = payload.get("questions") or payload.get("fields") or []
-    return "; ".join(str(item.get("title") or item.get("label")) for item in listed)
-
-
-def _explain(item: dict[str, Any], output: Output) -> None:
-    if item["description"]:
-        output.line(f"  {item['description']}")
-    for option in item["options"]:
-        output.line(f"  - {option}")
-
-
-def _answers(payload: dict[str, Any], given: list[str] | None) -> dict[str, Any]:
-    kinds = {field["name"]: field["type"] for field in payload.get("fields", ())}
-    multiple = {one["id"] for one in payload.get("questions", ()) if one["multiple"]}
-    found: dict[str, Any] = {}
-    for name, text in pairs_of(given):
-        value = plain_value(kinds.get(name), text)
-        if name in multiple or name in found:
-            before = found.get(name, [])
-            found[name] = [*(before if isinstance(before, list) else [before]), value]
-        else:
-            found[name] = value
-    return found
 
 
 __all__ = ["build"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,6 +55,14 @@ class ProjectClient:
     def delete(self, path: str) -> Any:
         """Have something taken away."""
         return self._client.delete(f"{self._base}{path}")
+
+    def upload(self, path: str, data: bytes) -> Any:
+        """Hand over lines of JSON as they are."""
+        return self._client.upload(f"{self._base}{path}", data)
+
+    def stream(self, path: str) -> Iterator[bytes]:
+        """Ask for something long and give it piece by piece."""
+        return self._client.stream(f"{self._base}{path}")
 
 
 @contextmanager

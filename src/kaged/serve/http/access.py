@@ -24,6 +24,8 @@ from kaged.serve.http.credentials import CookieSessions, TokenFile
 
 COOKIE_NAME = "kaged_session"
 USER_HEADER = b"x-kaged-user-id"
+CHAT_ID_HEADER = b"x-kaged-chat-id"
+CHAT_TYPE_HEADER = b"x-kaged-chat-type"
 LOOPBACK_HOSTS = frozenset({"127.0.0.1", "localhost", "[::1]"})
 LAUNCH_PATH = "/api/v1/auth/launch"
 MAX_COOKIE_CHARS = 4096
@@ -34,6 +36,8 @@ _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _OPEN_TO_ALL = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("GET", LAUNCH_PATH)})
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?)(?::[0-9]{1,5})?")
 _USER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
+_CHAT_ID = re.compile(r"[!-~]{1,128}")
+_CHAT_TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 
 
 class Unauthenticated(KagedError):
@@ -71,11 +75,23 @@ class Via(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class FrontEnd:
+    """What a trusted front end states about the chat of the person it asks for."""
+
+    chat_id: str | None = None
+    chat_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. `operator_id` is None in insecure mode, where nobody was authenticated."""
+    """Who asks. `operator_id` is None in insecure mode, where nobody was authenticated.
+
+    With a `front_end` it is the id of the person whom that front end named.
+    """
 
     operator_id: str | None
     via: Via
+    front_end: FrontEnd | None = None
 
     @property
     def label(self) -> str:
@@ -161,7 +177,8 @@ def require_caller(rules: AccessRules, credentials: Credentials, knock: Knock) -
         # The browser adds a cookie, or in insecure mode nothing is needed at all: make sure that
         # it is our own page which asks, not one that merely runs in the same browser.
         _require_own_page(knock, origin, needs_origin=via is Via.COOKIE)
-    return Caller(_operator_id(rules, knock, connection), via)
+    operator_id, front_end = _person(rules, knock, connection)
+    return Caller(operator_id, via, front_end)
 
 
 def is_loopback(host: str) -> bool:
@@ -256,18 +273,26 @@ def _require_own_page(knock: Knock, origin: str | None, *, needs_origin: bool) -
         raise OriginNotAllowed("A browser session needs an Origin header for this request.")
 
 
-def _operator_id(rules: AccessRules, knock: Knock, connection: PeerConnection) -> str | None:
+def _person(
+    rules: AccessRules, knock: Knock, connection: PeerConnection
+) -> tuple[str | None, FrontEnd | None]:
     if rules.mode is AuthMode.INSECURE:
-        return None
+        return None, None
     named = knock.single(USER_HEADER)
     if named is None or not _is_trusted_proxy(rules, connection):
-        return rules.operator_id
+        return rules.operator_id, None
     if _USER_ID.fullmatch(named) is None:
         raise AccessDenied(
             "The proxy named a user id that is not one.",
             fix="X-Kaged-User-Id takes letters, digits and . _ @ + - (128 at most).",
         )
-    return named
+    chat_id = knock.single(CHAT_ID_HEADER) or None
+    chat_type = (knock.single(CHAT_TYPE_HEADER) or "").lower() or None
+    if chat_id is not None and _CHAT_ID.fullmatch(chat_id) is None:
+        raise AccessDenied("The proxy named a chat id that is not one.")
+    if chat_type is not None and _CHAT_TYPE.fullmatch(chat_type) is None:
+        raise AccessDenied("The proxy named a chat type that is not one.")
+    return named, FrontEnd(chat_id, chat_type)
 
 
 def _is_trusted_proxy(rules: AccessRules, connection: PeerConnection) -> bool:
@@ -283,6 +308,8 @@ def _is_trusted_proxy(rules: AccessRules, connection: PeerConnection) -> bool:
 
 
 __all__ = [
+    "CHAT_ID_HEADER",
+    "CHAT_TYPE_HEADER",
     "COOKIE_NAME",
     "LAUNCH_PATH",
     "LOOPBACK_HOSTS",
@@ -290,6 +317,7 @@ __all__ = [
     "AccessRules",
     "Caller",
     "Credentials",
+    "FrontEnd",
     "HostNotAllowed",
     "Knock",
     "OriginNotAllowed",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -24,6 +25,9 @@ from kaged.serve.http.metrics import Metrics
 _log = structlog.get_logger("kaged.http")
 
 MAX_BODY_BYTES = 1024 * 1024
+# An exported session comes in one piece. By now the caller is known to be the operator.
+_IMPORT_BYTES = 32 * 1024 * 1024
+_IMPORT = re.compile(r"/api/v1/projects/[^/]+/sessions/import")
 BODY_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 120.0
 DENIALS_BURST = 100.0
@@ -153,18 +157,19 @@ class Limits:
 
 
 async def _read_body(scope: Scope, receive: Receive) -> bytes:
+    limit = _IMPORT_BYTES if _IMPORT.fullmatch(scope["path"]) else MAX_BODY_BYTES
     declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     # A number of more than fifteen digits is too large without being read.
-    if declared.isdigit() and (len(declared) > 15 or int(declared) > MAX_BODY_BYTES):
-        raise _too_large()
+    if declared.isdigit() and (len(declared) > 15 or int(declared) > limit):
+        raise _too_large(limit)
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
             return bytes(body)
         body += message.get("body", b"")
-        if len(body) > MAX_BODY_BYTES:
-            raise _too_large()
+        if len(body) > limit:
+            raise _too_large(limit)
         if not message.get("more_body", False):
             return bytes(body)
 
@@ -182,8 +187,8 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replayed
 
 
-def _too_large() -> PayloadTooLarge:
-    return PayloadTooLarge(f"The body may have {MAX_BODY_BYTES} bytes.", limit_bytes=MAX_BODY_BYTES)
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The body may have {limit} bytes.", limit_bytes=limit)
 
 
 __all__ = ["BODY_TIMEOUT_S", "MAX_BODY_BYTES", "REQUEST_TIMEOUT_S", "Gatekeeper", "Limits"]

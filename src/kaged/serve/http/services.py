@@ -21,6 +21,7 @@ from kaged.serve.http.models import StatusOut
 from kaged.store import Store
 
 if TYPE_CHECKING:
+    from kaged.sessions.room import SessionRoom
     from kaged.toolbox.project import ProjectWork
 
 
@@ -186,8 +187,16 @@ class PluginDesk(Protocol):
         """Read a running plugin's files again and switch to them without a gap."""
         ...
 
-    async def call(self, name: str, method: str, params: JsonObject, who: Asker) -> JsonValue:
-        """Call a method of a plugin as the daemon itself."""
+    async def call(
+        self,
+        name: str,
+        method: str,
+        params: JsonObject,
+        who: Asker,
+        *,
+        session_id: str | None = None,
+    ) -> JsonValue:
+        """Call a method of a plugin as the daemon itself, or out of a session."""
         ...
 
 
@@ -241,6 +250,84 @@ class UndoPort(Protocol):
         ...
 
 
+class ModelPort(Protocol):
+    """The models behind the operator's aliases."""
+
+    def rows(self) -> list[JsonObject]:
+        """Describe every alias, without keys."""
+        ...
+
+    async def check(self, alias: str) -> JsonObject:
+        """Ask a model one small question and say how it went."""
+        ...
+
+
+class AccountsPort(Protocol):
+    """People's accounts and the providers behind them. No credential is ever given."""
+
+    def providers(self) -> Sequence[JsonObject]:
+        """Describe the providers and what they offer."""
+        ...
+
+    async def refresh(self, namespace: str, who: Asker) -> JsonObject:
+        """Ask a provider again what it offers."""
+        ...
+
+    async def accounts(
+        self, user_id: str | None, limit: int, offset: int, who: Asker
+    ) -> Sequence[JsonObject]:
+        """Give a page of linked accounts."""
+        ...
+
+    async def revoke(
+        self, user_id: str, capability: str, account_ref: str, who: Asker
+    ) -> JsonObject:
+        """Take somebody's account back."""
+        ...
+
+    async def approvals(self, who: Asker) -> Sequence[JsonObject]:
+        """Give what waits for consent, and what was decided lately."""
+        ...
+
+    async def decide(self, plan_id: str, *, allowed: bool, who: Asker) -> JsonObject:
+        """Consent to an operation, or refuse it."""
+        ...
+
+    async def rotate_vault(self, who: Asker) -> JsonObject:
+        """Encrypt every credential anew, with a fresh key."""
+        ...
+
+
+class ScriptPort(Protocol):
+    """The Lua scripts of loaded projects."""
+
+    async def describe(self, project_id: str) -> JsonObject:
+        """Give a project's scripts and commands."""
+        ...
+
+    async def reload(self, project_id: str, who: Asker) -> JsonObject:
+        """Load the scripts anew."""
+        ...
+
+    async def command(
+        self, project_id: str, name: str, raw: str, *, interactive: bool
+    ) -> JsonObject:
+        """Run a command of a script."""
+        ...
+
+    async def dialogs(self, project_id: str, wait_s: float) -> list[JsonObject]:
+        """Give what scripts ask people, waiting for something if need be."""
+        ...
+
+    async def answer(self, project_id: str, dialog_id: str, value: JsonValue) -> None:
+        """Answer a dialog."""
+        ...
+
+    async def check(self, name: str, source: str) -> JsonObject:
+        """Load a script without letting it do anything."""
+        ...
+
+
 class StillOpening(KagedError):
     """What was asked for belongs to a part of the daemon that is not open yet, or never opened."""
 
@@ -259,6 +346,10 @@ class Rooms:
     work: ProjectWork | None = None
     code: CodePort | None = None
     undo: UndoPort | None = None
+    models: ModelPort | None = None
+    sessions: SessionRoom | None = None
+    lua: ScriptPort | None = None
+    accounts: AccountsPort | None = None
 
 
 class Doorway:
@@ -361,6 +452,26 @@ class HttpServices:
         """What tools did to files, and how to take it back."""
         return self.doorway.rooms().undo
 
+    @property
+    def lua(self) -> ScriptPort | None:
+        """Lua scripts."""
+        return self.doorway.rooms().lua
+
+    @property
+    def models(self) -> ModelPort | None:
+        """The models behind aliases."""
+        return self.doorway.rooms().models
+
+    @property
+    def sessions(self) -> SessionRoom | None:
+        """Sessions, their entries and their runs."""
+        return self.doorway.rooms().sessions
+
+
+def accounts_of(services: HttpServices) -> AccountsPort | None:
+    """Give the desk of people's accounts, if the daemon has one."""
+    return services.doorway.rooms().accounts
+
 
 async def services_of(connection: HTTPConnection) -> HttpServices:
     """Give the services of the application that serves this request."""
@@ -379,19 +490,23 @@ async def asker_of(connection: HTTPConnection) -> Asker:
 
 
 __all__ = [
+    "AccountsPort",
     "Asker",
     "CheckRow",
     "CheckStatus",
     "CodePort",
     "Doorway",
     "HttpServices",
+    "ModelPort",
     "PluginDesk",
     "ProjectDesk",
     "ProjectView",
     "Rooms",
+    "ScriptPort",
     "StillOpening",
     "ToolDeskPort",
     "UndoPort",
+    "accounts_of",
     "asker_of",
     "services_of",
 ]

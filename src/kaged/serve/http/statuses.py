@@ -87,6 +87,14 @@ _CONFIG = {
     "storage_url_invalid": 422,
     "version_invalid": 422,
 }
+_LUA = {
+    "lua_absent": 404,
+    "lua_call_refused": 409,
+    "lua_command_not_found": 404,
+    "lua_dialog_not_found": 404,
+    "lua_script_down": 409,
+    "lua_script_not_found": 404,
+}
 _KERNEL = {
     "capability_denied": 403,
     "capability_invalid_input": 422,
@@ -159,9 +167,17 @@ _PLUGINS = {
     "tool_name_collision": 409,
 }
 _PIPELINE = {
+    "mcp_absent": 503,
+    "mcp_answer_invalid": 502,
     "mcp_call_failed": 502,
+    "mcp_prompt_not_found": 404,
+    "mcp_resource_not_found": 404,
     "mcp_server_invalid": 422,
+    "mcp_server_not_found": 404,
     "mcp_server_unavailable": 502,
+    "mcp_stream_ended": 502,
+    "mcp_too_many_calls": 429,
+    "mcp_too_many_clients": 503,
     "pipeline_file_not_found": 404,
     "pipeline_trace_input_invalid": 422,
     "pipeline_plugin_not_loaded": 503,
@@ -195,6 +211,10 @@ _DESK = {
 }
 _WORK = {
     "content_addressing_hint": 422,
+    "entry_ambiguous": 409,
+    "entry_invalid": 422,
+    "entry_not_found": 404,
+    "entry_too_large": 413,
     "file_input_not_supported": 422,
     "interaction_answer_invalid": 422,
     "interaction_closed": 409,
@@ -205,9 +225,28 @@ _WORK = {
     "invalid_transition": 409,
     "issue_not_found": 404,
     "no_bound_issue": 409,
+    "fork_too_deep": 409,
+    "nothing_to_fork": 409,
     "project_work_absent": 503,
     "run_not_found": 404,
+    "run_not_started": 504,
+    "budget_spent": 409,
+    "delegation_failed": 502,
+    "delegation_too_deep": 409,
+    "nothing_to_resume": 409,
+    "prompt_refused": 403,
+    "session_ended": 409,
+    "session_paused": 409,
+    "step_limit_reached": 409,
+    "too_many_runs": 503,
+    "workflow_failed": 502,
+    "session_ambiguous": 409,
+    "session_busy": 409,
+    "session_exists": 409,
+    "session_import_invalid": 422,
+    "session_move_vetoed": 409,
     "session_not_found": 404,
+    "sessions_absent": 503,
     "todo_not_found": 404,
     "upload_refused": 409,
     "workflow_not_found": 404,
@@ -246,6 +285,18 @@ _CODE = {
     "rename_scope_exceeds_cage": 403,
     "shell_spawn_failed": 503,
 }
+_MODELS = {
+    "model_bad_answer": 502,
+    "model_context_exceeded": 413,
+    "model_error": 502,
+    "model_rate_limited": 429,
+    "model_refused": 502,
+    "model_script_ended": 409,
+    "model_script_invalid": 422,
+    "model_unavailable": 502,
+    "model_unknown": 422,
+    "models_absent": 503,
+}
 _DEBUG = {
     "dap_adapter_not_found": 503,
     "dap_not_stopped": 409,
@@ -255,6 +306,35 @@ _DEBUG = {
     "dap_session_ended": 409,
     "dap_unsupported": 409,
 }
+_SERVICES = {
+    "account_unknown": 404,
+    "approval_unknown": 404,
+    "capability_access_denied": 403,
+    "capability_account_ambiguous": 409,
+    "capability_auth_callback_invalid": 422,
+    "capability_auth_code_conflict": 422,
+    "capability_auth_code_missing": 422,
+    "capability_auth_flow_ambiguous": 409,
+    "capability_auth_flow_denied": 403,
+    "capability_auth_flow_expired": 410,
+    "capability_auth_flow_invalid": 404,
+    "capability_auth_required": 409,
+    "capability_auth_state_mismatch": 422,
+    "capability_backend_unavailable": 503,
+    "capability_idempotency_conflict": 409,
+    "capability_internal_error": 500,
+    "capability_method_unknown": 404,
+    "capability_mutation_not_confirmed": 409,
+    "capability_mutation_plan_mismatch": 409,
+    "capability_not_found": 404,
+    "capability_outcome_unknown": 409,
+    "capability_rate_limited": 429,
+    "operator_only": 403,
+    "service_provider_unknown": 404,
+    "services_absent": 503,
+    "skill_metadata_invalid": 422,
+    "vault_key_invalid": 500,
+}
 
 HTTP_STATUS: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -263,6 +343,7 @@ HTTP_STATUS: Final[Mapping[str, int]] = MappingProxyType(
         **_MEMORY,
         **_CONFIG,
         **_KERNEL,
+        **_LUA,
         **_WIRE,
         **_CAGE,
         **_PLUGINS,
@@ -273,6 +354,8 @@ HTTP_STATUS: Final[Mapping[str, int]] = MappingProxyType(
         **_SEARCH,
         **_CODE,
         **_DEBUG,
+        **_MODELS,
+        **_SERVICES,
     }
 )
 

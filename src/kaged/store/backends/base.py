@@ -66,10 +66,17 @@ class Backend(Protocol):
         """Let the database itself refuse to update or delete rows of this table."""
         ...
 
+    def forbid_updates(self, conn: Connection, table: str) -> None:
+        """Let the database itself refuse to change rows of this table; they may be deleted."""
+        ...
+
     def add_text_index(
-        self, conn: Connection, table: str, key: str, columns: Sequence[str]
+        self, conn: Connection, table: str, key: str, columns: Sequence[str], *, bare: bool = False
     ) -> None:
-        """Make a full-text index of these columns; `key` is the table's integer key."""
+        """Make a full-text index of these columns; `key` is the table's integer key.
+
+        `bare`: the columns are of the index only, the table has the text in another form.
+        """
         ...
 
     def put_text(
@@ -81,6 +88,10 @@ class Backend(Protocol):
         new: Mapping[str, str],
     ) -> None:
         """Tell the index what a row says now, and what it said before; None for a new row."""
+        ...
+
+    def drop_text(self, conn: Connection, table: str, row: int, old: Mapping[str, str]) -> None:
+        """Let the index forget a row, which said this."""
         ...
 
     def text_match(self, key: Column[int], query: TextQuery) -> ColumnElement[bool]:

@@ -25,7 +25,7 @@ from kaged.store.backends.sqlite_file import (
     reading_options,
     restrict_modes,
 )
-from kaged.store.backends.sqlite_text import create_index, matches, put_text
+from kaged.store.backends.sqlite_text import create_index, drop_text, matches, put_text
 from kaged.store.errors import StoreError
 from kaged.store.text_query import TextQuery
 
@@ -142,16 +142,17 @@ class SqliteBackend:
     def forbid_changes(self, conn: Connection, table: str) -> None:
         """Make rows of the table permanent as far as SQL goes; the chain finds other means."""
         for action in ("UPDATE", "DELETE"):
-            conn.exec_driver_sql(
-                f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE {action} ON {table} "
-                f"BEGIN SELECT RAISE(ABORT, '{table} only grows'); END"
-            )
+            _forbid(conn, table, action)
+
+    def forbid_updates(self, conn: Connection, table: str) -> None:
+        """Make rows of the table unchangeable as far as SQL goes."""
+        _forbid(conn, table, "UPDATE")
 
     def add_text_index(
-        self, conn: Connection, table: str, key: str, columns: Sequence[str]
+        self, conn: Connection, table: str, key: str, columns: Sequence[str], *, bare: bool = False
     ) -> None:
         """Make an FTS5 index."""
-        create_index(conn, table, key, columns)
+        create_index(conn, table, key, columns, bare=bare)
 
     def put_text(
         self,
@@ -163,6 +164,10 @@ class SqliteBackend:
     ) -> None:
         """Bring the index in step with a row."""
         put_text(conn, table, row, old, new)
+
+    def drop_text(self, conn: Connection, table: str, row: int, old: Mapping[str, str]) -> None:
+        """Let the index forget a row."""
+        drop_text(conn, table, row, old)
 
     def text_match(self, key: Column[int], query: TextQuery) -> ColumnElement[bool]:
         """Give the condition that a row's text fits a query."""
@@ -266,6 +271,13 @@ class SqliteBackend:
             f"wal_autocheckpoint={CHECKPOINT_PAGES}",
             f"journal_size_limit={WAL_SIZE_LIMIT_BYTES}",
         )
+
+
+def _forbid(conn: Connection, table: str, action: str) -> None:
+    conn.exec_driver_sql(
+        f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE {action} ON {table} "
+        f"BEGIN SELECT RAISE(ABORT, '{table} only grows'); END"
+    )
 
 
 def _driver(conn: Connection) -> sqlite3.Connection:

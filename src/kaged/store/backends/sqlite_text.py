@@ -14,14 +14,18 @@ def index_name(table: str) -> str:
     return f"{table}_text"
 
 
-def create_index(conn: Connection, owner: str, key: str, columns: Sequence[str]) -> None:
+def create_index(
+    conn: Connection, owner: str, key: str, columns: Sequence[str], *, bare: bool = False
+) -> None:
     """Make an index that holds no copy of the text, only of its words.
 
-    Not kept in step by triggers: with `trusted_schema` off a trigger may not touch it.
+    Not kept in step by triggers: with `trusted_schema` off a trigger may not touch it. A `bare`
+    one has no table to look the text up in.
     """
+    source = "content=''" if bare else f"content='{owner}', content_rowid='{key}'"
     conn.exec_driver_sql(
         f"CREATE VIRTUAL TABLE {index_name(owner)} USING fts5({', '.join(columns)}, "
-        f"content='{owner}', content_rowid='{key}', tokenize='unicode61 remove_diacritics 2')"
+        f"{source}, tokenize='unicode61 remove_diacritics 2')"
     )
 
 
@@ -37,13 +41,20 @@ def put_text(
     names = ", ".join(new)
     marks = ", ".join("?" * (len(new) + 1))
     if old is not None:
-        conn.exec_driver_sql(
-            f"INSERT INTO {index} ({index}, rowid, {names}) VALUES ('delete', {marks})",  # noqa: S608 - names of our own schema
-            (row, *(old[name] for name in new)),
-        )
+        drop_text(conn, owner, row, {name: old[name] for name in new})
     conn.exec_driver_sql(
-        f"INSERT INTO {index} (rowid, {names}) VALUES ({marks})",  # noqa: S608 - as above
+        f"INSERT INTO {index} (rowid, {names}) VALUES ({marks})",  # noqa: S608 - names of our own schema
         (row, *new.values()),
+    )
+
+
+def drop_text(conn: Connection, owner: str, row: int, old: Mapping[str, str]) -> None:
+    """Take a row out of the index; what it said must be given as it was put in."""
+    index = index_name(owner)
+    marks = ", ".join("?" * (len(old) + 1))
+    conn.exec_driver_sql(
+        f"INSERT INTO {index} ({index}, rowid, {', '.join(old)}) VALUES ('delete', {marks})",  # noqa: S608 - names of our own schema
+        (row, *old.values()),
     )
 
 
@@ -69,4 +80,4 @@ def _string(term: Term) -> str:
     return f'"{quoted}"*' if term.prefix else f'"{quoted}"'
 
 
-__all__ = ["create_index", "index_name", "matches", "put_text"]
+__all__ = ["create_index", "drop_text", "index_name", "matches", "put_text"]

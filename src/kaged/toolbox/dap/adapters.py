@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import secrets
 import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Final
 
-from kaged.base import JsonObject
 from kaged.config.serverchoice import AdapterChoice
 from kaged.toolbox.dap.errors import DapAdapterNotFound
 
@@ -22,19 +23,29 @@ class Kind(StrEnum):
     """How an adapter is spoken to."""
 
     DAP = "dap"  # a program that speaks DAP on its standard streams
+    LISTENING = "dap-listening"  # one that is joined through a relay beside it
     NODE = "node-inspector"  # node itself, whose inspector we translate
     BUN = "bun-inspector"  # bun itself, likewise
 
 
+JS_DEBUG: Final = "js-debug-adapter"
+LLDB_DAP: Final = "lldb-dap"
+_LLDB_NEWEST, _LLDB_OLDEST = 40, 18
+PLACES: Final = ("${client}", "${port}", "${socket}")
+"""Words that say where a listening adapter and its relay meet; see `adapter_relay`."""
+BUILD_S: Final = 120.0
+START_S: Final = 30.0
+
 BUILTIN: Final[Mapping[str, AdapterChoice]] = MappingProxyType(
     {
         "python": AdapterChoice("debugpy", None, ("python3", "-m", "debugpy.adapter"), False),
-        "node": AdapterChoice("pwa-node", ("node",), None, False),
+        # Where js-debug is not installed Node's own inspector serves; see `_node`.
+        "node": AdapterChoice("pwa-node", ("node",), (JS_DEBUG, "${socket}"), False),
         "bun": AdapterChoice("bun", ("bun",), None, False),
-        "go": AdapterChoice("go", None, ("dlv", "dap"), True),
-        "rust": AdapterChoice("lldb-dap", None, ("lldb-dap",), True),
-        "cpp": AdapterChoice("lldb-dap", None, ("lldb-dap",), True),
-        "c": AdapterChoice("lldb-dap", None, ("lldb-dap",), True),
+        "go": AdapterChoice("go", None, ("dlv", "dap", "--client-addr=${client}"), True),
+        "rust": AdapterChoice("lldb-dap", None, (LLDB_DAP,), True),
+        "cpp": AdapterChoice("lldb-dap", None, (LLDB_DAP,), True),
+        "c": AdapterChoice("lldb-dap", None, (LLDB_DAP,), True),
     }
 )
 
@@ -54,7 +65,9 @@ class AdapterPlan:
     """An adapter that is there and can be started: its argv, its place, what it needs.
 
     `mounts` are host directories that its cage must show, with where they appear inside;
-    `env` are variables it needs; `flags` are a runtime's own options for the debugged program.
+    `env` are variables it needs; `program` is the runtime and `flags` are its own options for the
+    debugged program. `output` is where a debugger that builds puts the program, and `start_s` how
+    long its start may take.
     """
 
     runtime: str
@@ -64,11 +77,15 @@ class AdapterPlan:
     requires_ptrace: bool
     mounts: tuple[tuple[str, str], ...] = ()
     env: tuple[tuple[str, str], ...] = ()
+    program: str = ""
     flags: tuple[str, ...] = ()
+    output: str | None = None
+    start_s: float = START_S
 
 
 INSIDE_DEBUGPY: Final = "/run/kaged/debugpy"
 INSIDE_RELAY: Final = "/run/kaged/inspector_relay.cjs"
+INSIDE_ADAPTER_RELAY: Final = "/run/kaged/adapter_relay.py"
 
 
 def needs_ptrace(choice: AdapterChoice) -> bool:
@@ -99,22 +116,73 @@ def plan_adapter(
     ptrace = needs_ptrace(choice)
     if choice.type == "debugpy" and (choice.adapter is None or "debugpy" in choice.adapter[-1]):
         return _debugpy(runtime, choice, environ, caged=caged)
-    if choice.type in {"pwa-node", "bun"} and choice.adapter is None:
-        kind = Kind.NODE if choice.type == "pwa-node" else Kind.BUN
-        program, *flags = choice.command or (kind.value.partition("-")[0],)
-        found = _found(runtime, (program,), environ)
-        relay = str(Path(__file__).with_name("inspector_relay.cjs"))
-        return AdapterPlan(
-            runtime,
-            choice.type,
-            kind,
-            (*found, INSIDE_RELAY if caged else relay),
-            ptrace,
-            mounts=((relay, INSIDE_RELAY),) if caged else (),
-            flags=tuple(flags),
-        )
+    if choice.type == "pwa-node" and (choice.adapter is None or choice.adapter[0] == JS_DEBUG):
+        return _node(runtime, choice, environ, caged=caged)
+    if choice.type == "bun" and choice.adapter is None:
+        return _inspector(runtime, choice, Kind.BUN, environ, caged=caged)
     argv = _found(runtime, choice.adapter or choice.command or (), environ)
-    return AdapterPlan(runtime, choice.type, Kind.DAP, argv, ptrace)
+    if not any(place in word for word in argv for place in PLACES):
+        return AdapterPlan(runtime, choice.type, Kind.DAP, argv, ptrace)
+    plan = _listening(runtime, choice, argv, caged=caged)
+    if choice.type != "go":
+        return plan
+    folder = "/tmp" if caged else tempfile.gettempdir()  # noqa: S108 - the cage's own
+    output = f"{folder}/kaged-{secrets.token_hex(16)}"
+    return replace(plan, output=output, start_s=BUILD_S)
+
+
+def _node(
+    runtime: str, choice: AdapterChoice, environ: Mapping[str, str], *, caged: bool
+) -> AdapterPlan:
+    """Plan js-debug where the operator has installed it, else Node's own inspector.
+
+    js-debug and its program meet in a Unix socket, which no cage allows: in a cage it is always
+    the inspector.
+    """
+    wanted = choice.adapter or ()
+    path = environ.get("PATH", os.defpath)
+    if caged or not wanted or shutil.which(wanted[0], path=path) is None:
+        return _inspector(runtime, choice, Kind.NODE, environ, caged=caged)
+    program, *flags = choice.command or ("node",)
+    (node,) = _found(runtime, (program,), environ)
+    argv = _found(runtime, wanted if len(wanted) > 1 else (*wanted, "${socket}"), environ)
+    plan = _listening(runtime, choice, argv, caged=caged)
+    return replace(plan, program=node, flags=tuple(flags))
+
+
+def _inspector(
+    runtime: str, choice: AdapterChoice, kind: Kind, environ: Mapping[str, str], *, caged: bool
+) -> AdapterPlan:
+    program, *flags = choice.command or (kind.value.partition("-")[0],)
+    found = _found(runtime, (program,), environ)
+    relay = str(Path(__file__).with_name("inspector_relay.cjs"))
+    return AdapterPlan(
+        runtime,
+        choice.type,
+        kind,
+        (*found, INSIDE_RELAY if caged else relay),
+        needs_ptrace(choice),
+        mounts=((relay, INSIDE_RELAY),) if caged else (),
+        flags=tuple(flags),
+    )
+
+
+def _listening(
+    runtime: str, choice: AdapterChoice, argv: tuple[str, ...], *, caged: bool
+) -> AdapterPlan:
+    relay = str(Path(__file__).with_name("adapter_relay.py"))
+    # Delve's programs print where delve does; what others print there is about themselves.
+    options = ("--program-output",) if choice.type == "go" else ()
+    python = "python3" if caged else sys.executable
+    started = (python, "-I", "-S", INSIDE_ADAPTER_RELAY if caged else relay, *options, "--", *argv)
+    return AdapterPlan(
+        runtime,
+        choice.type,
+        Kind.LISTENING,
+        started,
+        needs_ptrace(choice),
+        mounts=((relay, INSIDE_ADAPTER_RELAY),) if caged else (),
+    )
 
 
 def _debugpy(
@@ -141,7 +209,13 @@ def _found(
     runtime: str, argv: tuple[str, ...], environ: Mapping[str, str], name: str = ""
 ) -> tuple[str, ...]:
     program = argv[0] if argv else ""
-    found = shutil.which(program, path=environ.get("PATH", os.defpath)) if program else None
+    path = environ.get("PATH", os.defpath)
+    found = shutil.which(program, path=path) if program else None
+    if found is None and program == LLDB_DAP:
+        # Debian and Ubuntu install it under its version only.
+        numbers = range(_LLDB_NEWEST, _LLDB_OLDEST - 1, -1)
+        names = (shutil.which(f"{program}-{number}", path=path) for number in numbers)
+        found = next(filter(None, names), None)
     if found is None:
         known = name or PurePosixPath(program).name
         hint = _INSTALL.get(known, f"install {known} and put it on the daemon's PATH")
@@ -153,58 +227,10 @@ def _found(
     return (found, *argv[1:])
 
 
-def launch_arguments(
-    plan: AdapterPlan,
-    *,
-    script: str,
-    args: list[str],
-    cwd: str,
-    env: Mapping[str, str],
-    stop_on_entry: bool,
-    python: str,
-) -> JsonObject:
-    """Write the launch request of an adapter's type."""
-    arguments: JsonObject = {
-        "type": plan.type,
-        "request": "launch",
-        "name": "kaged",
-        "program": script,
-        "args": [*args],
-        "cwd": cwd,
-        "env": dict(env),
-        "stopOnEntry": stop_on_entry,
-        "console": "internalConsole",
-    }
-    if plan.type == "debugpy":
-        arguments |= {"python": [python], "justMyCode": False, "redirectOutput": True}
-    if plan.flags:
-        arguments["runtimeArgs"] = [*plan.flags]
-    if plan.type == "go":
-        arguments["mode"] = "debug"
-    return arguments
-
-
-def attach_arguments(plan: AdapterPlan, host: str, port: int) -> JsonObject:
-    """Write the attach request of an adapter's type."""
-    arguments: JsonObject = {
-        "type": plan.type,
-        "request": "attach",
-        "name": "kaged",
-        "host": host,
-        "port": port,
-    }
-    if plan.type == "debugpy":
-        arguments |= {"connect": {"host": host, "port": port}, "justMyCode": False}
-        del arguments["host"], arguments["port"]
-    return arguments
-
-
 __all__ = [
     "BUILTIN",
     "AdapterPlan",
     "Kind",
-    "attach_arguments",
-    "launch_arguments",
     "needs_ptrace",
     "plan_adapter",
     "require_known",

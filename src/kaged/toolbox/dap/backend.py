@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never
 
 from kaged.base import JsonObject
@@ -13,9 +14,11 @@ from kaged.toolbox.dap.adapters import AdapterPlan, Kind
 from kaged.toolbox.dap.bun_inspector import BunDialect
 from kaged.toolbox.dap.dialect import Dialect
 from kaged.toolbox.dap.errors import DapRequestFailed
+from kaged.toolbox.dap.family import Family
 from kaged.toolbox.dap.inspector import InspectorAdapter
 from kaged.toolbox.dap.node_inspector import NodeDialect
 from kaged.toolbox.dap.process import AdapterProcess
+from kaged.toolbox.dap.protocol import DapConnection
 
 if TYPE_CHECKING:
     from kaged.cage import CageProcess
@@ -32,6 +35,13 @@ class ProcessBackend:
     running: AdapterProcess
     at_once: bool = False
     spare_program: bool = False
+    built: str | None = None
+
+    @property
+    def can_spare(self) -> bool:
+        """Whether a program that it started can go on without it: not in a cage, which goes too."""
+        ours = isinstance(self.adapter, Family) and self.adapter.runs_program
+        return not (self.running.process.caged or self.at_once or ours)
 
     async def end(self) -> int | None:
         """End everything; gives the adapter's exit code where there is one.
@@ -46,6 +56,9 @@ class ProcessBackend:
         code = await self.running.end()
         if not self.running.process.caged and not self.spare_program:
             await asyncio.to_thread(end_stragglers, self.running.mark)
+        if self.built is not None and not self.running.process.caged:
+            # The debugger removes what it has built, unless it was killed. A cage's goes with it.
+            await asyncio.to_thread(Path(self.built).unlink, missing_ok=True)
         return code
 
     def last_words(self) -> str:
@@ -71,8 +84,13 @@ async def start_backend(
     dialect: Dialect
     match plan.kind:
         case Kind.DAP:
-            running = await AdapterProcess.start(start, plan, on_event, _refuse, on_closed, mark)
-            return ProcessBackend(running.connection, running)
+            spoken = DapConnection(on_event, _refuse, on_closed)
+            running = await AdapterProcess.start(start, plan, spoken, spoken.close, mark)
+            return ProcessBackend(spoken, running)
+        case Kind.LISTENING:
+            family = Family(on_event, on_closed, tells_last=plan.type == "go")
+            running = await AdapterProcess.start(start, plan, family.channels, family.close, mark)
+            return ProcessBackend(family, running, built=plan.output)
         case Kind.NODE:
             dialect = NodeDialect()
         case Kind.BUN:
@@ -80,8 +98,9 @@ async def start_backend(
         case _:
             assert_never(plan.kind)
     inspector = InspectorAdapter(dialect, on_event)
-    running = await AdapterProcess.start(start, plan, inspector.heard, _refuse, on_closed, mark)
-    inspector.use(running.connection)
+    relay = DapConnection(inspector.heard, _refuse, on_closed)
+    running = await AdapterProcess.start(start, plan, relay, relay.close, mark)
+    inspector.use(relay)
     return ProcessBackend(inspector, running, at_once=True)
 
 

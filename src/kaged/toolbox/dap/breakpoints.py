@@ -87,13 +87,22 @@ class Breakpoints:
         lines = sum(map(len, self.sources.values()))
         return lines + len(self.instructions) + len(self.data)
 
-    def hit(self, body: JsonObject, path: str | None, line: int | None) -> SourceBreakpoint | None:
-        """Find the breakpoint that a stop is about: by the adapter's number, else by the place."""
+    def hit(
+        self, body: JsonObject, path: str | None, line: int | None
+    ) -> SourceBreakpoint | OtherBreakpoint | None:
+        """Find the breakpoint that a stop is about: by the adapter's number, else by the place.
+
+        Where it has neither, the only one on data is meant: such stops are rarely numbered.
+        """
         hit = body.get("hitBreakpointIds")
         numbers = hit if isinstance(hit, list) else []
-        for one in self.all_sources():
+        others = (*self.instructions.values(), *self.data.values())
+        for one in (*self.all_sources(), *others):
             if one.adapter_id is not None and one.adapter_id in numbers:
                 return one
+        said = f"{body.get('reason')} {body.get('description')}"
+        if len(self.data) == 1 and ("data breakpoint" in said or "watchpoint" in said):
+            return next(iter(self.data.values()))
         for one in self.all_sources():
             if one.path == path and line in (one.line, one.actual_line):
                 return one

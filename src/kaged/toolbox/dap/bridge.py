@@ -28,12 +28,16 @@ if TYPE_CHECKING:
     from kaged.tools.call import ToolCall
 
 WAIT_S: Final = 30.0  # AT-DAP-40
+HEARD_CHARS: Final = 2000
 
 Emit = Callable[[str, JsonObject], None]
 
 
 class DapBridge:
-    """Starts, finds and ends the debug sessions of a project's agents."""
+    """Starts, finds and ends the debug sessions of a project's agents.
+
+    `adapters` are the debuggers as they are chosen for the project, by runtime.
+    """
 
     def __init__(
         self,
@@ -49,7 +53,7 @@ class DapBridge:
     ) -> None:
         self.root = root
         self.wait_s = wait_s
-        self._adapters = adapters
+        self.adapters = adapters
         self._spawner = spawner
         self._launcher = launcher
         self._ids = ids
@@ -81,7 +85,7 @@ class DapBridge:
             raise DapSessionActive(
                 f"you debug something already ({known.id})", fix="disconnect it first"
             )
-        choice = require_known(runtime, self._adapters)
+        choice = require_known(runtime, self.adapters)
         policy = call.context.cage_policy
         if policy is not None:
             if needs_ptrace(choice) and policy.seccomp is not SeccompProfile.RELAXED:
@@ -124,6 +128,7 @@ class DapBridge:
             run_id=call.context.run_id,
             attached=command == "attach",
             on_end=lambda one, reason: self._ended(owner, one, reason),
+            start_s=plan.start_s,
         )
         # In its place at once: of two that begin together the second finds the first.
         before, self._sessions[owner] = self._sessions.get(owner), session
@@ -148,6 +153,7 @@ class DapBridge:
             if self._sessions.get(owner) is session:
                 del self._sessions[owner]
             session.mark_unborn()
+            heard = session.take_output()[-HEARD_CHARS:].strip()
             said = ""
             if backend is not None:
                 await backend.end()
@@ -155,6 +161,13 @@ class DapBridge:
             if isinstance(error, TimeoutError):
                 raise DapRequestFailed(
                     f"the debug adapter did not finish its start{said}", fix="try again"
+                ) from error
+            if isinstance(error, DapRequestFailed) and heard:
+                # Some refuse with no more than a hint at what they have printed.
+                raise DapRequestFailed(
+                    f"{error.message}; it printed: {heard}",
+                    fix=error.fix or "",
+                    detail=error.detail,
                 ) from error
             if isinstance(error, DapSessionEnded) and said:
                 raise DapSessionEnded(error.message + said, fix=error.fix or "") from error

@@ -1,14 +1,12 @@
-"""Looking: threads, stack, scopes, variables, expressions, memory, code."""
+"""Looking: threads, stack, scopes, variables, expressions."""
 
 from __future__ import annotations
 
-import base64
-import binascii
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.dap.errors import DapRequestFailed
-from kaged.toolbox.dap.view import View, path_of
+from kaged.toolbox.dap.view import View, objects_in
 from kaged.tools.errors import InvalidParams
 
 if TYPE_CHECKING:
@@ -24,17 +22,6 @@ _SCOPES: Final = {
     "closure": ("closure",),
     "global": ("global", "globals"),
 }
-_LIFECYCLE: Final = frozenset(
-    {
-        "initialize",
-        "launch",
-        "attach",
-        "configurationDone",
-        "disconnect",
-        "terminate",
-        "restart",
-    }
-)
 
 
 async def threads(bridge: DapBridge, call: ToolCall) -> JsonValue:
@@ -49,13 +36,16 @@ async def stack_trace(bridge: DapBridge, call: ToolCall) -> JsonValue:
     session.require_stopped()
     view = View(call, bridge, session)
     thread = await view.thread_id(call.args.get("thread_id"))
-    frames, total = await session.stack(thread, cast("int", call.args.get("levels", 20)))
+    frames = await session.stack(thread, cast("int", call.args.get("levels", 20)))
     shown: list[JsonValue] = []
     for position, frame in enumerate(frames):
         where = await view.place(frame)
         where.pop("source_preview", None)
-        shown.append({"id": position, "name": str(frame.get("name", "")), **where})
-    return {"frames": shown, "total_frames": total}
+        one: JsonObject = {"id": position, "name": str(frame.get("name", "")), **where}
+        if isinstance(frame.get("instructionPointerReference"), str):
+            one["instruction_reference"] = frame["instructionPointerReference"]
+        shown.append(one)
+    return {"frames": shown, "total_frames": await session.stack_size(thread)}
 
 
 async def scopes(bridge: DapBridge, call: ToolCall) -> JsonValue:
@@ -121,148 +111,18 @@ async def evaluate(bridge: DapBridge, call: ToolCall) -> JsonValue:
         },
     )
     kind = body.get("type")
-    return {
+    answer: JsonObject = {
         "result": str(body.get("result", ""))[:VALUE_CHARS],
         "type": kind if isinstance(kind, str) else None,
     }
-
-
-async def disassemble(bridge: DapBridge, call: ToolCall) -> JsonValue:
-    """Show machine code."""
-    session, args = bridge.session(call), call.args
-    session.require("supportsDisassembleRequest", "disassembly")
-    view = View(call, bridge, session)
-    body = await session.ask(
-        "disassemble",
-        {
-            "memoryReference": args["memory_reference"],
-            "offset": args.get("offset", 0),
-            "instructionOffset": args.get("instruction_offset", 0),
-            "instructionCount": args.get("instruction_count", 32),
-            "resolveSymbols": args.get("resolve_symbols") is not False,
-        },
-    )
-    shown: list[JsonValue] = []
-    for one in _list(body.get("instructions")):
-        entry: JsonObject = {
-            "address": str(one.get("address", "")),
-            "instruction": str(one.get("instruction", "")),
-        }
-        if isinstance(one.get("symbol"), str):
-            entry["symbol"] = one["symbol"]
-        path = path_of({"source": one.get("location")})
-        if path is not None:
-            entry |= {"path": view.shown_path(path), "line": one.get("line")}
-        shown.append(entry)
-    return {"instructions": shown}
-
-
-async def read_memory(bridge: DapBridge, call: ToolCall) -> JsonValue:
-    """Read the program's memory."""
-    session, args = bridge.session(call), call.args
-    session.require("supportsReadMemoryRequest", "reading memory")
-    body = await session.ask(
-        "readMemory",
-        {
-            "memoryReference": args["memory_reference"],
-            "offset": args.get("offset", 0),
-            "count": args["count"],
-        },
-    )
-    return {
-        "address": str(body.get("address", "")),
-        "data": str(body.get("data", "")),
-        "unreadable_bytes": body.get("unreadableBytes", 0),
-    }
-
-
-async def write_memory(bridge: DapBridge, call: ToolCall) -> JsonValue:
-    """Write the program's memory."""
-    session, args = bridge.session(call), call.args
-    session.require("supportsWriteMemoryRequest", "writing memory")
-    data = cast("str", args["data"])
-    body = await session.ask(
-        "writeMemory",
-        {
-            "memoryReference": args["memory_reference"],
-            "offset": args.get("offset", 0),
-            "data": data,
-            "allowPartial": args.get("allow_partial") is True,
-        },
-    )
-    written = body.get("bytesWritten")
-    size = len(base64.b64decode(data))
-    return {
-        "bytes_written": written if type(written) is int else size,
-        "offset": body.get("offset", args.get("offset", 0)),
-    }
-
-
-async def modules(bridge: DapBridge, call: ToolCall) -> JsonValue:
-    """List the program's modules."""
-    session, args = bridge.session(call), call.args
-    session.require("supportsModulesRequest", "modules")
-    asked: JsonObject = {"startModule": args.get("start_module", 0)}
-    if "module_count" in args:
-        asked["moduleCount"] = args["module_count"]
-    body = await session.ask("modules", asked)
-    view = View(call, bridge, session)
-    shown: list[JsonValue] = []
-    for one in _list(body.get("modules")):
-        entry: JsonObject = {"id": one.get("id"), "name": str(one.get("name", ""))}
-        if isinstance(one.get("path"), str):
-            entry["path"] = view.shown_path(cast("str", one["path"]))
-        if isinstance(one.get("version"), str):
-            entry["version"] = one["version"]
-        shown.append(entry)
-    total = body.get("totalModules")
-    return {"modules": shown, "total": total if type(total) is int else len(shown)}
-
-
-async def loaded_sources(bridge: DapBridge, call: ToolCall) -> JsonValue:
-    """List the sources that the program has loaded."""
-    session = bridge.session(call)
-    session.require("supportsLoadedSourcesRequest", "loaded sources")
-    view = View(call, bridge, session)
-    shown: list[JsonValue] = []
-    for one in _list((await session.ask("loadedSources")).get("sources")):
-        path = path_of({"source": one})
-        entry: JsonObject = {
-            "name": str(one.get("name", "")),
-            "path": None if path is None else view.shown_path(path),
-        }
-        if path is not None and view.project_path(path) is None:
-            entry["outside_project"] = True
-        shown.append(entry)
-    return {"sources": shown, "count": len(shown)}
-
-
-async def custom_request(bridge: DapBridge, call: ToolCall) -> JsonValue:
-    """Send a request of the adapter's own."""
-    session = bridge.session(call)
-    command = cast("str", call.args["command"])
-    arguments = call.args.get("arguments")
-    body = await session.ask(command, arguments if isinstance(arguments, dict) else {})
-    return {"command": command, "body": body}
-
-
-def check_custom(args: JsonObject) -> None:
-    """Refuse commands that are the bridge's own business."""
-    if args.get("command") in _LIFECYCLE:
-        raise InvalidParams.of_field("command", f"{args['command']} is the bridge's own business")
-
-
-def check_data(args: JsonObject) -> None:
-    """Refuse bytes that are not base64."""
-    try:
-        base64.b64decode(cast("str", args["data"]), validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise InvalidParams.of_field("data", "is not base64") from error
+    if isinstance(body.get("memoryReference"), str):
+        answer["memory_reference"] = body["memoryReference"]
+    return answer
 
 
 async def _scopes(session: DebugSession, position: int) -> list[JsonObject]:
     frame = await session.frame(position)
-    return _list((await session.ask("scopes", {"frameId": frame.get("id")})).get("scopes"))
+    return objects_in((await session.ask("scopes", {"frameId": frame.get("id")})).get("scopes"))
 
 
 async def _children(session: DebugSession, one: JsonObject) -> list[JsonObject]:
@@ -278,7 +138,7 @@ async def _children(session: DebugSession, one: JsonObject) -> list[JsonObject]:
         if one.get("expensive") is True:
             return []  # such scopes may refuse; the others still count
         raise
-    return _list(body.get("variables"))
+    return objects_in(body.get("variables"))
 
 
 def _parts(path: str, members: list[JsonObject]) -> list[str]:
@@ -300,6 +160,8 @@ def _describe(one: JsonObject, prefix: str) -> JsonObject:
     }
     if _expandable(one):
         shown["expandable"] = True
+    if isinstance(one.get("memoryReference"), str):
+        shown["memory_reference"] = one["memoryReference"]
     return shown
 
 
@@ -308,23 +170,10 @@ def _expandable(one: JsonObject) -> bool:
     return type(reference) is int and reference > 0
 
 
-def _list(value: JsonValue) -> list[JsonObject]:
-    found = value if isinstance(value, list) else []
-    return [one for one in found if isinstance(one, dict)]
-
-
 __all__ = [
-    "check_custom",
-    "check_data",
-    "custom_request",
-    "disassemble",
     "evaluate",
-    "loaded_sources",
-    "modules",
-    "read_memory",
     "scopes",
     "stack_trace",
     "threads",
     "variables",
-    "write_memory",
 ]

@@ -22,8 +22,9 @@ from kaged.cage.stragglers import MARK, mark_value
 from kaged.kernel.policy import CagePolicy
 from kaged.peer import StderrTail
 from kaged.toolbox.dap.adapters import AdapterPlan
+from kaged.toolbox.dap.channels import Channels
 from kaged.toolbox.dap.errors import DapAdapterNotFound
-from kaged.toolbox.dap.protocol import DapConnection, OnClosed, OnEvent, OnReverse
+from kaged.toolbox.dap.protocol import DapConnection
 
 TERM_GRACE_S: Final = 1.0
 
@@ -71,24 +72,27 @@ class AdapterProcess:
     """An adapter that runs, with its conversation and the tail of its stderr."""
 
     def __init__(
-        self, process: CageProcess, connection: DapConnection, stderr: StderrTail, mark: str
+        self,
+        process: CageProcess,
+        hang_up: Callable[[], Awaitable[None]],
+        stderr: StderrTail,
+        mark: str,
     ) -> None:
         self.process = process
         self.mark = mark
-        self.connection = connection
         self.stderr = stderr
+        self._hang_up = hang_up
 
     @classmethod
     async def start(
         cls,
         start: Callable[[], Awaitable[CageProcess]],
         plan: AdapterPlan,
-        on_event: OnEvent,
-        on_reverse: OnReverse,
-        on_closed: OnClosed,
+        stream: DapConnection | Channels,
+        hang_up: Callable[[], Awaitable[None]],
         mark: str,
     ) -> Self:
-        """Start an adapter and attach to its standard streams.
+        """Start an adapter and let `stream` speak over its standard streams.
 
         Raises:
             DapAdapterNotFound: it could not be started.
@@ -102,23 +106,22 @@ class AdapterProcess:
                 detail={"runtime": plan.runtime, "command": list(plan.argv), "install": None},
             ) from error
         try:
-            connection = DapConnection(on_event, on_reverse, on_closed)
             tail = StderrTail(lambda line: _log.debug("dap.stderr", line=line[:500]))
             await process.connect_stderr(lambda: tail)
-            await process.connect_stdout(lambda: connection)
             writer, _ = await process.connect_stdin(asyncio.BaseProtocol)
-            connection.write_to(writer)
+            stream.write_to(writer)
+            await process.connect_stdout(lambda: stream)
         except BaseException:
             process.close()
             raise
-        return cls(process, connection, tail, mark)
+        return cls(process, hang_up, tail, mark)
 
     async def end(self) -> int | None:
         """Close the conversation and end the adapter with all its children; gives its exit code.
 
         Closing first: some adapters live until their input ends.
         """
-        await self.connection.close()
+        await self._hang_up()
         report = await self.process.stop(term_grace_s=TERM_GRACE_S)
         self.process.close()
         return report.exit.exit_code

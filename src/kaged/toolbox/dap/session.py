@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -24,56 +23,15 @@ from kaged.toolbox.dap.errors import (
     DapSessionEnded,
     DapUnsupported,
 )
+from kaged.toolbox.dap.frames import Frames
+from kaged.toolbox.dap.output import Output
 from kaged.toolbox.dap.protocol import REQUEST_LIMIT_S, Adapter, Taking
+from kaged.toolbox.dap.state import Backend, EndReason, State, Stop
 
-OUTPUT_LIMIT_CHARS: Final = 64 * 1024
 HANDSHAKE_S: Final = 30.0
 DISCONNECT_S: Final = 2.0
-MAX_FRAMES: Final = 10_000
 
 _log = structlog.get_logger(__name__)
-
-
-class State(StrEnum):
-    """What the debugged program is doing."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPED = "stopped"
-    EXITED = "exited"
-    ENDED = "ended"
-
-
-class EndReason(StrEnum):
-    """Why a debug session ended, as the audit log names it (AT-AUD-10)."""
-
-    DISCONNECT = "disconnect"
-    CRASH = "crash"
-    RUN_ENDED = "run_ended"
-
-
-class Backend(Protocol):
-    """What a session runs on: the adapter to ask, and how to end it."""
-
-    spare_program: bool  # the program goes on when the session ends
-
-    @property
-    def adapter(self) -> Adapter:
-        """Whom to ask."""
-        ...
-
-    async def end(self) -> int | None:
-        """End everything; gives the exit code where there is one."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Where and why the program stopped."""
-
-    reason: str
-    thread_id: int
-    body: JsonObject
 
 
 @dataclass(slots=True)
@@ -85,17 +43,18 @@ class DebugSession:
     run_id: str
     attached: bool
     on_end: Callable[[DebugSession, EndReason], None]
+    start_s: float = HANDSHAKE_S
     backend: Backend | None = None
     state: State = State.STARTING
     capabilities: JsonObject = field(default_factory=dict)
     breakpoints: Breakpoints = field(default_factory=Breakpoints)
     stop: Stop | None = None
     exit_code: int | None = None
-    frames: dict[int, list[JsonObject]] = field(default_factory=dict)
-    _output: list[str] = field(default_factory=list)
-    _output_chars: int = 0
+    frames: Frames = field(default_factory=Frames)
+    output: Output = field(default_factory=Output)
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
     _initialized: bool = False
+    _entry_expected: bool = False
     _told: bool = False
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: Tasks = field(default_factory=lambda: Tasks("debug session", _failed))
@@ -113,12 +72,13 @@ class DebugSession:
             DapSessionEnded: it is gone.
         """
         adapter = self.adapter
+        self._entry_expected = arguments.get("stopOnEntry") is True
         await adapter.request("initialize", dict(_CLIENT), HANDSHAKE_S, self.capabilities.update)
         launching = self._tasks.start(
-            adapter.request(command, arguments, HANDSHAKE_S), f"{command} {self.id}"
+            adapter.request(command, arguments, self.start_s), f"{command} {self.id}"
         )
         try:
-            await self._until(lambda: self._initialized or launching.done(), HANDSHAKE_S)
+            await self._until(lambda: self._initialized or launching.done(), self.start_s)
             if launching.done() and not self._initialized:
                 await launching
             for path in list(self.breakpoints.sources):
@@ -126,7 +86,7 @@ class DebugSession:
             if self.capabilities.get("exceptionBreakpointFilters"):
                 await adapter.request("setExceptionBreakpoints", {"filters": []})
             if self.supports("supportsConfigurationDoneRequest"):
-                await adapter.request("configurationDone", None, HANDSHAKE_S)
+                await adapter.request("configurationDone", None, self.start_s)
             await launching
         except BaseException:
             launching.cancel()
@@ -203,7 +163,7 @@ class DebugSession:
     def _going(self) -> None:
         self.state = State.RUNNING
         self.stop = None
-        self.frames.clear()
+        self.frames.forget()
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -241,31 +201,13 @@ class DebugSession:
             lambda body: note_answers(sent, body),
         )
 
-    async def stack(self, thread_id: int, levels: int) -> tuple[list[JsonObject], int]:
-        """Give the top frames of a thread and how many there are in all."""
-        known = self.frames.get(thread_id, [])
-        stop = self.stop
-        body: JsonObject = {}
-        if len(known) < levels:
-            body = await self.ask(
-                "stackTrace", {"threadId": thread_id, "startFrame": 0, "levels": levels}
-            )
-            listed = body.get("stackFrames")
-            frames = listed if isinstance(listed, list) else []
-            known = [one for one in frames[:MAX_FRAMES] if isinstance(one, dict)]
-            if self.stop is stop:  # else the program has gone on meanwhile
-                self.frames[thread_id] = known
-        total = body.get("totalFrames")
-        if type(total) is not int or total < len(known):
-            total = await self._count(thread_id, known, levels)
-        return known[:levels], total
+    async def stack(self, thread_id: int, levels: int) -> list[JsonObject]:
+        """Give the top frames of a thread."""
+        return await self.frames.top(thread_id, levels, self.ask)
 
-    async def _count(self, thread_id: int, known: list[JsonObject], levels: int) -> int:
-        if len(known) < levels:
-            return len(known)
-        body = await self.ask("stackTrace", {"threadId": thread_id})
-        listed = body.get("stackFrames")
-        return max(len(listed) if isinstance(listed, list) else 0, len(known))
+    async def stack_size(self, thread_id: int) -> int:
+        """Say how many frames a thread has in all."""
+        return await self.frames.count(thread_id, self.ask)
 
     async def frame(self, position: int) -> JsonObject:
         """Give the frame at a position of the current stack, 0 being the top.
@@ -274,7 +216,7 @@ class DebugSession:
             DapRequestFailed: there is no such frame.
         """
         stop = self.require_stopped()
-        frames, _ = await self.stack(stop.thread_id, position + 1)
+        frames = await self.stack(stop.thread_id, position + 1)
         if position >= len(frames):
             raise DapRequestFailed(
                 f"there is no frame {position}; the stack has {len(frames)}",
@@ -290,15 +232,7 @@ class DebugSession:
             case "initialized":
                 self._initialized = True
             case "stopped":
-                thread = body.get("threadId")
-                reason = body.get("reason")
-                self.frames.clear()
-                self.stop = Stop(
-                    reason if isinstance(reason, str) else "unknown",
-                    thread if type(thread) is int else 1,
-                    body,
-                )
-                self.state = State.STOPPED
+                self._stopped(body)
             case "continued":
                 if self.state is State.STOPPED:
                     self._going()
@@ -309,7 +243,7 @@ class DebugSession:
             case "terminated":
                 self._over()
             case "output":
-                self._hear_output(body)
+                self.output.hear(body)
             case "breakpoint":
                 self.breakpoints.note_change(body)
             case "capabilities":
@@ -319,26 +253,28 @@ class DebugSession:
                 return
         self._news.set()
 
+    def _stopped(self, body: JsonObject) -> None:
+        thread, reason = body.get("threadId"), body.get("reason")
+        if self._entry_expected and "SIGSTOP" in str(body.get("description")):
+            reason = "entry"  # how a native debugger holds a program before it begins
+        self._entry_expected = False
+        self.frames.forget()
+        self.stop = Stop(
+            reason if isinstance(reason, str) else "unknown",
+            thread if type(thread) is int else 1,
+            body,
+        )
+        self.state = State.STOPPED
+
     def _over(self) -> None:
         if self.alive:
             self.state = State.EXITED
             self.stop = None
-            self.frames.clear()
-
-    def _hear_output(self, body: JsonObject) -> None:
-        text = body.get("output")
-        if isinstance(text, str) and body.get("category") not in ("telemetry", "important"):
-            room = OUTPUT_LIMIT_CHARS - self._output_chars
-            if room > 0:
-                self._output.append(text[:room])
-                self._output_chars += min(len(text), room)
+            self.frames.forget()
 
     def take_output(self) -> str:
         """Give what the program printed since the last time."""
-        text = "".join(self._output)
-        self._output.clear()
-        self._output_chars = 0
-        return text
+        return self.output.take()
 
     def closed(self) -> None:
         """Hear that the adapter is gone without having been asked to go."""
@@ -359,9 +295,13 @@ class DebugSession:
                 arguments["terminateDebuggee"] = terminate
             with contextlib.suppress(DapRequestFailed, DapSessionEnded):
                 await self.backend.adapter.request("disconnect", arguments, DISCONNECT_S)
-        kept = not terminate and (self.attached or self.supports("supportTerminateDebuggee"))
-        if self.backend is not None:
-            self.backend.spare_program = kept
+        backend = self.backend
+        spared = self.supports("supportTerminateDebuggee") and (
+            backend is not None and backend.can_spare
+        )
+        kept = not terminate and (self.attached or spared)
+        if backend is not None:
+            backend.spare_program = kept
         await self.end(EndReason.DISCONNECT)
         return not kept
 
@@ -419,4 +359,4 @@ def _failed(name: str, error: BaseException) -> None:
     _log.debug("dap.task_ended", task=name, error=repr(error))
 
 
-__all__ = ["Backend", "DebugSession", "EndReason", "State", "Stop", "ended"]
+__all__ = ["DebugSession", "EndReason", "State", "ended"]

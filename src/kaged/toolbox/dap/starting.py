@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.net import NetTarget, NetTargetInvalid, parse_target
 from kaged.kernel.requirements import NetRequirement
-from kaged.toolbox.dap.adapters import attach_arguments, launch_arguments
+from kaged.toolbox.dap.launching import adapter_cwd, attach_arguments, launch_arguments
 from kaged.toolbox.dap.session import State
 from kaged.toolbox.dap.view import View
 from kaged.tools.errors import CapabilityRefused, InvalidParams
@@ -42,7 +42,12 @@ async def launch(bridge: DapBridge, call: ToolCall) -> JsonValue:
         python=bridge.python(caged=policy is not None),
     )
     session = await bridge.start(
-        call, plan, "launch", arguments, cwd=cwd.resolved, script=script.relative
+        call,
+        plan,
+        "launch",
+        arguments,
+        cwd=adapter_cwd(plan, script.resolved, cwd.resolved),
+        script=script.relative,
     )
     return await _begun(bridge, call, session, wait=stop_on_entry)
 

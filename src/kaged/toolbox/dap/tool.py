@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
-from kaged.toolbox.dap import looking, moving, starting, stopping
+from kaged.toolbox.dap import loaded, looking, memory, moving, starting, stopping
 from kaged.toolbox.dap.session import ended
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.errors import InvalidParams
@@ -57,14 +57,14 @@ ACTIONS: Final[Mapping[str, Action]] = MappingProxyType(
         "scopes": Action(looking.scopes),
         "variables": Action(looking.variables),
         "evaluate": Action(looking.evaluate, ("expression",)),
-        "disassemble": Action(looking.disassemble, ("memory_reference",)),
-        "read_memory": Action(looking.read_memory, ("memory_reference", "count")),
+        "disassemble": Action(memory.disassemble, ("memory_reference",)),
+        "read_memory": Action(memory.read_memory, ("memory_reference", "count")),
         "write_memory": Action(
-            looking.write_memory, ("memory_reference", "data"), looking.check_data
+            memory.write_memory, ("memory_reference", "data"), memory.check_data
         ),
-        "modules": Action(looking.modules),
-        "loaded_sources": Action(looking.loaded_sources),
-        "custom_request": Action(looking.custom_request, ("command",), looking.check_custom),
+        "modules": Action(loaded.modules),
+        "loaded_sources": Action(loaded.loaded_sources),
+        "custom_request": Action(loaded.custom_request, ("command",), loaded.check_custom),
         "disconnect": Action(starting.disconnect),
     }
 )

@@ -6,6 +6,8 @@ import os
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.toolbox.dap.breakpoints import SourceBreakpoint
+from kaged.toolbox.dap.errors import DapRequestFailed
 from kaged.toolbox.dap.session import DebugSession, State, ended
 from kaged.workspace.errors import PathRefused
 
@@ -97,7 +99,10 @@ class View:
     async def _stopped(self) -> JsonObject:
         session = self.session
         stop = session.require_stopped()
-        frames, _ = await session.stack(stop.thread_id, 1)
+        try:
+            frames = await session.stack(stop.thread_id, 1)
+        except DapRequestFailed:
+            frames = []  # before the first statement some debuggers have no stack to show
         reason = _REASONS.get(stop.reason, stop.reason)
         result: JsonObject = {"status": "stopped", "stopped_reason": reason}
         frame = frames[0] if frames else {}
@@ -105,7 +110,10 @@ class View:
         hit = session.breakpoints.hit(stop.body, _real(path), line)
         if hit is not None and (reason == "breakpoint" or "hitBreakpointIds" in stop.body):
             result |= {"stopped_reason": "breakpoint", "breakpoint_id": hit.id}
-            self.bridge.hit(session, hit.id, hit.shown, hit.actual_line or hit.line)
+            if isinstance(hit, SourceBreakpoint):
+                self.bridge.hit(session, hit.id, hit.shown, hit.actual_line or hit.line)
+            else:
+                self.bridge.hit(session, hit.id, self.shown_path(path or ""), line)
         if frames:
             result["location"] = await self.place(frame)
         text = stop.body.get("text")
@@ -141,6 +149,12 @@ def path_of(frame: JsonObject) -> str | None:
     return path if isinstance(path, str) and path.startswith("/") else None
 
 
+def objects_in(value: JsonValue) -> list[JsonObject]:
+    """Give the objects of a list; nothing of what is none."""
+    found = value if isinstance(value, list) else []
+    return [one for one in found if isinstance(one, dict)]
+
+
 def _real(path: str | None) -> str | None:
     return None if path is None else os.path.realpath(path)
 
@@ -149,4 +163,4 @@ def _int(value: JsonValue, default: int) -> int:
     return value if type(value) is int else default
 
 
-__all__ = ["View", "path_of"]
+__all__ = ["View", "objects_in", "path_of"]

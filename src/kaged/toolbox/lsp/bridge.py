@@ -8,18 +8,19 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.toolbox.lsp.errors import LspServerNotFound
-from kaged.toolbox.lsp.filesync import FileSync
+from kaged.toolbox.lsp.filesync import FileSync, is_skipped
 from kaged.toolbox.lsp.languages import Languages
 from kaged.toolbox.lsp.pool import IDLE_S, Emit, LspPool, StopReason
 from kaged.toolbox.lsp.positions import SourceText
 from kaged.toolbox.lsp.server import REQUEST_LIMIT_S
+from kaged.toolbox.lsp.shown_texts import ShownTexts
 from kaged.tools.errors import InvalidParams
 from kaged.workspace.errors import FileMissing, PathRefused
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 INDEX_WAIT_S: Final = 15.0
 FIRST_LOOK: Final = 2000
-SKIPPED: Final = frozenset({"node_modules", "__pycache__", "target", "dist", "build", "venv"})
+FILE_LIST: Final = "compile_commands.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,8 @@ class LspBridge:
             limit_s=limit_s,
         )
         self.sync = FileSync(workspace, self.pool)
+        self._texts = ShownTexts(workspace)
+        self._prefix = workspace.root.rstrip("/") + "/"
         self._turns: dict[str, asyncio.Lock] = {}
 
     async def close(self, reason: StopReason) -> None:
@@ -131,9 +134,7 @@ class LspBridge:
         """List source files below a directory, sorted, without the folders tools fill."""
         found: list[str] = []
         for folder, folders, names in os.walk(path.resolved):
-            folders[:] = sorted(
-                one for one in folders if one not in SKIPPED and not one.startswith(".")
-            )
+            folders[:] = sorted(one for one in folders if not is_skipped(one))
             for name in sorted(names):
                 if self.languages.of(name) is not None:
                     found.append(f"{folder}/{name}")
@@ -150,18 +151,26 @@ class LspBridge:
         Calls have their turns in the order in which they came; nobody's question is between the
         sync messages and the question of another.
         """
+        async with self._turn(language, session_id) as server:
+            await self.sync.refresh(server)
+            yield server
+
+    @asynccontextmanager
+    async def _turn(self, language: str, session_id: str) -> AsyncGenerator[LspServer]:
         self.pool.require(language)
         async with self._turns.setdefault(language, asyncio.Lock()):
-            server, _ = await self.pool.get(language, session_id)
-            await self.sync.refresh(server)
+            # Before a server reads the first file: what changes after that must not be missed.
+            await self.sync.watch()
+            server, fresh = await self.pool.get(language, session_id)
+            self.sync.tell_outside_changes(server, known=fresh)
             yield server
 
     @asynccontextmanager
     async def ready(self, path: ProjectPath, session_id: str) -> AsyncGenerator[Ready]:
         """Give the server of a file with the file open in its newest state, to one caller."""
         self.require_file(path)
-        async with self.server(self.language_of(path), session_id) as server:
-            yield Ready(server, await self.sync.open(server, path))
+        async with self._turn(self.language_of(path), session_id) as server:
+            yield Ready(server, await self.sync.open(server, path, refresh=True))
 
     async def ask(self, server: LspServer, method: str, params: JsonObject) -> JsonValue:
         """Ask a server; an empty answer of one that is still loading is asked for again."""
@@ -179,6 +188,10 @@ class LspBridge:
         Asked before every question about the project as a whole: an early answer to a rename
         would leave half of the code behind.
         """
+        if server.loading.waits_for_begin:
+            paths = list(server.files)
+            if await self.workspace.threads.run(lambda: has_file_list(self.workspace.root, paths)):
+                server.loading.will_begin()
         return await server.loading.until_ready(min(INDEX_WAIT_S, self.limit_s))
 
     async def text_of(self, server: LspServer, path: ProjectPath) -> SourceText | None:
@@ -196,24 +209,18 @@ class LspBridge:
         }
         missing = [path for path in paths if path.resolved not in texts]
         if missing:
-            texts.update(
-                await self.workspace.threads.run(
-                    lambda: {path.resolved: self._read(path) for path in missing}
-                )
-            )
+            texts.update(await self.workspace.threads.run(lambda: self._texts.read(missing)))
         return texts
-
-    def _read(self, path: ProjectPath) -> SourceText | None:
-        try:
-            content = self.workspace.read_bytes(path)
-        except (FileMissing, OSError):
-            return None
-        return SourceText(content.data.decode("utf-8-sig", errors="replace"))
 
     def project_path(self, resolved: str) -> ProjectPath | None:
         """Give a path of the server's as one of the project's; None when it lies outside."""
+        workspace = self.workspace
         try:
-            return self.workspace.resolve(self.workspace.relative_of(os.path.realpath(resolved)))
+            if resolved.startswith(self._prefix):
+                found = workspace.resolve(workspace.relative_of(resolved))
+                if found.resolved == resolved:
+                    return found
+            return workspace.resolve(workspace.relative_of(os.path.realpath(resolved)))
         except PathRefused:
             return None
 
@@ -222,4 +229,16 @@ class LspBridge:
         return [self.pool.status(language) for language in languages]
 
 
-__all__ = ["INDEX_WAIT_S", "LspBridge", "Ready"]
+def has_file_list(root: str, paths: Iterable[str]) -> bool:
+    """Say whether clangd will find a list of the files of a project, beside or above some files."""
+    folders = {root}
+    for path in paths:
+        folder = os.path.dirname(path)  # noqa: PTH120 - a text
+        while folder.startswith(root) and folder not in folders:
+            folders.add(folder)
+            folder = os.path.dirname(folder)  # noqa: PTH120 - a text
+    names = (FILE_LIST, f"build/{FILE_LIST}")
+    return any(os.path.exists(f"{one}/{name}") for one in folders for name in names)  # noqa: PTH110 - many
+
+
+__all__ = ["INDEX_WAIT_S", "LspBridge", "Ready", "has_file_list"]

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import structlog
 
-from kaged.base import KagedError, Tasks
+from kaged.base import JsonValue, KagedError, Tasks
 from kaged.toolbox.lsp.server import MAX_OPEN_FILES
 from kaged.toolbox.lsp.uris import to_uri
+from kaged.toolbox.lsp.watching import CREATED, DELETED, ProjectWatch
 from kaged.workspace.changes import ChangeKind, FileChange
 
 if TYPE_CHECKING:
@@ -24,7 +26,10 @@ if TYPE_CHECKING:
     from kaged.workspace import ProjectPath, Workspace
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
-_CREATED, _CHANGED, _DELETED = 1, 2, 3  # FileChangeType of the protocol
+SKIPPED: Final = frozenset({"node_modules", "__pycache__", "target", "dist", "build", "venv"})
+
+_Look: TypeAlias = tuple[str, tuple[int, int] | None, str | None]
+"""A file's path, what it is on disk, and its text if that is new."""
 
 _log = structlog.get_logger(__name__)
 
@@ -39,10 +44,12 @@ class FileSync:
         self._heard: dict[str, int] = {}
         self._tasks = Tasks("file sync", _failed)
         self._unsubscribe = workspace.changes.subscribe(self.hear)
+        self._watch = ProjectWatch(workspace.root, pool.languages, is_skipped)
 
     async def close(self) -> None:
         """Stop listening."""
         self._unsubscribe()
+        self._watch.close()
         await self._tasks.close()
 
     def hear(self, change: FileChange) -> None:
@@ -52,11 +59,13 @@ class FileSync:
             return
         path = change.path.resolved
         server = self._pool.running(language.language)
+        if change.kind is not ChangeKind.READ:
+            self._watch.forget(path)
         if change.kind is ChangeKind.DELETED:
             self._tracked.pop(path, None)
             if server is not None:
                 server.hide(path)
-                _watched(server, path, _DELETED)
+                _watched(server, path, DELETED)
             return
         self._track(change.path)
         self._heard[path] = self._heard.get(path, 0) + 1
@@ -72,7 +81,27 @@ class FileSync:
         if change.kind is not ChangeKind.READ:
             server.saved(file)
         if change.kind is ChangeKind.CREATED:
-            _watched(server, path, _CREATED)
+            _watched(server, path, CREATED)
+
+    async def watch(self) -> None:
+        """Begin to watch the project's files, once."""
+        if not self._watch.begun:
+            await self._workspace.threads.run(self._watch.begin)
+            self._watch.follow()
+
+    def tell_outside_changes(self, server: LspServer, *, known: bool) -> None:
+        """Tell a server of files that changed without a tool; one that is new has read them.
+
+        Files that it has open are not among them: their texts are compared and sent.
+        """
+        changed = self._watch.take(server.language)
+        events: list[JsonValue] = [
+            {"uri": to_uri(path), "type": kind}
+            for path, kind in changed.items()
+            if path not in server.files
+        ]
+        if events and not known:
+            server.others_changed(events)
 
     def tracked(self) -> tuple[ProjectPath, ...]:
         """Give the files that tools have touched and servers are told of, oldest first."""
@@ -86,39 +115,51 @@ class FileSync:
 
     async def refresh(self, server: LspServer) -> None:
         """Bring a server up to date: all remembered files of its language, as they are on disk."""
-        mine = [
-            known
-            for path, known in self._tracked.items()
-            if self._language(path) == server.language
-        ]
-        if not mine:
-            return
-        have = {path: file.stamp for path, file in server.files.items()}
-        looked = await self._workspace.threads.run(
-            lambda: [self._look(known, have.get(known.resolved)) for known in mine]
-        )
-        for path, stamp, text in looked:
-            if stamp is None:
-                self._tracked.pop(path, None)
-                server.hide(path)
-            elif text is not None:
-                self._show(server, path, text, stamp)
+        looks = self._looks(server)
+        if looks:
+            self._tell(server, await self._workspace.threads.run(lambda: [one() for one in looks]))
 
-    async def open(self, server: LspServer, path: ProjectPath) -> OpenFile:
+    async def open(
+        self, server: LspServer, path: ProjectPath, *, refresh: bool = False
+    ) -> OpenFile:
         """Make sure that a server has a file in its newest state, and give it.
+
+        With `refresh` all others are brought up to date too, in the same go.
 
         Raises:
             FileMissing, FileTooLarge, WrongKind, FileUnreadable: it cannot be read.
         """
-        content = await self._workspace.threads.run(
-            lambda: self._workspace.read_bytes(path, MAX_FILE_BYTES)
+        looks = self._looks(server, but=path.resolved) if refresh else []
+        content, looked = await self._workspace.threads.run(
+            lambda: (
+                self._workspace.read_bytes(path, MAX_FILE_BYTES),
+                [one() for one in looks],
+            )
         )
+        self._tell(server, looked)
         self._track(path)
         stamp = (content.identity.size, content.identity.mtime_ns)
         text = content.data.decode("utf-8-sig", errors="replace")
         return self._show(server, path.resolved, text, stamp)
 
     # -- own -----------------------------------------------------------------------------------
+
+    def _looks(self, server: LspServer, but: str = "") -> list[Callable[[], _Look]]:
+        """Give what there is to look at on disk for a server; each runs in a thread."""
+        files = server.files
+        return [
+            partial(self._look, known, None if (file := files.get(path)) is None else file.stamp)
+            for path, known in self._tracked.items()
+            if path != but and self._language(path) == server.language
+        ]
+
+    def _tell(self, server: LspServer, looked: Iterable[_Look]) -> None:
+        for path, stamp, text in looked:
+            if stamp is None:
+                self._tracked.pop(path, None)
+                server.hide(path)
+            elif text is not None:
+                self._show(server, path, text, stamp)
 
     async def _catch_up(self, server: LspServer, path: ProjectPath) -> None:
         """Read a file that a tool has read, and show it unless more was heard of it meanwhile."""
@@ -139,9 +180,7 @@ class FileSync:
             server.saved(file)
         return file
 
-    def _look(
-        self, path: ProjectPath, known: tuple[int, int] | None
-    ) -> tuple[str, tuple[int, int] | None, str | None]:
+    def _look(self, path: ProjectPath, known: tuple[int, int] | None) -> _Look:
         """Read a file if it is not as the server has it. Runs in a thread."""
         try:
             info = os.stat(path.resolved, follow_symlinks=False)  # noqa: PTH116 - already resolved
@@ -166,6 +205,11 @@ class FileSync:
         return None if found is None else found.language
 
 
+def is_skipped(name: str) -> bool:
+    """Say whether a folder is one that tools fill, which no question is about."""
+    return name in SKIPPED or name.startswith(".")
+
+
 def decoded(data: bytes) -> str | None:
     """Give a file's text; None for one that is no text a server could use."""
     if len(data) > MAX_FILE_BYTES or b"\0" in data[:8192]:
@@ -184,4 +228,4 @@ def _watched(server: LspServer, path: str, kind: int) -> None:
     )
 
 
-__all__ = ["MAX_FILE_BYTES", "FileSync", "decoded"]
+__all__ = ["MAX_FILE_BYTES", "FileSync", "decoded", "is_skipped"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from kaged.base import JsonValue
@@ -17,7 +18,8 @@ _PYRIGHT: Final = re.compile(r"(?:based)?pyright", re.IGNORECASE)
 _PYRIGHT_DONE: Final = re.compile(r"found \d+ source file|no source files found", re.IGNORECASE)
 _CLANGD: Final = "clangd"
 CLANGD_GRACE_S: Final = 2.0
-"""clangd reads a project only after its first file, and nothing if it has no list of files."""
+"""clangd reads a project only after its first file, and nothing if it finds no list of files."""
+_NO_INDEX: Final = re.compile(r"--?background-index=(?:0|false)", re.IGNORECASE)
 
 MAX_TOKENS: Final = 1000
 _FIRST_QUESTIONS: Final = 6
@@ -34,6 +36,7 @@ class Loading:
         self._ended = False
         self._begun = False
         self._waits_for_begin = False
+        self._begins_surely = False
         self._changed = asyncio.Event()
         self.was_ready = False
         self._asked = 0
@@ -44,11 +47,20 @@ class Loading:
         self._asked += 1
         return self._asked > _FIRST_QUESTIONS
 
-    def server_named(self, name: str) -> None:
-        """Learn the server's name, which says what signs it gives."""
+    def server_named(self, name: str, command: Sequence[str] = ()) -> None:
+        """Learn the server's name, which says what signs it gives, and how it was started."""
         self._waits_for_log = bool(_PYRIGHT.search(name)) and not self._seen_log
-        self._waits_for_begin = name.lower() == _CLANGD
+        self._waits_for_begin = name.lower() == _CLANGD and not any(map(_NO_INDEX.match, command))
         self._tell()
+
+    @property
+    def waits_for_begin(self) -> bool:
+        """Whether the server may yet begin to read the project, long after its start."""
+        return self._waits_for_begin and not self._begun
+
+    def will_begin(self) -> None:
+        """Learn that there is a list of files, so that the server will surely begin."""
+        self._begins_surely = True
 
     @property
     def busy(self) -> bool:
@@ -57,28 +69,30 @@ class Loading:
 
     async def until_ready(self, limit_s: float) -> bool:
         """Wait until the server is done loading; False when the time is up before."""
-        if self._waits_for_begin:
-            await self._until_begun(min(limit_s, CLANGD_GRACE_S))
         try:
             async with asyncio.timeout(limit_s):
+                if self._waits_for_begin:
+                    await self._until_begun()
                 while self.busy:
-                    self._changed.clear()
-                    await self._changed.wait()
+                    await self._news()
         except TimeoutError:
             return False
         self.was_ready = True
         return True
 
-    async def _until_begun(self, limit_s: float) -> None:
+    async def _until_begun(self) -> None:
         """Give a server that starts to read late the time to say so; once in its life."""
+        surely, self._waits_for_begin = self._begins_surely, False
         try:
-            async with asyncio.timeout(limit_s):
+            async with asyncio.timeout(None if surely else CLANGD_GRACE_S):
                 while not self._begun and not self._ended:
-                    self._changed.clear()
-                    await self._changed.wait()
+                    await self._news()
         except TimeoutError:
             pass  # there is nothing that it would read
-        self._waits_for_begin = False
+
+    async def _news(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
 
     # -- signs ---------------------------------------------------------------------------------
 

@@ -39,14 +39,14 @@ async def find_references(question: Question) -> JsonValue:
         params = question.document(ready)
         params["context"] = {"includeDeclaration": declaration}
         indexed = await bridge.indexed(ready.server)
-        answer = await bridge.ask(ready.server, _REFERENCES, params)
+        places = places_in(await bridge.ask(ready.server, _REFERENCES, params))
         for _ in range(_RETRIES):
             # A server that still reads may know no more than the line it was asked about.
-            if len(places_in(answer)) > 1 or ready.server.loading.settled_long_ago:
+            if len(places) > 1 or ready.server.loading.settled_long_ago:
                 break
             await asyncio.sleep(_RETRY_S)
-            answer = await bridge.ask(ready.server, _REFERENCES, params)
-        found = await question.show_all(ready.server, places_in(answer))
+            places = places_in(await bridge.ask(ready.server, _REFERENCES, params))
+        found = await question.show_all(ready.server, places)
     result: JsonObject = {"references": found, "count": len(found)}
     if not indexed:
         result["indexing"] = True

@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import JsonObject, JsonValue
-from kaged.toolbox.lsp.positions import SourceText, Spot, position_numbers, range_ends
+from kaged.toolbox.lsp.positions import (
+    Encoding,
+    SourceText,
+    Spot,
+    from_units,
+    position_numbers,
+    range_ends,
+)
 from kaged.toolbox.lsp.uris import from_uri
 from kaged.tools.errors import InvalidParams
 
@@ -111,34 +118,36 @@ class Question:
             self._texts[path.resolved] = await self.bridge.text_of(server, path)
         return self._texts[path.resolved]
 
-    async def show(self, server: LspServer, place: Place) -> JsonObject | None:
-        """Describe a place for the caller; None when the server's words make no sense."""
+    async def show_all(self, server: LspServer, places: list[Place]) -> list[JsonValue]:
+        """Describe places as the server lists them; what makes no sense is left out."""
+        places = places[:MAX_LOCATIONS]
+        seen = {found.resolved: found for one in places if (found := self.inside(one.path))}
+        missing = [found for path, found in seen.items() if path not in self._texts]
+        if missing:
+            self._texts.update(await self.bridge.texts_of(server, missing))
+        shown = (self._show(server.encoding, place) for place in places)
+        return [one for one in shown if one is not None]
+
+    def _show(self, encoding: Encoding, place: Place) -> JsonObject | None:
+        """Describe a place whose file's text has been read, as far as the caller may see it."""
         try:
-            line, _ = position_numbers(range_ends(place.range)[0])
+            start, _ = range_ends(place.range)
+            line, units = position_numbers(start)
         except TypeError:
             return None
         seen = self.inside(place.path)
         if seen is None:
             return self.hidden(place.path, line + 1)
-        source = await self.source(server, seen)
+        source = self._texts.get(seen.resolved)
         if source is None:
             return {"path": seen.relative, "line": line + 1, "character": 0, "preview": ""}
-        start = source.from_server(range_ends(place.range)[0], server.encoding)
+        text = source.line(line + 1)
         return {
             "path": seen.relative,
-            "line": start.line,
-            "character": start.character,
-            "preview": source.line(start.line)[:PREVIEW_CHARS],
+            "line": line + 1,
+            "character": from_units(text, units, encoding),
+            "preview": text[:PREVIEW_CHARS],
         }
-
-    async def show_all(self, server: LspServer, places: list[Place]) -> list[JsonValue]:
-        """Describe places in a stable order: by path, then by line."""
-        places = places[:MAX_LOCATIONS]
-        seen = {found.resolved: found for one in places if (found := self.inside(one.path))}
-        missing = [found for path, found in seen.items() if path not in self._texts]
-        self._texts.update(await self.bridge.texts_of(server, missing))
-        shown = [await self.show(server, place) for place in places]
-        return [one for one in shown if one is not None]
 
 
 def column_of(line: str, symbol: str) -> int:

@@ -12,7 +12,8 @@ import structlog
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError
 from kaged.cage import ExitReport, Spawner, Uncaged, UncagedRequest
-from kaged.peer import Connection, ConnectionLimits, PeerGone, PeerProcess, PeerStalled, PeerTimeout
+from kaged.peer import ConnectionLimits, PeerGone, PeerProcess, PeerStalled, PeerTimeout
+from kaged.toolbox.lsp.connection import LspConnection
 from kaged.toolbox.lsp.errors import LspRequestFailed, LspServerUnavailable, LspTimeout
 from kaged.toolbox.lsp.handshake import Capabilities, initialize_params
 from kaged.toolbox.lsp.loading import Loading
@@ -73,13 +74,14 @@ class LspServer:
         self.started_s = clock.monotonic_s()
         self.used_s = self.started_s
         self._root = root
+        self._command: tuple[str, ...] = ()
         self._clock = clock
         self._on_end = on_end
         self._waiting = 0
         self._stopping = False
         self._ended = False
         self._peer: PeerProcess | None = None
-        self._connection = Connection(
+        self._connection = LspConnection(
             self,
             name=f"the {language} language server",
             framer=ContentLengthFramer(limit_bytes=MESSAGE_LIMIT_BYTES),
@@ -107,6 +109,7 @@ class LspServer:
             LspTimeout: it did not answer `initialize` in time.
         """
         server = cls(language, root, clock, on_end)
+        server._command = command
         request = UncagedRequest(
             f"language server {language}",
             Uncaged("language servers work on the whole project for all of its agents"),
@@ -137,7 +140,7 @@ class LspServer:
         self.capabilities.take(answer)
         info = self.capabilities.server_info
         name = info.get("name") if isinstance(info, dict) else None
-        self.loading.server_named(name if isinstance(name, str) else "")
+        self.loading.server_named(name if isinstance(name, str) else "", self._command)
         self.notify("initialized", {})
         self.notify("workspace/didChangeConfiguration", {"settings": {}})
 
@@ -184,7 +187,7 @@ class LspServer:
 
     async def _ask(self, method: str, params: JsonObject | None, limit_s: float) -> JsonValue:
         try:
-            return await self._connection.request(method, params, limit_s)
+            return await self._connection.request(method, params, limit_s, cancel=True)
         except PeerTimeout as error:
             await self.kill()
             raise LspTimeout(
@@ -259,6 +262,12 @@ class LspServer:
                 "textDocument/didSave",
                 {"textDocument": {"uri": file.uri}, "text": file.source.text},
             )
+
+    def others_changed(self, events: list[JsonValue]) -> None:
+        """Tell of files on disk that it has not open; lists from before may be out of date."""
+        self.changed_after = self.published.serial
+        self.changes += 1
+        self.notify("workspace/didChangeWatchedFiles", {"changes": events})
 
     def hide(self, path: str) -> None:
         """Close a file that the server has open."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 _PREFIX: Final = "file://"
 _KEPT: Final = "/-._~"
+_PLAIN: Final = re.compile(r"file:///[A-Za-z0-9_./~+@-]*")  # nearly all: nothing to decode
 
 
 def to_uri(path: str) -> str:
@@ -17,7 +19,11 @@ def to_uri(path: str) -> str:
 
 def from_uri(uri: object) -> str | None:
     """Read the path out of a file URI; None for anything else, such as a virtual document."""
-    if not isinstance(uri, str) or not uri.lower().startswith(_PREFIX):
+    if not isinstance(uri, str):
+        return None
+    if _PLAIN.fullmatch(uri):
+        return os.path.normpath(uri[len(_PREFIX) :])
+    if not uri.lower().startswith(_PREFIX):
         return None
     rest = uri[len(_PREFIX) :].partition("#")[0].partition("?")[0]
     host, slash, tail = rest.partition("/")

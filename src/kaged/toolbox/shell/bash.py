@@ -128,14 +128,17 @@ class _Bash:
         args = call.args
         cwd = call.paths[0]
         _require_directory(cwd.resolved, cwd.relative)
+        timeout_ms = _clamped(cast("int", args["timeout"]))
         command = Command(
             request_id=call.context.request_id,
             caller=call.context.caller,
             text=cast("str", args["command"]),
             cwd=cwd.resolved,
             env=cast("dict[str, str]", args["env"]),
+            session_id=call.context.session_id,
+            timeout_s=timeout_ms / 1000,
+            identity=call.context.identity,
         )
-        timeout_ms = _clamped(cast("int", args["timeout"]))
         began_s = self._clock.monotonic_s()
         session = await self._broker.spawn(command.request_id, lambda: self._start(call, command))
         try:

@@ -15,13 +15,17 @@ from kaged.cage import (
     CageKind,
     CageProcess,
     CageRequest,
+    HostMount,
     Pty,
     Spawner,
     Uncaged,
     UncagedRequest,
 )
+from kaged.cage.compile import SYSTEM_PATH
+from kaged.cage.gate_port import Service
 from kaged.cage.stragglers import MARK, mark_value
 from kaged.kernel.policy import CagePolicy
+from kaged.tools.context import CallerIdentity
 
 TERMINAL: Final = Pty(rows=50, cols=120, keys=False)
 QUIET: Final = {
@@ -34,7 +38,10 @@ QUIET: Final = {
 }
 """What keeps programs from asking questions and painting, for a reader that is no person."""
 
-OWN_VARIABLES: Final = ("KAGED_READY_FD", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID")
+OWN_VARIABLES: Final = (
+    *("KAGED_READY_FD", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID"),
+    *("ASH_CONTEXT_TOKEN*", "ASH_RPC_*"),
+)
 """The daemon's own business, which no child has a part in."""
 
 
@@ -47,6 +54,9 @@ class Command:
     text: str
     cwd: str
     env: Mapping[str, str]
+    session_id: str = ""
+    timeout_s: float = 0.0
+    identity: CallerIdentity | None = None
 
     @property
     def argv(self) -> tuple[str, ...]:
@@ -58,10 +68,35 @@ CageLauncher: TypeAlias = Callable[[CagePolicy, Command], Awaitable[CageProcess]
 """Starts a command inside the cage of a policy, on a terminal."""
 
 
-def caged_launcher(spawner: Spawner) -> CageLauncher:
+@dataclass(frozen=True, slots=True)
+class Attachment:
+    """What the host itself adds to the cage of one command.
+
+    `env` wins over whatever the command or the policy sets; `path_dirs` go to the end of PATH.
+    """
+
+    env: tuple[tuple[str, str], ...] = ()
+    mounts: tuple[HostMount, ...] = ()
+    path_dirs: tuple[str, ...] = ()
+    services: tuple[Service, ...] = ()
+
+
+Attach: TypeAlias = Callable[[CagePolicy, Command], Attachment]
+"""Asked before each caged command what to add; most get nothing."""
+
+NOTHING: Final = Attachment()
+
+
+def attach_nothing(_policy: CagePolicy, _command: Command) -> Attachment:
+    """Add nothing to any cage."""
+    return NOTHING
+
+
+def caged_launcher(spawner: Spawner, attach: Attach = attach_nothing) -> CageLauncher:
     """Give the launcher that every caged caller's commands go through."""
 
     async def launch(policy: CagePolicy, command: Command) -> CageProcess:
+        added = attach(policy, command)
         return await spawner.spawn(
             CageRequest(
                 f"shell {command.caller}",
@@ -70,12 +105,21 @@ def caged_launcher(spawner: Spawner) -> CageLauncher:
                 kind=CageKind.AGENT,
                 cwd=command.cwd,
                 env=tuple(QUIET.items()),
-                fixed_env=tuple(command.env.items()),
+                fixed_env=(*command.env.items(), *_path(policy, command, added), *added.env),
+                mounts=added.mounts,
+                services=added.services,
                 stdio=TERMINAL,
             )
         )
 
     return launch
+
+
+def _path(policy: CagePolicy, command: Command, added: Attachment) -> tuple[tuple[str, str], ...]:
+    if not added.path_dirs:
+        return ()
+    base = command.env.get("PATH") or dict(policy.env).get("PATH") or SYSTEM_PATH
+    return (("PATH", ":".join((base, *added.path_dirs))),)
 
 
 async def launch_uncaged(
@@ -105,4 +149,13 @@ async def launch_uncaged(
     )
 
 
-__all__ = ["CageLauncher", "Command", "caged_launcher", "launch_uncaged"]
+__all__ = [
+    "NOTHING",
+    "Attach",
+    "Attachment",
+    "CageLauncher",
+    "Command",
+    "attach_nothing",
+    "caged_launcher",
+    "launch_uncaged",
+]

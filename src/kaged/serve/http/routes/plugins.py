@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar
 
-from fastapi import Body, Depends, FastAPI, Path, Query, Request
+from fastapi import Body, Depends, FastAPI, Header, Path, Query, Request
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
@@ -36,6 +36,14 @@ Name = Annotated[str, Path(pattern=PLUGIN_NAME, description="The plugin's name."
 Knob = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_]{0,63}$", description="The knob's name.")]
 ConsentId = Annotated[str, Path(pattern=r"^consent_[A-Za-z0-9]{1,64}$")]
 Method = Annotated[str, Path(pattern=METHOD_NAME, max_length=256)]
+InSession = Annotated[
+    str | None,
+    Header(
+        alias="X-Kaged-Session",
+        max_length=120,
+        description="The session that the call is made for; without it, the daemon itself calls.",
+    ),
+]
 
 
 async def _desk(services: Annotated[HttpServices, Depends(services_of)]) -> PluginDesk:
@@ -311,11 +319,16 @@ async def answer_consent(
 
 
 async def call_get(
-    desk: Desk, who: Who, name: Name, method: Method, request: Request
+    desk: Desk,
+    who: Who,
+    name: Name,
+    method: Method,
+    request: Request,
+    session: InSession = None,
 ) -> dict[str, Any]:
     """Call a method; query parameters are passed on as text."""
     params: dict[str, Any] = dict(list(request.query_params.items())[:MAX_PARAMETERS])
-    return {"result": await desk.call(name, method, params, who)}
+    return {"result": await desk.call(name, method, params, who, session_id=session)}
 
 
 async def call_post(
@@ -324,9 +337,10 @@ async def call_post(
     name: Name,
     method: Method,
     body: Annotated[dict[str, Any] | None, Body()] = None,
+    session: InSession = None,
 ) -> dict[str, Any]:
     """Call a method; the body's members are its parameters."""
-    return {"result": await desk.call(name, method, body or {}, who)}
+    return {"result": await desk.call(name, method, body or {}, who, session_id=session)}
 
 
 __all__ = ["add_routes"]

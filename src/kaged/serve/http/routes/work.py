@@ -13,6 +13,7 @@ from fastapi import Depends, Path, Query
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import JsonObject, KagedError
 from kaged.serve.http.errors import invalid_request
+from kaged.serve.http.identity import caller_identity
 from kaged.serve.http.routes.projects import MAX_PAGE, PROJECT_ID
 from kaged.serve.http.services import Asker, HttpServices, asker_of, services_of
 from kaged.serve.http.work_models import FileIn
@@ -21,6 +22,7 @@ from kaged.toolbox.project import ProjectWork
 from kaged.toolbox.project.done import Done
 from kaged.toolbox.project.texts import NUMBER_LIMIT
 from kaged.toolbox.project.uploads import Upload
+from kaged.tools.context import CallerIdentity
 
 OPERATOR = "operator"
 """Who an operator is in what is written: the author of comments, the one who decides."""
@@ -44,6 +46,16 @@ class WorkDesk:
         self.project_id = project_id
         self.services = services
         self._who = who
+
+    @property
+    def identity(self) -> CallerIdentity | None:
+        """Whom what they start acts for."""
+        return caller_identity(self._who.caller)
+
+    @property
+    def operator_id(self) -> str | None:
+        """Who asks; None in insecure mode, which authenticates nobody."""
+        return self._who.caller.operator_id
 
     def require_record(self) -> None:
         """Refuse a change that could not be put on record. Raises AuditUnavailable."""

@@ -1,0 +1,313 @@
+"""The agent loop without the model: what a step costs, and how late events are with 200 sessions.
+
+Everything but the model is real: store, transcript, audit log in SQLite, tool desk, event ring. A
+step is a model turn that calls an empty tool: its two entries are durable before the next one.
+Run it alone with `python benchmarks/bench_loop.py`; `run()` gives the rows for the suite.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import sqlite3
+import statistics
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from kaged.base import Tasks
+
+STEPS = 200
+ROUNDS = 5
+STEP_TARGET_MS = 2.0
+SESSIONS = 200
+SESSION_STEPS = 5
+WORDS = 10
+PACE_S = 0.02
+LATENCY_TARGET_MS = 100.0
+
+PROJECT_FILE = """\
+version: 1
+project: bench
+primary:
+  model: bench
+  system_prompt: You work.
+  max_steps: 100000
+  tools: {file.nothing: {enabled: true}, 'kaged.*': {enabled: false}}
+"""
+
+
+def run() -> list[dict[str, Any]]:
+    """Measure and give the rows of the table."""
+    step_ms, commit_ms, latencies_ms, wall_s = uvloop.run(_measured())
+    p99 = statistics.quantiles(latencies_ms, n=100)[98]
+    return [
+        _row(
+            "agent loop, overhead per step: a turn, a tool call, two durable entries",
+            step_ms,
+            "two bare SQLite commits, same disk",
+            commit_ms,
+            ok=step_ms <= STEP_TARGET_MS,
+            target=f"<= {STEP_TARGET_MS:g} ms",
+        ),
+        _row(
+            f"event latency, p99, {SESSIONS} sessions at once ({len(latencies_ms)} words in "
+            f"{wall_s:.1f} s)",
+            p99,
+            "median of the same run",
+            statistics.median(latencies_ms),
+            ok=p99 <= LATENCY_TARGET_MS,
+            target=f"<= {LATENCY_TARGET_MS:g} ms",
+        ),
+    ]
+
+
+def _row(
+    work: str, ours: float, against: str, peer: float, *, ok: bool, target: str
+) -> dict[str, Any]:
+    return {
+        "work": work,
+        "ours": round(ours, 3),
+        "unit": "ms",
+        "against": against,
+        "peer": round(peer, 3),
+        "ratio": round(ours / max(peer, 1e-9), 3),
+        "target": target,
+        "verdict": "met" if ok else "missed",
+    }
+
+
+class BenchModel:
+    """Calls the empty tool `steps` times and then is done; says `words` words, `pace_s` apart."""
+
+    def __init__(self, steps: int, words: int = 0, pace_s: float = 0.0) -> None:
+        self.alias = "bench"
+        self.context_tokens = 10_000_000
+        self._steps = steps
+        self._words = words
+        self._pace_s = pace_s
+
+    async def stream(self, request: Any) -> AsyncGenerator[Any]:
+        """Play the next turn; which one is read from the window."""
+        from kaged.models.turn import (
+            AssistantMessage,
+            ModelTurn,
+            TextDelta,
+            ToolCall,
+            TurnFinished,
+        )
+
+        done = sum(isinstance(one, AssistantMessage) for one in request.messages)
+        for _ in range(self._words):
+            await asyncio.sleep(self._pace_s)
+            yield TextDelta(f"{time.perf_counter()}")
+        calls = () if done >= self._steps else (ToolCall(f"c{done}", "file_nothing", {}),)
+        yield TurnFinished(ModelTurn(AssistantMessage("ok", calls)))
+
+
+@dataclass
+class _Models:
+    model: BenchModel
+
+    def get(self, alias: str) -> BenchModel:
+        del alias
+        return self.model
+
+
+class _NoHooks:
+    """No plugin takes part."""
+
+    def participants(self, project_id: str, agent_path: str) -> list[Any]:
+        del project_id, agent_path
+        return []
+
+
+@dataclass
+class _Bench:
+    driver: Any
+    transcript: Any
+    hub: Any
+    models: _Models
+
+
+async def _measured() -> tuple[float, float, list[float], float]:
+    root = Path(tempfile.mkdtemp(prefix="kaged-bench-loop-"))
+    try:
+        async with _opened(root) as bench:
+            steps = [await _steps(bench) for _ in range(ROUNDS)]
+            latencies, wall_s = await _crowd(bench)
+        commits = _commits(root / "peer.db")
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    return statistics.median(steps), commits, latencies, wall_s
+
+
+async def _steps(bench: _Bench) -> float:
+    bench.models.model = BenchModel(STEPS)
+    session = await bench.transcript.create("prj", cwd="/", model=None)
+    started = time.perf_counter()
+    end = await bench.driver.wait(await bench.driver.send(session.id, "Go"))
+    took = time.perf_counter() - started
+    assert end.status == "completed", end
+    return took / (STEPS + 1) * 1000
+
+
+async def _crowd(bench: _Bench) -> tuple[list[float], float]:
+    """Let many sessions talk at once; measure how long each word takes to a reader of the ring."""
+    bench.models.model = BenchModel(SESSION_STEPS, WORDS, PACE_S)
+    sessions = [
+        (await bench.transcript.create("prj", cwd="/", model=None)).id for _ in range(SESSIONS)
+    ]
+    latencies: list[float] = []
+    tasks = Tasks("bench", lambda _name, error: print(error))
+    reading = tasks.start(_read(bench.hub, latencies), "reader")
+    started = time.perf_counter()
+    runs = await asyncio.gather(*(bench.driver.send(one, "Go") for one in sessions))
+    ends = await asyncio.gather(*(bench.driver.wait(one) for one in runs))
+    wall_s = time.perf_counter() - started
+    assert all(end.status == "completed" for end in ends)
+    await asyncio.sleep(0.1)
+    reading.cancel()
+    await tasks.close()
+    return latencies, wall_s
+
+
+async def _read(hub: Any, latencies: list[float]) -> None:
+    seen = hub.latest
+    with hub.subscribe() as waker:
+        while True:
+            await waker.wait()
+            waker.clear()
+            while batch := hub.read(seen):
+                now = time.perf_counter()
+                for event in batch:
+                    seen = event.seq
+                    body = json.loads(event.text)
+                    if body["name"] == "text.delta":
+                        latencies.append((now - float(body["data"]["text"])) * 1000)
+
+
+def _commits(path: Path) -> float:
+    """Measure two bare commits, each with one row, as the store writes them."""
+    conn = sqlite3.connect(path, isolation_level=None)
+    conn.execute("PRAGMA journal_mode=WAL")
+    conn.execute("PRAGMA synchronous=FULL")
+    conn.execute("CREATE TABLE t (a TEXT)")
+    times: list[float] = []
+    for _ in range(200):
+        started = time.perf_counter()
+        for _ in range(2):
+            conn.execute("BEGIN IMMEDIATE")
+            conn.execute("INSERT INTO t VALUES (?)", ("x" * 300,))
+            conn.execute("COMMIT")
+        times.append((time.perf_counter() - started) * 1000)
+    conn.close()
+    return statistics.median(times)
+
+
+@asynccontextmanager
+async def _opened(root: Path) -> AsyncGenerator[_Bench]:
+    """Put a daemon's sessions together on a folder."""
+    from kaged.app.desk import AgentDesk
+    from kaged.app.driving import build_driver
+    from kaged.audit import AuditLog, HeadFile, open_key
+    from kaged.base import Ids, SystemClock
+    from kaged.config.agents import resolve_agents
+    from kaged.config.daemonconfig import DaemonConfig
+    from kaged.config.localconfig import LocalConfig
+    from kaged.config.project import load_project
+    from kaged.config.reading import Loaded
+    from kaged.serve.http.hub import EventHub
+    from kaged.sessions.book import SessionBook
+    from kaged.sessions.hooks import SessionHooks
+    from kaged.sessions.lifecycle import Lifecycle, SessionEvent
+    from kaged.sessions.navigation import Navigation
+    from kaged.sessions.transcript import Transcript
+    from kaged.store import Store, sqlite_url
+    from kaged.toolbox.project import TodoDesk
+    from kaged.tools import Tool, ToolCall, ToolDefinition
+
+    clock = SystemClock()
+    ids = Ids(clock)
+    store = await Store.open(
+        sqlite_url(root / "kaged.db"), clock=clock, ids=ids, backup_dir=root / "backups"
+    )
+    key = open_key(root / "audit.key", chain_exists=False)
+    audit = await AuditLog.open(
+        store.audit, clock=clock, ids=ids, key=key, head_file=HeadFile(root / "audit.head")
+    )
+    hub = EventHub(clock, ids)
+    lifecycle = Lifecycle()
+
+    def publish(event: SessionEvent) -> None:
+        hub.publish(f"session:{event.session_id}", event.name, event.as_json())
+
+    lifecycle.subscribe(publish)
+    transcript = Transcript(store, lifecycle, clock=clock, ids=ids)
+    book = SessionBook(store, transcript, lifecycle)
+    desk = AgentDesk(
+        audit, clock, ids, plugins_of=lambda _project, _agent: (), pipeline=lambda: None
+    )
+
+    async def nothing(call: ToolCall) -> Any:
+        del call
+        return {}
+
+    definition = ToolDefinition(
+        name="file.nothing",
+        namespace="file",
+        description="Does nothing.",
+        parameters={"type": "object", "properties": {}, "additionalProperties": False},
+        returns={},
+        requires=(),
+    )
+    desk.register([Tool(definition, nothing)])
+    folder = root / "project"
+    (folder / ".kaged").mkdir(parents=True)
+    (folder / ".kaged" / "project.yaml").write_text(PROJECT_FILE, encoding="utf-8")
+    desk.project_loaded(
+        "prj", resolve_agents(load_project(folder), Loaded(DaemonConfig()), Loaded(LocalConfig()))
+    )
+    models = _Models(BenchModel(0))
+    hooks: Any = _NoHooks()
+
+    async def snapshot(project_id: str) -> Any:
+        return desk.snapshot(project_id)
+
+    driving = build_driver(
+        store,
+        transcript,
+        book,
+        Navigation(store, transcript, book, lifecycle),
+        lifecycle,
+        desk=desk.desk,
+        take_snapshot=snapshot,
+        hooks=SessionHooks(hooks, hooks.participants),
+        models=models,
+        todos=TodoDesk(store, ids),
+        audit=audit,
+        pipeline=lambda: None,
+        run_ended=(),
+        idle_s=lambda: 3600.0,
+        clock=clock,
+        ids=ids,
+    )
+    desk.fixed = driving.driver.fixed_tools
+    try:
+        yield _Bench(driving.driver, transcript, hub, models)
+    finally:
+        await driving.driver.close()
+        await audit.close()
+        await store.close()
+
+
+if __name__ == "__main__":
+    for row in run():
+        print(row)

@@ -1,0 +1,274 @@
+---@meta
+-- Drawn by `python -m kaged.lua.reference`.
+
+---@class kage.Session
+---@field id string
+---@field value string  what `switch` takes; no path of a file
+---@field current? boolean
+
+---@class kage.Entry
+---@field id string  ids sort in order of creation
+---@field kind 'header'|'message'|'thinking_level_change'|'model_change'|'compaction'|'label'|'title'|'custom'
+---@field role? 'user'|'assistant'|'tool_result'|'system'
+---@field ts string  RFC 3339
+
+---@class kage.Program
+---@field cmd string
+---@field args? string[]
+---@field cwd? string  below the workdir
+---@field timeout_secs? number  30 unless said otherwise, at least 1
+
+---@class kage.Outcome
+---@field code integer  -1 when the host ended it
+---@field stdout string
+---@field stderr string
+---@field timed_out boolean
+---@field truncated boolean
+
+---@class kage.Answer
+---@field status integer
+---@field body string
+---@field content_type? string
+---@field truncated boolean
+
+---@class kage.Command
+---@field name string
+---@field description string
+---@field handler fun(raw: string, ctx: nil, args: table): string|table|nil
+---@field aliases? string[]
+---@field args? table[]
+
+kage = {}
+kage.fs = {}
+kage.http = {}
+kage.json = {}
+kage.session = {}
+kage.store = {}
+kage.ui = {}
+
+---Asks for powers. True only for what the operator granted to this script; an unknown name raises.
+---@param names string[]
+---@return table<string, boolean>
+function kage.request_capabilities(names) end
+
+---Shows people one line.
+---@param message string
+---@param level? 'info'|'warning'|'error'
+function kage.notify(message, level) end
+
+---Writes to the daemon's log.
+---@param level string
+---@param message string
+function kage.log(level, message) end
+
+---Subscribes to an event; gives the function that ends it.
+---@param event string
+---@param handler function
+---@return fun()
+function kage.on(event, handler) end
+
+---Adds a command, `/name` in a chat and `kaged lua run name`.
+---@param spec kage.Command
+function kage.register_command(spec) end
+
+---Adds a command that may have the name of a built-in one.
+---@param spec kage.Command
+function kage.override_command(spec) end
+
+---Binds a key, where a front end has keys.
+---@param spec string|table
+---@param handler function
+---@return fun()
+function kage.register_keybinding(spec, handler) end
+
+---Draws custom entries of a kind.
+---@param kind string
+---@param render function|nil
+function kage.register_block_renderer(kind, render) end
+
+---Draws a piece of the status line.
+---@param spec table
+function kage.register_widget(spec) end
+
+---Completes what people type.
+---@param spec table
+function kage.add_autocomplete_provider(spec) end
+
+---Sees keys first; true consumes one.
+---@param handler function
+---@return fun()
+function kage.on_terminal_input(handler) end
+
+---Shows a text in the status line.
+---@param key string
+---@param text string
+function kage.set_status(key, text) end
+
+---Takes it away.
+---@param key string
+function kage.clear_status(key) end
+
+---The same as `kage.notify`.
+---@param message string
+---@param level? string
+function kage.ui.notify(message, level) end
+
+---Lets a person choose; nil when dismissed.
+---@param title string
+---@param items (string|table)[]
+---@return any
+function kage.ui.select(title, items) end
+
+---Asks yes or no; dismissal is no.
+---@param title string
+---@param message string
+---@return boolean
+function kage.ui.confirm(title, message) end
+
+---Asks for a line.
+---@param title string
+---@param placeholder? string
+---@return string|nil
+function kage.ui.input(title, placeholder) end
+
+---Asks for a longer text.
+---@param title string
+---@param prefill? string
+---@return string|nil
+function kage.ui.editor(title, prefill) end
+
+---Draws lines above the conversation.
+---@param render function|nil
+function kage.ui.set_header(render) end
+
+---Draws lines below it.
+---@param render function|nil
+function kage.ui.set_footer(render) end
+
+---Gives the project's sessions, last used first.
+---@return kage.Session[]
+function kage.session.list() end
+
+---Branches off at an entry, by default the last, and stays.
+---@param at? string
+function kage.session.fork(at) end
+
+---Writes a custom entry once the script has returned.
+---@param kind string
+---@param data? table
+function kage.session.append_entry(kind, data) end
+
+---Labels an entry; nil takes the label away.
+---@param anchor string
+---@param label? string
+function kage.session.set_label(anchor, label) end
+
+---Gives metadata of every entry of the session, in order; never text. Needs the power `session_write`.
+---@return kage.Entry[]
+function kage.session.entries() end
+
+---Asks for another session: an id, the beginning of one, or a `value` of `list`. Needs the power `session_write`.
+---@param target string
+function kage.session.switch(target) end
+
+---Asks for a fork at an entry, by default the last, and goes there. Needs the power `session_write`.
+---@param at? string
+function kage.session.fork_to(at) end
+
+---Reads a file of the workdir.
+---@param path string
+---@return string
+function kage.fs.read(path) end
+
+---Writes a file of the workdir, making folders; never inside `.git`.
+---@param path string
+---@param content string
+function kage.fs.write(path, content) end
+
+---Makes a request, within `[lua] net`.
+---@param url string
+---@param options? table
+---@return kage.Answer
+function kage.http.get(url, options) end
+
+---Makes a request with `body` or `json`.
+---@param url string
+---@param options? table
+---@return kage.Answer
+function kage.http.post(url, options) end
+
+---Makes a request.
+---@param url string
+---@param options? table
+---@return kage.Answer
+function kage.http.delete(url, options) end
+
+---Runs a program without a shell, in a cage of its own on the workdir. Needs the power `exec`.
+---@param spec kage.Program
+---@return kage.Outcome
+function kage.exec(spec) end
+
+---Reads a variable of the daemon's environment. Needs the power `env`.
+---@param name string
+---@return string|nil
+function kage.env(name) end
+
+---Gives what was kept, private to this script and project.
+---@param key string
+---@return any
+function kage.store.get(key) end
+
+---Keeps a value, also beyond a restart.
+---@param key string
+---@param value any
+function kage.store.set(key, value) end
+
+---Forgets it.
+---@param key string
+function kage.store.delete(key) end
+
+---Gives the names of what is kept.
+---@return string[]
+function kage.store.keys() end
+
+---Writes JSON.
+---@param value any
+---@return string
+function kage.json.encode(value) end
+
+---Reads JSON.
+---@param text string
+---@return any
+function kage.json.decode(text) end
+
+---Gives `{ cwd, model }`; with `context` also `system_prompt`.
+---@return table
+function kage.config() end
+
+---Gives `[plugins.config.<name>]` of this script.
+---@return table
+function kage.plugin_config() end
+
+---Always nil here.
+---@return table|nil
+function kage.context_usage() end
+
+---Gives wall time in milliseconds.
+---@return integer
+function kage.now_ms() end
+
+---Waits, 0 to 500 milliseconds.
+---@param ms integer
+function kage.sleep_ms(ms) end
+
+---Gives the generation of this table: 2.
+---@return integer
+function kage.api_version() end
+
+---Gives the daemon's version.
+---@return string
+function kage.host_version() end
+
+---Raises when `wanted.api` is newer than this host.
+---@param wanted table
+function kage.requires(wanted) end

@@ -1,0 +1,183 @@
+"""`build_driver`: the agent loop, put together from what it works with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kaged.sessions.compacting import Compactor
+from kaged.sessions.driver import RunEnded, SessionDriver
+from kaged.sessions.hooks import SessionHooks
+from kaged.sessions.known import KnownSessions, TakeSnapshot
+from kaged.sessions.loop import LoopParts
+from kaged.sessions.policies import Policies
+from kaged.sessions.resume import Resumption
+from kaged.sessions.seating import Seating
+from kaged.sessions.subagents import Delegations
+from kaged.sessions.todo_work import LoopTodos
+from kaged.sessions.toolcalls import ToolRunner
+from kaged.sessions.transforms import Transforms
+from kaged.sessions.workflow_runner import LoopWorkflows
+from kaged.toolbox.project import TodoDesk
+
+if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
+    from kaged.app.desk import AgentDesk
+    from kaged.app.plugins import Plugins
+    from kaged.app.project_tools import WorkProjects
+    from kaged.app.settings import Settings
+    from kaged.base import Clock, Ids
+    from kaged.pipeline.pipeline import Pipeline
+    from kaged.sessions.book import SessionBook
+    from kaged.sessions.lifecycle import Lifecycle
+    from kaged.sessions.navigation import Navigation
+    from kaged.sessions.needs import AuditPost, Models
+    from kaged.sessions.room import SessionRoom
+    from kaged.sessions.seat import RunState
+    from kaged.sessions.snapshot import SessionSnapshot
+    from kaged.sessions.transcript import Transcript
+    from kaged.store import Store
+    from kaged.tools.definition import Handler
+    from kaged.tools.dispatch import ToolDesk
+
+
+PLUGIN_PATIENCE_S: Final = 15.0
+"""How long the first message of a session waits for plugins that are still starting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Driving:
+    """The loop and what others need of it: `delegate` answers `agent-<key>`."""
+
+    driver: SessionDriver
+    delegate: Handler
+    transforms: Transforms
+
+
+@dataclass(frozen=True, slots=True)
+class Loop(Driving):
+    """The loop of a daemon, with what carries workflows out."""
+
+    workflows: LoopWorkflows
+
+
+def build_driver(
+    store: Store,
+    transcript: Transcript,
+    book: SessionBook,
+    navigation: Navigation,
+    lifecycle: Lifecycle,
+    *,
+    desk: ToolDesk,
+    take_snapshot: TakeSnapshot,
+    hooks: SessionHooks,
+    models: Models,
+    todos: TodoDesk,
+    audit: AuditPost,
+    pipeline: Callable[[], Pipeline | None],
+    run_ended: Sequence[RunEnded],
+    idle_s: Callable[[], float],
+    clock: Clock,
+    ids: Ids,
+) -> Driving:
+    """Put the loop together; nothing runs yet."""
+    transforms = Transforms()
+    policies = Policies(pipeline, clock, ids)
+    runs: dict[str, RunState] = {}
+
+    async def between_turns(session_id: str) -> bool:
+        outcome = await navigation.apply(session_id, between_turns=True)
+        return outcome is not None and outcome.moved
+
+    tools = ToolRunner(desk, transcript, transforms)
+    parts = LoopParts(
+        ledger=transcript,
+        tools=tools,
+        compactor=Compactor(transcript, hooks, audit, lifecycle.emit, clock=clock, ids=ids),
+        todos=LoopTodos(todos, store.sessions, audit),
+        transforms=transforms,
+        policies=policies,
+        announce=lifecycle.emit,
+        clock=clock,
+        ids=ids,
+        between_turns=between_turns,
+    )
+    seating = Seating(models, transcript, policies)
+    children = Delegations(seating, parts, runs)
+    driver = SessionDriver(
+        store,
+        book,
+        KnownSessions(store, transcript, hooks, take_snapshot),
+        seating,
+        parts,
+        Resumption(store.interactions, tools, children),
+        hooks,
+        models,
+        runs=runs,
+        idle_s=idle_s,
+        run_ended=run_ended,
+        clock=clock,
+        ids=ids,
+    )
+    return Driving(driver, children.delegate, transforms)
+
+
+def open_loop(
+    sessions: SessionRoom,
+    agent_desk: AgentDesk,
+    plugins: Plugins,
+    work_projects: WorkProjects,
+    *,
+    settings: Callable[[], Settings],
+    models: Models,
+    audit: AuditPost,
+    pipeline: Callable[[], Pipeline | None],
+    run_ended: Sequence[RunEnded],
+    clock: Clock,
+    ids: Ids,
+    closing: AsyncExitStack,
+) -> Loop:
+    """Put the loop of a daemon together and have it ended with it."""
+    store, transcript = sessions.store, sessions.transcript
+
+    async def take_snapshot(project_id: str) -> SessionSnapshot:
+        # Plugins that are still starting have no tools yet, and a session keeps what it starts
+        # with; one that takes too long is done without.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PLUGIN_PATIENCE_S):
+                await plugins.ready()
+                await plugins.projects.settled()
+        return agent_desk.snapshot(project_id)
+
+    supervisor = plugins.supervisor
+    driving = build_driver(
+        store,
+        transcript,
+        sessions.book,
+        sessions.navigation,
+        sessions.lifecycle,
+        desk=agent_desk.desk,
+        take_snapshot=take_snapshot,
+        hooks=SessionHooks(supervisor.hooks, supervisor.participants),
+        models=models,
+        todos=TodoDesk(store, ids),
+        audit=audit,
+        pipeline=pipeline,
+        run_ended=run_ended,
+        idle_s=lambda: float(settings().daemon.value.sessions.idle_seconds),
+        clock=clock,
+        ids=ids,
+    )
+    driver = driving.driver
+    agent_desk.fixed = driver.fixed_tools
+    sessions.driver = driver
+    closing.push_async_callback(driver.close)
+    workflows = LoopWorkflows(lambda: driver, transcript, work_projects.root)
+    return Loop(driver, driving.delegate, driving.transforms, workflows)
+
+
+__all__ = ["Driving", "Loop", "build_driver", "open_loop"]

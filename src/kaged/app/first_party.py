@@ -1,0 +1,221 @@
+"""`FirstPartyProviders`: mailboxes, calendars and HTTP APIs, made from their config sections.
+
+    [capabilities.providers.mail]
+    type = "imap"
+    settings = { imap = "imap.example.org:993", smtp = "smtp.example.org:465" }
+
+The client secret of an OAuth client is `env.OAUTH_CLIENT_SECRET`, where `${VAR}` is replaced and
+nothing shows it again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from kaged.base import Clock
+from kaged.config.providers import Provider, ProviderType
+from kaged.services.contract import CapabilityProvider
+from kaged.services.errors import CapabilityInvalidInput
+from kaged.services.providers.linkpage import LinkPage
+from kaged.services.providers.mailbox import MailHost, Security
+from kaged.services.providers.oauth import OAuthClient, OAuthSettings
+from kaged.services.providers.rest_description import require_base_url
+
+if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+
+CLIENT_SECRET: Final = "OAUTH_CLIENT_SECRET"  # noqa: S105 - the name of a variable, not a secret
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+
+M = TypeVar("M", bound=BaseModel)
+_ShortText = Annotated[str, Field(min_length=1, max_length=1000)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _OAuth(_Strict):
+    client_id: _ShortText
+    token_url: _ShortText
+    authorization_url: _ShortText | None = None
+    device_url: _ShortText | None = None
+    revocation_url: _ShortText | None = None
+    userinfo_url: _ShortText | None = None
+    redirect_uri: _ShortText = "http://127.0.0.1/callback"
+    scopes: tuple[_ShortText, ...] = ()
+
+    @field_validator(
+        "token_url", "authorization_url", "device_url", "revocation_url", "userinfo_url"
+    )
+    @classmethod
+    def _secure(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                require_base_url(value.partition("?")[0])
+            except CapabilityInvalidInput:
+                raise ValueError("must start with https:// (http:// on loopback only)") from None
+        return value
+
+
+class _Linked(_Strict):
+    """What every kind with accounts has: OAuth, or a password that is typed into a page."""
+
+    oauth: _OAuth | None = None
+    link_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    link_url: _ShortText | None = None
+
+
+class _Mail(_Linked):
+    imap: _ShortText
+    smtp: _ShortText | None = None
+    security: Security = Security.TLS
+    smtp_security: Security | None = None
+    ca_file: _ShortText | None = None
+    drafts_folder: _ShortText = "Drafts"
+    sent_folder: _ShortText | None = None
+
+
+class _Calendar(_Linked):
+    url: _ShortText
+
+
+class _Rest(_Linked):
+    description: _ShortText
+    base_url: _ShortText | None = None
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")] = "api"
+    operations: tuple[_ShortText, ...] = ()
+    auth: Annotated[str, Field(pattern="^(oauth|token|none)$")] = "oauth"
+    sensitive: bool = True
+    check_path: Annotated[str, Field(pattern="^/[!-~]*$", max_length=500)] | None = None
+
+
+class FirstPartyProviders:
+    """Makes the providers that come with kaged; call it with a planned section."""
+
+    def __init__(self, clock: Clock, config_dir: Path, closing: AsyncExitStack) -> None:
+        self._clock = clock
+        self._config_dir = config_dir
+        self._closing = closing
+
+    def __call__(self, planned: Provider) -> CapabilityProvider:
+        """Make one provider.
+
+        Raises:
+            CapabilityInvalidInput: its settings make no sense; the text names the key.
+        """
+        match planned.section.type:
+            case ProviderType.IMAP:
+                return self._mail(planned)
+            case ProviderType.CALDAV:
+                return self._calendar(planned)
+            case ProviderType.REST:
+                return self._rest(planned)
+            case ProviderType.BRIDGE:
+                raise CapabilityInvalidInput("a bridge is a program, not a part of kaged")
+
+    def _mail(self, planned: Provider) -> CapabilityProvider:
+        from kaged.services.providers.imap_email import (  # noqa: PLC0415 - only where it is used
+            EmailSettings,
+            ImapEmail,
+        )
+
+        said = _read(_Mail, planned)
+        security = said.smtp_security or said.security
+        imap = _host(said.imap, 993, said.security, said.ca_file)
+        smtp = None if said.smtp is None else _host(said.smtp, 465, security, said.ca_file)
+        settings = EmailSettings(
+            planned.namespace,
+            imap,
+            smtp,
+            drafts_folder=said.drafts_folder,
+            sent_folder=said.sent_folder,
+            timeout_s=planned.timeout_s,
+        )
+        return ImapEmail(
+            settings, clock=self._clock, page=self._page(said), oauth=self._oauth(said, planned)
+        )
+
+    def _calendar(self, planned: Provider) -> CapabilityProvider:
+        from kaged.services.providers.caldav_calendar import (  # noqa: PLC0415 - only where used
+            CalDavCalendar,
+            CalendarSettings,
+        )
+
+        said = _read(_Calendar, planned)
+        url = require_base_url(said.url)
+        return CalDavCalendar(
+            CalendarSettings(planned.namespace, url, planned.timeout_s),
+            clock=self._clock,
+            page=self._page(said),
+            oauth=self._oauth(said, planned),
+        )
+
+    def _rest(self, planned: Provider) -> CapabilityProvider:
+        from kaged.services.providers.http_rest import (  # noqa: PLC0415 - only where it is used
+            HttpRest,
+            RestAuth,
+            RestSettings,
+        )
+        from kaged.services.providers.rest_description import (  # noqa: PLC0415 - see above
+            load_description,
+        )
+
+        said = _read(_Rest, planned)
+        file = self._config_dir / Path(said.description).expanduser()
+        settings = RestSettings(
+            planned.namespace,
+            said.name,
+            load_description(file, base_url=said.base_url, only=said.operations),
+            auth=RestAuth(said.auth),
+            sensitive=said.sensitive,
+            check_path=said.check_path,
+            timeout_s=planned.timeout_s,
+        )
+        return HttpRest(settings, page=self._page(said), oauth=self._oauth(said, planned))
+
+    def _page(self, said: _Linked) -> LinkPage:
+        page = LinkPage(self._clock, port=said.link_port, public_url=said.link_url)
+        self._closing.push_async_callback(page.close)
+        return page
+
+    def _oauth(self, said: _Linked, planned: Provider) -> OAuthClient | None:
+        if said.oauth is None:
+            return None
+        secret = planned.env.get(CLIENT_SECRET)
+        settings = OAuthSettings(
+            **said.oauth.model_dump(),
+            client_secret=None if secret is None else secret.reveal(),
+        )
+        return OAuthClient(settings, clock=self._clock, timeout_s=planned.timeout_s)
+
+
+def _read(model: type[M], planned: Provider) -> M:
+    given: dict[str, Any] = dict(planned.section.settings)
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "settings"
+        raise CapabilityInvalidInput(
+            f"capabilities.providers.{planned.name}.settings: {place}: {first['msg']}"
+        ) from None
+
+
+def _host(text: str, port: int, security: Security, ca_file: str | None) -> MailHost:
+    host, colon, written = text.rpartition(":")
+    if not colon or not written.isdecimal():
+        host, written = text, str(port)
+    host = host.strip("[]")
+    number = int(written)
+    if not host or not 0 < number < 65536:
+        raise CapabilityInvalidInput(f"not a host and port: {text[:100]!r}")
+    if security is Security.PLAIN and host not in _LOOPBACK:
+        raise CapabilityInvalidInput(f"{host} is not loopback: security is tls or starttls")
+    return MailHost(host, number, security, ca_file)
+
+
+__all__ = ["CLIENT_SECRET", "FirstPartyProviders"]

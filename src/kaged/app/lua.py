@@ -1,0 +1,303 @@
+"""`Scripts`: the Lua scripts of the loaded projects, each project with workers of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from kaged import __version__
+from kaged.app.projects import ProjectNotFound
+from kaged.base import JsonObject, JsonValue, Tasks
+from kaged.cage.net import SystemResolver
+from kaged.lua.calls import CallParts, HostCalls
+from kaged.lua.check import check_script
+from kaged.lua.dialogs import Dialogs
+from kaged.lua.folder import Found, ScriptFile, read_folders
+from kaged.lua.following import Following
+from kaged.lua.keeping import ScriptStore
+from kaged.lua.limits import ScriptLimits
+from kaged.lua.moves import ScriptSessions
+from kaged.lua.programs import ScriptPrograms
+from kaged.lua.runtime import ScriptRuntime
+from kaged.lua.script import ScriptParts
+from kaged.lua.web import ScriptWeb
+
+if TYPE_CHECKING:
+    from contextlib import AsyncExitStack
+    from pathlib import Path
+
+    from kaged.app.settings import Settings
+    from kaged.audit import AuditEvent, AuditLog
+    from kaged.base import Clock, Ids
+    from kaged.cage import Spawner
+    from kaged.config.agents import AgentTree
+    from kaged.kernel.lua_powers import LuaPowers
+    from kaged.lua.script import ScriptHost
+    from kaged.serve.http.hub import EventHub
+    from kaged.serve.http.services import Asker
+    from kaged.sessions.room import SessionRoom
+    from kaged.sessions.transforms import Transforms
+    from kaged.workspace import Workspace
+
+TOPIC: Final = "lua"
+KEPT: Final = "lua-store"
+DIALOG_WAIT_S: Final = 25.0
+
+_log = structlog.get_logger("kaged.lua")
+
+
+class Scripts:
+    """The scripts of every loaded project; what HTTP and the command line ask about them."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        environ: Mapping[str, str],
+        workspace_of: Callable[[str], Workspace],
+        sessions: SessionRoom,
+        *,
+        spawner: Spawner,
+        audit: AuditLog,
+        hub: EventHub,
+        clock: Clock,
+        ids: Ids,
+        limits: ScriptLimits | None = None,
+    ) -> None:
+        self._settings = settings
+        self._environ = environ
+        self._workspace_of = workspace_of
+        self._sessions = sessions
+        self._spawner = spawner
+        self._audit = audit
+        self._hub = hub
+        self._clock = clock
+        self._ids = ids
+        self._limits = limits or ScriptLimits()
+        self._resolver = SystemResolver()
+        self._runtimes: dict[str, ScriptRuntime] = {}
+        self._loads: dict[str, asyncio.Task[None]] = {}
+        self._tasks = Tasks("lua", _report)
+        self._open = asyncio.Event()
+
+    # -- projects ------------------------------------------------------------------------------
+
+    def follow(self, transforms: Transforms | None) -> Following:
+        """Tie the scripts to the daemon's sessions."""
+        room = self._sessions
+        return Following(
+            self._runtimes.get,
+            room.lifecycle,
+            room.navigation,
+            room.transcript,
+            transforms,
+            self._post,
+        )
+
+    def run(self) -> None:
+        """Let scripts start: cages can be made now."""
+        self._open.set()
+
+    def project_loaded(self, project_id: str, _tree: AgentTree) -> None:
+        """Load the scripts for a project; one that is loaded already keeps its scripts."""
+        if project_id not in self._runtimes:
+            runtime = self._make(project_id)
+            self._runtimes[project_id] = runtime
+            self._loads[project_id] = self._tasks.start(self._load(runtime), project_id)
+
+    def project_unloaded(self, project_id: str) -> None:
+        """End a project's scripts."""
+        runtime = self._runtimes.pop(project_id, None)
+        loading = self._loads.pop(project_id, None)
+        if loading is not None:
+            loading.cancel()
+        if runtime is not None:
+            self._tasks.start(runtime.close(), f"end of {project_id}")
+
+    async def close(self) -> None:
+        """End all scripts."""
+        for loading in self._loads.values():
+            loading.cancel()
+        await asyncio.gather(*(one.close() for one in self._runtimes.values()))
+        self._runtimes.clear()
+        await self._tasks.close()
+        self._resolver.close()
+
+    # -- what people ask -----------------------------------------------------------------------
+
+    async def describe(self, project_id: str) -> JsonObject:
+        """Give a project's scripts and commands, once they are loaded. Raises ProjectNotFound."""
+        runtime = await self._ready(project_id)
+        grants = self._settings().daemon.value.plugins.capabilities
+        return {
+            "folder": str(self._folder()),
+            **runtime.describe(),
+            "commands": [*runtime.commands()],
+            "problems": [str(one) for one in grants.problems],
+        }
+
+    async def command(
+        self, project_id: str, name: str, raw: str, *, interactive: bool
+    ) -> JsonObject:
+        """Run a command of a script. Raises ScriptCommandNotFound, ProjectNotFound."""
+        runtime = await self._ready(project_id)
+        output = await runtime.command(name.lstrip("/:"), raw, interactive=interactive)
+        return output.as_json()
+
+    async def dialogs(self, project_id: str, wait_s: float) -> list[JsonObject]:
+        """Give the open dialogs, waiting for one if there is none. Whoever waits is in front."""
+        runtime = await self._ready(project_id)
+        if wait_s <= 0:
+            return [*runtime.dialogs.open()]
+        return [*await runtime.dialogs.wait(min(wait_s, DIALOG_WAIT_S))]
+
+    async def answer(self, project_id: str, dialog_id: str, value: JsonValue) -> None:
+        """Answer a dialog; null dismisses it. Raises DialogNotFound."""
+        (await self._ready(project_id)).dialogs.answer(dialog_id, value)
+
+    async def reload(self, project_id: str, who: Asker) -> JsonObject:
+        """Read the folder and the grants again and load everything anew."""
+        runtime = await self._ready(project_id)
+        _log.info("lua.reload", project=project_id, request_id=who.request_id)
+        await self._load(runtime)
+        return await self.describe(project_id)
+
+    async def check(self, name: str, source: str) -> JsonObject:
+        """Load a script once without letting it do anything; say what it wants."""
+        file = ScriptFile(name, f"{name}.lua", source)
+        return await check_script(file, self._granted(name), self._parts)
+
+    # -- own -----------------------------------------------------------------------------------
+
+    async def _ready(self, project_id: str) -> ScriptRuntime:
+        runtime = self._runtimes.get(project_id)
+        if runtime is None:
+            raise ProjectNotFound(
+                f"No usable project {project_id} is loaded.",
+                fix="`kaged project list` shows the loaded ones.",
+            )
+        loading = self._loads.get(project_id)
+        if loading is not None:
+            await asyncio.wait({loading})
+        return runtime
+
+    def _make(self, project_id: str) -> ScriptRuntime:
+        room, workspace = self._sessions, self._workspace_of(project_id)
+        sessions = ScriptSessions(
+            project_id,
+            book=room.book,
+            transcript=room.transcript,
+            navigation=room.navigation,
+            audit=self._post,
+        )
+        stores: dict[str, ScriptStore] = {}
+        folder = self._settings().places.state_dir / KEPT
+
+        def publish(name: str, data: JsonObject) -> None:
+            self._hub.publish(f"{TOPIC}:{project_id}", name, {"project_id": project_id, **data})
+
+        def store_of(stem: str) -> ScriptStore:
+            return stores.setdefault(stem, ScriptStore(folder, project_id, stem))
+
+        async def describe() -> JsonObject:
+            current = await sessions.current()
+            header = await room.transcript.header(current) if current is not None else None
+            content = header.content if header is not None else {}
+            return {
+                "cwd": workspace.root,
+                "model": content.get("model"),
+                "system_prompt": content.get("system_prompt"),
+            }
+
+        dialogs = Dialogs(self._ids, publish)
+        calls = HostCalls(
+            CallParts(
+                project_id=project_id,
+                workspace=workspace,
+                sessions=sessions,
+                programs=ScriptPrograms(self._spawner, workspace, self._environ, project_id),
+                web=ScriptWeb(self._settings().daemon.value.lua.net, self._resolver),
+                dialogs=dialogs,
+                clock=self._clock,
+                environ=self._environ,
+                audit=self._post,
+                notice=lambda script, level, message: runtime.notice(script, level, message),  # noqa: PLW0108 - made below
+                store_of=store_of,
+                describe=describe,
+            )
+        )
+        runtime = ScriptRuntime(calls, sessions, dialogs, publish=publish)
+        return runtime
+
+    async def _load(self, runtime: ScriptRuntime) -> None:
+        await self._open.wait()
+        config = self._settings().daemon.value.plugins.config
+        await runtime.load(
+            await asyncio.to_thread(self._read),
+            self._parts(runtime),
+            self._granted,
+            lambda stem: dict(config.get(stem, {})),
+        )
+
+    def _read(self) -> Found:
+        return read_folders([self._folder()], self._settings().daemon.value.lua.enabled)
+
+    def _folder(self) -> Path:
+        settings = self._settings()
+        return settings.daemon.value.lua.dir or settings.places.lua_dir
+
+    def _granted(self, stem: str) -> LuaPowers:
+        return self._settings().daemon.value.plugins.capabilities.of(stem)
+
+    def _parts(self, host: ScriptHost) -> ScriptParts:
+        return ScriptParts(
+            spawner=self._spawner,
+            clock=self._clock,
+            limits=self._limits,
+            host=host,
+            host_version=__version__,
+            strict_context=self._settings().daemon.value.lua.strict_context,
+        )
+
+    def _post(self, event: AuditEvent) -> None:
+        self._audit.post(event)
+
+
+def build_scripts(
+    settings: Callable[[], Settings],
+    environ: Mapping[str, str],
+    workspace_of: Callable[[str], Workspace],
+    sessions: SessionRoom,
+    transforms: Transforms | None,
+    *,
+    spawner: Spawner,
+    audit: AuditLog,
+    hub: EventHub,
+    clock: Clock,
+    ids: Ids,
+    closing: AsyncExitStack,
+) -> Scripts:
+    """Build the scripts' home and tie it to the sessions; nothing starts before `run`."""
+    scripts = Scripts(
+        settings,
+        environ,
+        workspace_of,
+        sessions,
+        spawner=spawner,
+        audit=audit,
+        hub=hub,
+        clock=clock,
+        ids=ids,
+    )
+    closing.push_async_callback(scripts.close)
+    closing.callback(scripts.follow(transforms).close)
+    return scripts
+
+
+def _report(name: str, error: BaseException) -> None:
+    _log.error("task.failed", task=name, error=repr(error))
+
+
+__all__ = ["Scripts", "build_scripts"]

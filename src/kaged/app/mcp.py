@@ -1,0 +1,295 @@
+"""`build_mcp`: agents for MCP clients and outside MCP servers for agents, put together."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+import structlog
+from fastapi import FastAPI
+
+from kaged.app.mcp_agents import ServedAgents
+from kaged.app.settings import Settings
+from kaged.audit import AuditEvent, AuditLog
+from kaged.base import Clock, Ids, JsonObject, KagedError
+from kaged.cage import CageKind, CageRequest, HostMount, Spawner
+from kaged.config.toolsections import ChangedTools, McpServer
+from kaged.kernel.net import parse_target
+from kaged.kernel.policy import CageLimits
+from kaged.mcp import host
+from kaged.mcp.approvals import Approvals
+from kaged.mcp.host import McpHost
+from kaged.mcp.offers import Offers
+from kaged.mcp.plan import OutsideParts, OutsidePlan
+from kaged.mcp.states import ServerState
+from kaged.serve.http.services import Asker, CheckRow, CheckStatus
+from kaged.serve.mcp.door import McpDoor
+from kaged.serve.mcp.routes import add_mcp
+
+if TYPE_CHECKING:
+    from kaged.app.desk import AgentDesk
+    from kaged.config.agents import AgentTree
+    from kaged.pipeline.pipeline import Pipeline
+    from kaged.serve.http.hub import EventHub
+    from kaged.sessions.room import SessionRoom
+    from kaged.toolbox.project import ProjectWork
+
+WHAT: Final = "Outside MCP servers whose tools agents may use."
+APPROVALS: Final = "mcp-approvals.json"
+RELAY: Final = "/opt/kaged/mcp_relay.py"
+
+_log = structlog.get_logger("kaged.mcp")
+
+
+class Mcp:
+    """MCP in and out, as the HTTP edge and the commands see it."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        host: McpHost,
+        parts: OutsideParts,
+        door: McpDoor,
+        agents: ServedAgents,
+    ) -> None:
+        self._settings = settings
+        self._host = host
+        self._parts = parts
+        self._agents = agents
+        self._approvals_fault = ""
+        self.door = door
+
+    async def load(self) -> None:
+        """Run the servers that the configuration names now; the others are ended."""
+        settings = self._settings()
+        try:
+            self._parts.approvals.load()
+        except (OSError, ValueError) as error:
+            # Without knowing what was agreed to, nothing may pass for agreed to.
+            self._approvals_fault = f"{APPROVALS} cannot be read: {error}"
+            _log.error("mcp.approvals_unreadable", error=str(error))
+            return
+        self._approvals_fault = ""
+        await self._host.use(plans_of(settings), self._parts)
+
+    async def close(self) -> None:
+        """Cut clients off and end the servers."""
+        await self.door.close()
+        await self._host.close()
+
+    # -- projects --------------------------------------------------------------------------------
+
+    def project_loaded(self, project_id: str, tree: AgentTree) -> None:
+        """Tell clients of a project that was read anew that its tools may be others."""
+        del tree
+        self._agents.changed(project_id)
+
+    def project_unloaded(self, project_id: str) -> None:
+        """Cut off the clients of a project that is gone."""
+        self.door.project_unloaded(project_id)
+
+    def admits(self, owner: str, project_id: str, agent: str, tree: AgentTree) -> bool:
+        """Say whether the operator lets an agent of a project have tools of an outside server."""
+        project = tree.project
+        return self._host.admits(owner, agent, (project_id, project.name, str(project.root)))
+
+    # -- servers ---------------------------------------------------------------------------------
+
+    def servers(self) -> Sequence[JsonObject]:
+        """Describe every outside server; starts none."""
+        broken = self._settings().daemon.value.mcp.servers.broken
+        unusable = [
+            _unusable(name, "; ".join(str(one) for one in problems))
+            for name, problems in sorted(broken.items())
+        ]
+        return [*(server.status() for server in self._host.servers), *unusable]
+
+    def server(self, name: str) -> JsonObject:
+        """Describe one. Raises McpServerNotFound."""
+        return self._host.get(name).status()
+
+    async def restart(self, name: str, who: Asker) -> JsonObject:
+        """Stop and start one, also one that was given up. Raises McpServerNotFound."""
+        server = self._host.get(name)
+        self._record("mcp.server_restarted", name, who)
+        await server.restart()
+        return server.status()
+
+    async def approve(self, name: str, who: Asker) -> JsonObject:
+        """Agree to its tools as they are now. Raises McpServerNotFound, McpServerUnavailable."""
+        server = self._host.get(name)
+        await server.approve(who.request_id, who.caller.operator_id)
+        return server.status()
+
+    def logs(self, name: str) -> Sequence[str]:
+        """Give the last lines of its standard error. Raises McpServerNotFound."""
+        return list(self._host.get(name).lines)
+
+    def row(self) -> CheckRow:
+        """Give doctor's row."""
+        if self._approvals_fault:
+            fix = "Mend or remove the file; without it every tool is agreed to anew."
+            return CheckRow("mcp", CheckStatus.FAIL, WHAT, self._approvals_fault, fix)
+        settings = self._settings().daemon.value.mcp.servers
+        servers = self._host.servers
+        broken = [f"{name}: config.toml is wrong" for name in sorted(settings.broken)]
+        down = [f"{one.name} is {one.state}: {one.note}" for one in servers if _is_down(one.state)]
+        held = [one.name for one in servers if one.status()["pending"]]
+        if broken or down:
+            return CheckRow("mcp", CheckStatus.FAIL, WHAT, "; ".join([*broken, *down]),
+                            "See `kaged mcp servers` and `kaged mcp logs NAME`.")  # fmt: skip
+        if held:
+            return CheckRow("mcp", CheckStatus.WARN, WHAT,
+                            f"changed tools are held back: {', '.join(held)}",
+                            "Look at them with `kaged mcp servers`, then `kaged mcp approve NAME`.",
+                            )  # fmt: skip
+        running = sum(one.state is ServerState.RUNNING for one in servers)
+        found = f"{running} of {len(servers)} run" if servers else "none; [mcp.servers] is empty"
+        return CheckRow("mcp", CheckStatus.OK, WHAT, found)
+
+    def warnings(self) -> list[str]:
+        """Say what is wrong, for the status page; empty when nothing is."""
+        row = self.row()
+        return [] if row.status is CheckStatus.OK else [f"mcp: {row.cause}"]
+
+    def _record(self, event: str, server: str, who: Asker) -> None:
+        self._parts.audit.post(
+            AuditEvent(
+                event,
+                {"server": server, "operator_id": who.caller.operator_id},
+                request_id=who.request_id,
+            )
+        )
+
+
+def build_mcp(
+    settings: Callable[[], Settings],
+    desk: AgentDesk,
+    work: ProjectWork,
+    *,
+    spawner: Spawner,
+    sessions: SessionRoom,
+    audit: AuditLog,
+    hub: EventHub,
+    pipeline: Callable[[], Pipeline | None],
+    clock: Clock,
+    ids: Ids,
+    closing: AsyncExitStack,
+    app: FastAPI,
+) -> Mcp:
+    """Put MCP together and add its routes to `app`; nothing is started yet.
+
+    What must be undone is put on `closing`.
+    """
+    servers = McpHost(desk.registry)
+    agents = ServedAgents(
+        desk,
+        work,
+        sessions,
+        servers,
+        Offers(pipeline, clock),
+        audit=audit,
+        ids=ids,
+        pipeline=pipeline,
+    )
+    parts = OutsideParts(
+        spawner=spawner,
+        audit=audit,
+        clock=clock,
+        approvals=Approvals(settings().places.data_dir / APPROVALS),
+        on_tools=servers.tools_changed,
+    )
+    door = McpDoor(agents, clock=clock, ids=ids, hub=hub)
+    mcp = Mcp(settings, servers, parts, door, agents)
+    closing.push_async_callback(mcp.close)
+    add_mcp(app, mcp)
+    return mcp
+
+
+def plans_of(settings: Settings) -> Mapping[str, OutsidePlan]:
+    """Work out how each server that the configuration names is to be run."""
+    sandbox = settings.daemon.value.sandbox
+    limits = sandbox.limits.over(CageLimits())
+    runtimes = tuple((name, str(path)) for name, path in sandbox.runtimes.items())
+    return {
+        name: _plan(name, server, limits, runtimes)
+        for name, server in settings.daemon.value.mcp.servers.good.items()
+    }
+
+
+def _plan(
+    name: str, server: McpServer, limits: CageLimits, runtimes: tuple[tuple[str, str], ...]
+) -> OutsidePlan:
+    policy = server.cage.policy(limits)
+    command, mounts, fault = server.command or (), (), "" if server.enabled else "switched off"
+    if server.url is not None:
+        # Whatever speaks to the outside does so from a cage: this one reaches that host only.
+        command = (os.path.realpath(sys.executable), RELAY, server.url)
+        mounts = (HostMount(str(Path(host.__file__).with_name("relay.py")), RELAY),)
+        try:
+            policy = replace(policy, net=(*policy.net, parse_target(_host_of(server.url))))
+        except KagedError as error:
+            fault = f"{server.url}: {error.message}"
+    request = CageRequest(
+        name=f"mcp:{name}",
+        policy=policy,
+        command=command,
+        kind=CageKind.SERVER,
+        env=tuple((variable, value.reveal()) for variable, value in server.env.items()),
+        mounts=mounts,
+        runtimes=runtimes,
+    )
+    return OutsidePlan(
+        name=name,
+        request=request,
+        timeout_s=server.timeout_seconds,
+        output_bytes=server.max_output_kb * 1024,
+        allow=server.allow_tools,
+        deny=server.deny_tools,
+        follow=server.changed_tools is ChangedTools.FOLLOW,
+        agents=server.agents,
+        projects=server.projects,
+        enabled=server.enabled and not fault,
+        fault=fault,
+        reaches_net=bool(policy.net),
+    )
+
+
+def _host_of(url: str) -> str:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
+
+
+def _is_down(state: ServerState) -> bool:
+    return state in {ServerState.CRASHED, ServerState.FAILED}
+
+
+def _unusable(name: str, note: str) -> JsonObject:
+    return {
+        "name": name,
+        "state": ServerState.DISABLED.value,
+        "note": note,
+        "command": [],
+        "pid": None,
+        "cage_id": None,
+        "failures": 0,
+        "restarts": 0,
+        "calls": 0,
+        "errors": 0,
+        "protocol_version": "",
+        "claims": "",
+        "agents": [],
+        "projects": [],
+        "pending": 0,
+        "tools": [],
+    }
+
+
+__all__ = ["Mcp", "build_mcp", "plans_of"]

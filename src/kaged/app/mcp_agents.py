@@ -1,0 +1,234 @@
+"""`ServedAgents`: agents of loaded projects as MCP clients reach them, through the tool desk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import structlog
+
+from kaged.app.mcp_reading import AgentReading
+from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
+from kaged.base import Ids, JsonObject, JsonValue, KagedError
+from kaged.mcp.offers import Offers
+from kaged.serve.http.services import Asker
+from kaged.serve.mcp.port import ListedResource, ListedTool, ResourceContent, Visit
+
+if TYPE_CHECKING:
+    from kaged.app.desk import AgentDesk
+    from kaged.mcp.host import McpHost
+    from kaged.pipeline.pipeline import Pipeline
+    from kaged.sessions.room import SessionRoom
+    from kaged.toolbox.project import ProjectWork
+    from kaged.tools import ToolCallContext
+
+_log = structlog.get_logger("kaged.mcp")
+
+
+class ServedAgents:
+    """Makes the port of each served agent."""
+
+    def __init__(
+        self,
+        desk: AgentDesk,
+        work: ProjectWork,
+        sessions: SessionRoom,
+        host: McpHost,
+        offers: Offers,
+        *,
+        audit: AuditLog,
+        ids: Ids,
+        pipeline: Callable[[], Pipeline | None],
+    ) -> None:
+        self.desk = desk
+        self.work = work
+        self.sessions = sessions
+        self.host = host
+        self.offers = offers
+        self.ids = ids
+        self.pipeline = pipeline
+        self._audit = audit
+        self._watchers: dict[object, tuple[str, Callable[[], None]]] = {}
+        desk.registry.subscribe(self._everything_changed)
+
+    def port(self, project_id: str, agent: str) -> ServedAgent:
+        """Give the port of an agent. Raises ProjectNotFound, AgentNotFound."""
+        self.desk.tools_of(project_id, agent)
+        return ServedAgent(self, project_id, agent)
+
+    def changed(self, project_id: str) -> None:
+        """Tell those who serve a project's agents that their tools may be others."""
+        for watched, callback in list(self._watchers.values()):
+            if watched == project_id:
+                callback()
+
+    def watch(self, project_id: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` on changes; gives a function that ends this."""
+        token = object()
+        self._watchers[token] = (project_id, callback)
+        return lambda: (self._watchers.pop(token, None), None)[1]
+
+    def post(self, event: AuditEvent) -> None:
+        """Record something that has happened already."""
+        try:
+            self._audit.post(event)
+        except AuditUnavailable as error:
+            _log.error("an audit event was lost", audit_event=event.name, error=str(error))
+
+    def _everything_changed(self) -> None:
+        for _, callback in list(self._watchers.values()):
+            callback()
+
+
+class ServedAgent:
+    """One agent: its tools, and what it can read."""
+
+    def __init__(self, agents: ServedAgents, project_id: str, agent: str) -> None:
+        self._agents = agents
+        self._desk = agents.desk
+        self.project_id = project_id
+        self.agent = agent
+        self._reading = AgentReading(
+            project_id,
+            agent,
+            lambda: self._desk.tools_of(project_id, agent),
+            work=agents.work,
+            sessions=agents.sessions,
+            host=agents.host,
+            offers=agents.offers,
+        )
+
+    @property
+    def results_as_declared(self) -> bool:
+        """Whether results are what tools declare; not when a policy plugin may change them."""
+        pipeline = self._agents.pipeline()
+        return pipeline is None or not pipeline.has_hooks_for("tool_post_invoke")
+
+    # -- tools -----------------------------------------------------------------------------------
+
+    def tools(self) -> Sequence[ListedTool]:
+        """Give the tools that the agent has now, without those that only its own loop answers."""
+        registry = self._desk.registry
+        tools = self._desk.tools_of(self.project_id, self.agent)
+        exported = {str(one["name"]): one["parameters"] for one in tools.export(registry)}
+        found: list[ListedTool] = []
+        for name in sorted(tools.enabled):
+            entry, parameters = registry.get(name), exported.get(name)
+            if entry is not None and isinstance(parameters, dict):
+                found.append(ListedTool(entry, parameters))
+        return found
+
+    async def call(self, visit: Visit, name: str, arguments: JsonObject) -> JsonValue:
+        """Make a call through the desk. Raises ToolError."""
+        context = self._context(visit)
+        try:
+            return await self._desk.dispatch(name, arguments, context)
+        except KagedError as error:
+            error.data = {**error.data, "request_id": context.request_id}
+            raise
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    async def resources(
+        self, visit: Visit, cursor: str | None
+    ) -> tuple[Sequence[ListedResource], str | None]:
+        """Give a page of what the agent can read, and the cursor of the next."""
+        del visit
+        return await self._reading.resources(cursor)
+
+    async def read_resource(self, visit: Visit, uri: str) -> Sequence[ResourceContent]:
+        """Read one. Raises ResourceNotFound, PipelineRefused."""
+        context = self._context(visit)
+        with self._recorded("mcp.resource_read", {"uri": uri}, visit, context.request_id):
+            return await self._reading.read(uri, context)
+
+    async def prompts(self, visit: Visit) -> Sequence[JsonObject]:
+        """Give the prompts of outside servers that the agent may use."""
+        del visit
+        return await self._reading.prompts()
+
+    async def get_prompt(self, visit: Visit, name: str, arguments: dict[str, str]) -> JsonObject:
+        """Fetch one. Raises PromptNotFound, PipelineRefused."""
+        context = self._context(visit)
+        server, _, prompt = name.partition(".")
+        facts: JsonObject = {"server": server, "prompt": prompt}
+        with self._recorded("mcp.prompt_fetched", facts, visit, context.request_id):
+            return await self._reading.get_prompt(name, arguments, context)
+
+    @contextmanager
+    def _recorded(
+        self, event: str, facts: JsonObject, visit: Visit, request_id: str
+    ) -> Generator[None]:
+        """Put on record what is fetched within, and how that ends."""
+        error_code: str | None = None
+        try:
+            yield
+        except KagedError as error:
+            error_code = error.code
+            raise
+        finally:
+            ended: JsonObject = {
+                "session_id": visit.session_id,
+                "success": error_code is None,
+                "error_code": error_code,
+            }
+            self._post(event, {**facts, **ended}, visit, request_id)
+
+    # -- coming and going ------------------------------------------------------------------------
+
+    def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` when the agent's tools may be others; gives a function that ends this."""
+        return self._agents.watch(self.project_id, changed)
+
+    def greet(self, visit: Visit) -> None:
+        """Put a client's coming on record."""
+        self._post(
+            "mcp.client_came",
+            {
+                "session_id": visit.session_id,
+                "run_id": visit.run_id,
+                "transport": visit.transport,
+                "client": visit.client,
+                "via": visit.caller.via.value,
+            },
+            visit,
+        )
+
+    def leave(self, visit: Visit) -> None:
+        """Let go of everything that belongs to a visit's session and run."""
+        # When the project is gone, so is everything of the session.
+        with suppress(KagedError):
+            self._desk.session_ended(self._context(visit))
+        if visit.begun:
+            self._post(
+                "mcp.client_left",
+                {
+                    "session_id": visit.session_id,
+                    "run_id": visit.run_id,
+                    "transport": visit.transport,
+                },
+                visit,
+            )
+
+    # -- own -------------------------------------------------------------------------------------
+
+    def _context(self, visit: Visit) -> ToolCallContext:
+        who = Asker(visit.caller, self._agents.ids.tagged("req"))
+        return self._desk.context_for(
+            self.project_id, self.agent, who, session_id=visit.session_id, run_id=visit.run_id
+        )
+
+    def _post(self, event: str, data: JsonObject, visit: Visit, request_id: str = "") -> None:
+        self._agents.post(
+            AuditEvent(
+                event,
+                {**data, "operator_id": visit.caller.operator_id},
+                project_id=self.project_id,
+                caller=self.agent,
+                request_id=request_id or None,
+            )
+        )
+
+
+__all__ = ["ServedAgent", "ServedAgents"]

@@ -1,0 +1,81 @@
+"""Issues and sessions as MCP resources: pages of addresses, and what is behind one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kaged.base import iso_utc
+from kaged.serve.mcp.port import ListedResource, ResourceNotFound
+from kaged.store.work_errors import IssueNotFound, SessionNotFound
+
+if TYPE_CHECKING:
+    from kaged.sessions.room import SessionRoom
+    from kaged.toolbox.project import ProjectWork
+
+PAGE: Final = 50
+ENTRIES: Final = 200
+"""How many of a session's newest entries are shown."""
+
+
+async def issue_page(
+    work: ProjectWork, project_id: str, offset: int
+) -> tuple[Sequence[ListedResource], int | None]:
+    """Give a page of open issues, and where the next begins."""
+    answer = await work.issues.list(project_id, limit=PAGE, offset=offset)
+    issues = cast("list[dict[str, Any]]", answer["issues"])
+    page = [
+        ListedResource(
+            f"kaged://issues/{one['number']}",
+            f"issue {one['number']}: {one['title']}"[:200],
+            f"status {one['status']}",
+        )
+        for one in issues
+    ]
+    end = offset + len(page)
+    return page, end if page and end < cast("int", answer["total"]) else None
+
+
+async def session_page(
+    sessions: SessionRoom, project_id: str, offset: int
+) -> tuple[Sequence[ListedResource], int | None]:
+    """Give a page of a project's sessions, last used first, and where the next begins."""
+    records, total = await sessions.store.sessions.page(project_id, None, PAGE, offset)
+    page = [
+        ListedResource(
+            f"kaged://sessions/{one.id}",
+            f"session {one.title or one.id}"[:200],
+            f"{one.kind}, {one.status}, last used {iso_utc(one.updated_at_ms)}",
+        )
+        for one in records
+    ]
+    end = offset + len(page)
+    return page, end if page and end < total else None
+
+
+async def read_issue(work: ProjectWork, project_id: str, number: int) -> str:
+    """Give an issue as an agent sees it, as JSON. Raises ResourceNotFound."""
+    try:
+        found = await work.issues.get(project_id, number, internal=False)
+    except IssueNotFound as error:
+        raise ResourceNotFound(error.message, fix=error.fix) from error
+    return json.dumps(found, ensure_ascii=False)
+
+
+async def read_session(sessions: SessionRoom, project_id: str, session_id: str) -> str:
+    """Give a session with its newest entries, as JSON. Raises ResourceNotFound."""
+    try:
+        found = await sessions.book.get(project_id, session_id)
+        entries = await sessions.transcript.last(found.id, ENTRIES)
+    except SessionNotFound as error:
+        raise ResourceNotFound(error.message, fix=error.fix) from error
+    shown = {
+        **dataclasses.asdict(found),
+        "entries": [dataclasses.asdict(entry) for entry in entries],
+    }
+    return json.dumps(shown, ensure_ascii=False)
+
+
+__all__ = ["issue_page", "read_issue", "read_session", "session_page"]

@@ -1,0 +1,285 @@
+"""`kaged chat`: talk with an agent, message by message."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from kaged.cli.commands.inproject import HERE, InProject, ProjectClient, in_project
+from kaged.cli.commands.run import Agent, MaxSteps, ModelAlias, Thinking
+from kaged.cli.context import AsJson, command, locations
+from kaged.cli.output import Output
+
+HISTORY_LINES: Final = 1000
+
+HELP: Final = """\
+/new            begin a new session
+/sessions       list the sessions
+/switch ID      go to another session
+/fork [ENTRY]   branch off, at an entry or at the end, and go there
+/answer         answer what the agent asks
+/undo           take back what the last run did to files
+/compact        make the agent's window smaller now
+/model [ALIAS]  use another model from now on; without an alias, the agent's own
+/tools          list the agent's tools
+/help           this list
+/quit           leave; the session stays
+Anything else is said to the agent. Ctrl-C cancels what it does."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+
+    @command(app, "chat")
+    def chat(
+        session: Annotated[
+            str | None,
+            typer.Option(
+                "--session", "-s", help="Go on with this session; the current one without it."
+            ),
+        ] = None,
+        new: Annotated[bool, typer.Option("--new", help="Begin a new session.")] = False,
+        agent: Agent = "primary",
+        model: ModelAlias = None,
+        max_steps: MaxSteps = None,
+        thinking: Thinking = False,
+        project: InProject = HERE,
+        as_json: AsJson = False,
+    ) -> None:
+        """Talk with an agent, message by message; /help lists what else you can do."""
+        output = Output(as_json=as_json)
+        with in_project(project) as client:
+            wishes = {"agent": agent, "model": model, "max_steps": max_steps}
+            talk = Chat(client, output, wishes, thinking=thinking)
+            talk.enter(None if new else session or _current(client))
+            with _history():
+                talk.run(_lines(talk))
+
+
+class Chat:
+    """The conversation: one session at a time, following switches."""
+
+    def __init__(
+        self, client: ProjectClient, output: Output, wishes: dict[str, Any], *, thinking: bool
+    ) -> None:
+        self._client = client
+        self._output = output
+        self._wishes = wishes
+        self._thinking = thinking
+        self._last_run: str | None = None
+        self._follows = False
+        self.session_id = ""
+        self._commands: dict[str, Callable[[str], None]] = {
+            "new": lambda _rest: self.enter(None),
+            "sessions": lambda _rest: self._sessions(),
+            "switch": self._switch,
+            "fork": self._fork,
+            "answer": lambda _rest: self._say(None),
+            "undo": lambda _rest: self._undo(),
+            "compact": lambda _rest: self._compact(),
+            "model": self._model,
+            "tools": lambda _rest: self._tools(),
+            "help": lambda _rest: self._output.line(HELP),
+        }
+
+    def enter(self, session: str | None) -> None:
+        """Go to a session; None begins one."""
+        if session is None:
+            found = self._client.post("/sessions", {"model": self._wishes["model"]})
+        else:
+            found = self._client.get(f"/sessions/{session}")
+        self.session_id = str(found["id"])
+        self._follows = bool(found["current"])
+        self._last_run = None
+        self._output.note(f"session {self.session_id}")
+
+    def follow(self) -> None:
+        """Go where the project's current session is by now, if this chat was in it."""
+        current = _current(self._client) if self._follows else None
+        if current is not None and current != self.session_id:
+            self._output.note("The project's current session is another one by now.")
+            self.enter(current)
+
+    def run(self, lines: Callable[[], str | None]) -> None:
+        """Take lines until there are no more, or one says to leave."""
+        from kaged.cli.client import Refused
+
+        while True:
+            line = lines()
+            if line is None or line.strip() in {"/quit", "/exit"}:
+                return
+            if not line.strip():
+                continue
+            try:
+                self.take(line.strip())
+            except Refused as error:
+                # What the daemon refuses ends the line, not the conversation.
+                self._output.error(error.code, error.message, error.fix, error.body)
+
+    def take(self, line: str) -> None:
+        """Do what a line says: a command, or something for the agent."""
+        if not line.startswith("/"):
+            self.follow()
+            self._say(line)
+            return
+        name, _, rest = line[1:].partition(" ")
+        work = self._commands.get(name)
+        if (work is None or name == "undo") and self._script(name, rest.strip()):
+            self.follow()
+        elif work is None:
+            self._output.note(f"There is no command /{name}; /help lists them.")
+        else:
+            work(rest.strip())
+
+    def _script(self, name: str, rest: str) -> bool:
+        """Run a script's command; says whether a script has one of that name."""
+        from kaged.cli.commands.lua_dialogs import on_terminal, run_script_command, script_has
+
+        if not script_has(self._client, name):
+            return False
+        asks = on_terminal() and not self._output.as_json
+        found = run_script_command(self._client, lambda: self._client, name, rest, interactive=asks)
+        for notice in found["notices"]:
+            self._output.note(f"[{notice['script']}] {notice['message']}")
+        if found["text"]:
+            self._output.note(found["text"])
+        return True
+
+    def _say(self, text: str | None) -> None:
+        """Say something to the agent; None answers what it asks."""
+        from kaged.cli.commands.asking import at_terminal
+        from kaged.cli.commands.driving import Conversation, someone_there
+        from kaged.cli.runview import RunView
+
+        view = RunView(
+            as_json=self._output.as_json, agent=self._wishes["agent"], thinking=self._thinking
+        )
+        read = at_terminal if someone_there() and not self._output.as_json else None
+        with Conversation(
+            self._client, self.session_id, view, self._output, read=read
+        ) as conversation:
+            if text is None:
+                ended = conversation.settle()
+            else:
+                ended = conversation.say(text, **self._wishes)
+            if ended is None:
+                self._output.note("The agent asks nothing, or nobody is here to be asked.")
+                return
+            self._last_run = ended.run_id
+            moved = conversation.switched_to
+        if moved is not None:
+            self.enter(moved)
+
+    def _sessions(self) -> None:
+        found = self._client.get("/sessions", {"limit": 20})
+        self._output.result(found)
+        self._output.table(
+            ["", "id", "status", "entries", "title"],
+            [
+                [
+                    "→" if one["id"] == self.session_id else "",
+                    one["id"],
+                    one["status"],
+                    one["entries"],
+                    one["title"],
+                ]
+                for one in found["items"]
+            ],
+        )
+
+    def _switch(self, which: str) -> None:
+        if not which:
+            self._output.note("/switch needs a session's id; /sessions lists them.")
+            return
+        found = self._client.post(f"/sessions/{which}/switch")
+        self._moved(found)
+
+    def _fork(self, at: str) -> None:
+        body = {"at": at or None, "switch": True}
+        self._moved(self._client.post(f"/sessions/{self.session_id}/fork", body))
+
+    def _moved(self, found: dict[str, Any]) -> None:
+        session = found["session"]
+        if found["pending"] or session is None:
+            self._output.note("The move waits for the end of a run.")
+        else:
+            self.enter(str(session["id"]))
+
+    def _undo(self) -> None:
+        if self._last_run is None:
+            self._output.note("Nothing was done in this chat yet; `kaged undo list` has the rest.")
+            return
+        found = self._client.post("/undo", {"run_id": self._last_run})
+        self._output.result(found)
+        for file in found["files"]:
+            self._output.line(f"{file['change']} {file['path']}")
+
+    def _compact(self) -> None:
+        body = {"agent": self._wishes["agent"], "dry_run": False}
+        found = self._client.post(f"/sessions/{self.session_id}/compact", body)
+        self._output.result(found)
+        done = "compacted" if found.get("compacted") else "there is nothing to compact"
+        self._output.line(f"The window: {done}.")
+
+    def _model(self, alias: str) -> None:
+        self._wishes["model"] = alias or None
+        self._output.note(f"model: {alias}" if alias else "model: the agent's own")
+
+    def _tools(self) -> None:
+        found = self._client.get("/tools", {"agent": self._wishes["agent"]})
+        self._output.table(
+            ["tool", "what it does"],
+            [[one["name"], one["description"].splitlines()[0]] for one in found["tools"]],
+        )
+
+
+def _current(client: ProjectClient) -> str | None:
+    found = client.get("/sessions/tree")["current"]
+    return None if found is None else str(found)
+
+
+def _lines(talk: Chat) -> Callable[[], str | None]:
+    """Give a reader of lines: a prompt at a terminal, plain lines from a pipe."""
+
+    def ask() -> str | None:
+        try:
+            return input(f"{talk.session_id[-6:]}> ")
+        except (EOFError, KeyboardInterrupt):
+            return None
+
+    def read() -> str | None:
+        return sys.stdin.readline() or None
+
+    return ask if sys.stdin.isatty() else read
+
+
+class _history:  # noqa: N801 - used as `with _history():`
+    """Keeps what was typed, in a file of the user's alone."""
+
+    def __enter__(self) -> None:
+        self._file: Path | None = None
+        if not sys.stdin.isatty():
+            return
+        import readline
+
+        self._file = locations().state_dir / "chat-history"
+        with suppress(OSError):
+            os.close(os.open(self._file, os.O_CREAT | os.O_RDWR, 0o600))
+            readline.read_history_file(self._file)
+        readline.set_history_length(HISTORY_LINES)
+
+    def __exit__(self, *trouble: object) -> None:
+        if self._file is not None:
+            import readline
+
+            with suppress(OSError):
+                readline.write_history_file(self._file)
+
+
+__all__ = ["Chat", "register"]

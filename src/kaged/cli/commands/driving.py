@@ -1,0 +1,254 @@
+"""`Conversation`: says something in a session and watches the run that comes of it to its end."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from kaged.base import Clock, KagedError, SystemClock
+from kaged.cli.commands.asking import Read, ask_person, at_terminal, gist_of
+from kaged.cli.context import locations
+from kaged.cli.exits import Exit
+from kaged.cli.stream import GAP, SessionStream
+
+if TYPE_CHECKING:
+    from kaged.cli.commands.inproject import ProjectClient
+    from kaged.cli.output import Output
+    from kaged.cli.runview import RunView
+
+TICK_S: Final = 0.25
+LOOK_S: Final = 10.0
+"""How long nothing may come before the run is looked at itself."""
+
+START_S: Final = 60.0
+TITLE_CHARS: Final = 80
+
+_EXITS: Final = {
+    "completed": Exit.OK,
+    "failed": Exit.ERROR,
+    "cancelled": Exit.INTERRUPTED,
+    "interrupted": Exit.UNREACHABLE,
+    "paused": Exit.WAITING,
+}
+
+
+class RunNotStarted(KagedError):
+    """A run that should have begun did not."""
+
+    code: ClassVar[str] = "run_not_started"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a run ended, as the daemon tells it."""
+
+    run_id: str
+    status: str
+    steps: int
+    usage: dict[str, Any]
+    error: dict[str, Any] | None
+
+    @property
+    def exit(self) -> Exit:
+        """The exit code of a command that ran it."""
+        return _EXITS.get(self.status, Exit.ERROR)
+
+
+class Conversation:
+    """One session, watched. Use it inside `with`."""
+
+    def __init__(
+        self,
+        client: ProjectClient,
+        session_id: str,
+        view: RunView,
+        output: Output,
+        *,
+        read: Read | None = at_terminal,
+        clock: Clock | None = None,
+    ) -> None:
+        self.session_id = session_id
+        self.switched_to: str | None = None
+        self._client = client
+        self._view = view
+        self._output = output
+        self._read = read
+        self._clock = clock or SystemClock()
+        self._stream = SessionStream(locations().socket, session_id, self._clock)
+
+    def __enter__(self) -> Self:
+        """Begin to listen."""
+        self._stream.__enter__()
+        return self
+
+    def __exit__(self, *trouble: object) -> None:
+        """Stop to listen."""
+        self._stream.__exit__(None, None, None)
+
+    def say(self, text: str, **wishes: Any) -> Ended:
+        """Say something and watch until the agent is done, or waits for an answer nobody gives."""
+        body = {"text": text, **{name: one for name, one in wishes.items() if one is not None}}
+        started = self._client.post(f"/sessions/{self.session_id}/message", body)
+        return self.watch(started["run_id"])
+
+    def settle(self) -> Ended | None:
+        """Put what the session asks to the person, and watch it go on; None if it asks nothing."""
+        asked = self._pending()
+        if asked is None or self._read is None:
+            return None
+        before = self.latest_run()
+        body = ask_person(asked, self._output, self._read)
+        self._client.post(f"/interactions/{asked['request_id']}/answer", body)
+        return self.watch(self.next_run(before))
+
+    def watch(self, run_id: str) -> Ended:
+        """Watch a run to its end; questions are put to the person, if there is one."""
+        began_s = self._clock.monotonic_s()
+        ended = self._until_ended(run_id)
+        while ended.status == "paused" and self._read is not None:
+            asked = self._pending()
+            if asked is None:
+                break
+            self._view.close()
+            body = ask_person(asked, self._output, self._read)
+            self._client.post(f"/interactions/{asked['request_id']}/answer", body)
+            ended = self._until_ended(self.next_run(ended.run_id))
+        self._view.close()
+        self._report(ended, self._clock.monotonic_s() - began_s)
+        return ended
+
+    def _until_ended(self, run_id: str) -> Ended:
+        cancelled = False
+        quiet_since_s = self._clock.monotonic_s()
+        while True:
+            try:
+                event = self._stream.next(TICK_S)
+                if event is not None and event["name"] != GAP:
+                    quiet_since_s = self._clock.monotonic_s()
+                    ended = self._take(event, run_id)
+                    if ended is not None:
+                        return ended
+                    continue
+                self._view.tick()
+                quiet_s = self._clock.monotonic_s() - quiet_since_s
+                if event is not None or quiet_s > LOOK_S:
+                    quiet_since_s = self._clock.monotonic_s()
+                    ended = self._looked_up(run_id)
+                    if ended is not None:
+                        return ended
+            except KeyboardInterrupt:
+                if cancelled:
+                    raise
+                cancelled = True
+                self._view.note("^C: cancelling; once more to leave at once")
+                self._client.post(f"/sessions/{self.session_id}/cancel")
+
+    def _take(self, event: dict[str, Any], run_id: str) -> Ended | None:
+        name, data = event["name"], event["data"]
+        if data.get("run_id") not in {run_id, None}:
+            return None
+        self._view.show(event)
+        if name == "session.switched" and data.get("current"):
+            self.switched_to = str(data.get("to"))
+        if name != "run.ended":
+            return None
+        return Ended(
+            run_id,
+            str(data.get("status")),
+            int(data.get("steps") or 0),
+            data.get("usage") or {},
+            data.get("error"),
+        )
+
+    def _looked_up(self, run_id: str) -> Ended | None:
+        runs = self._client.get(f"/sessions/{self.session_id}/runs", {"limit": 20})["items"]
+        found = next((one for one in runs if one["id"] == run_id), None)
+        if found is None or found["ended_at"] is None:
+            return None
+        return Ended(run_id, found["status"], found["steps"], found["usage"] or {}, found["error"])
+
+    def next_run(self, before: str | None) -> str:
+        """Give the run that goes on with an answer. Raises RunNotStarted."""
+        until_s = self._clock.monotonic_s() + START_S
+        while self._clock.monotonic_s() < until_s:
+            event = self._stream.next(TICK_S)
+            if event is not None and event["name"] == "run.started":
+                return str(event["data"]["run_id"])
+            latest = self.latest_run()
+            if latest is not None and latest != before:
+                return latest
+        raise RunNotStarted(
+            "The answer was taken, but the agent does not go on.",
+            fix=f"Try `kaged session resume {self.session_id}`; the daemon's log says why.",
+        )
+
+    def latest_run(self) -> str | None:
+        """Give the newest run of the session; None before the first."""
+        runs = self._client.get(f"/sessions/{self.session_id}/runs", {"limit": 1})["items"]
+        return str(runs[0]["id"]) if runs else None
+
+    def _pending(self) -> dict[str, Any] | None:
+        found = self._client.get("/interactions", {"status": "pending"})["items"]
+        return next((one for one in found if one["session_id"] == self.session_id), None)
+
+    def _report(self, ended: Ended, took_s: float) -> None:
+        if self._output.as_json:
+            self._output.json_line(
+                {
+                    "event": "run.result",
+                    "session_id": self.session_id,
+                    "run_id": ended.run_id,
+                    "status": ended.status,
+                    "text": self._view.text,
+                    "steps": ended.steps,
+                    "usage": ended.usage,
+                    "error": ended.error,
+                    "took_ms": round(took_s * 1000),
+                }
+            )
+            return
+        if ended.status == "paused":
+            self._tell_pending()
+        error = ended.error or {}
+        if ended.status == "failed":
+            self._view.note(f"failed: {error.get('message')} [{error.get('code')}]")
+        if ended.status == "interrupted":
+            self._view.note("interrupted: the daemon ended; `kaged session resume` goes on")
+        self._view.note(f"{ended.status} in {summary_of(ended, took_s)} · {self.session_id}")
+
+    def _tell_pending(self) -> None:
+        asked = self._pending()
+        if asked is not None:
+            self._view.note(f"waits for you: {gist_of(asked)}")
+            self._view.note(f"  answer with: kaged answer {asked['request_id']}")
+
+
+def summary_of(ended: Ended, took_s: float) -> str:
+    """Say in a few words what a run took."""
+    usage = ended.usage
+    parts = [
+        "1 step" if ended.steps == 1 else f"{ended.steps} steps",
+        f"{usage.get('input_tokens', 0)} tokens in, {usage.get('output_tokens', 0)} out",
+    ]
+    if usage.get("cost_usd"):
+        parts.append(f"${usage['cost_usd']:.4f}")
+    return ", ".join([*parts, f"{took_s:.1f} s"])
+
+
+def begin_session(client: ProjectClient, *, text: str, model: str | None) -> str:
+    """Begin a session that is named after what is said first.
+
+    It does not become the project's current one: who chats there is not to be moved by a task.
+    """
+    title = next((line.strip() for line in text.splitlines() if line.strip()), "")[:TITLE_CHARS]
+    body = {"title": title or None, "model": model, "current": False}
+    return str(client.post("/sessions", body)["id"])
+
+
+def someone_there() -> bool:
+    """Say whether a person can be asked: both ends of the terminal are theirs."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+__all__ = ["Conversation", "Ended", "RunNotStarted", "begin_session", "someone_there", "summary_of"]

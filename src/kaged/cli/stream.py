@@ -1,0 +1,117 @@
+"""`SessionStream`: what happens in one session, as it happens, from the daemon's event stream."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage
+from websockets.sync.client import ClientConnection, unix_connect
+
+from kaged.base import Clock, SystemClock
+from kaged.cli.client import DaemonUnreachable
+from kaged.cli.launch import wait_until
+
+OPEN_TIMEOUT_S: Final = 10.0
+RECONNECT_S: Final = 15.0
+MAX_MESSAGE_BYTES: Final = 8 * 1024 * 1024
+
+GAP: Final = "stream.gap"
+"""What `next` gives when events may have been missed: look again for yourself."""
+
+
+_REFUSALS: Final = (OSError, InvalidHandshake, InvalidMessage, ConnectionClosed)
+
+
+class SessionStream:
+    """Listens to one session. Cut off, it connects again and goes on behind the last event."""
+
+    def __init__(self, socket: Path, session_id: str, clock: Clock | None = None) -> None:
+        self._socket = socket
+        self._session_id = session_id
+        self._clock = clock or SystemClock()
+        self._stream: ClientConnection | None = None
+        self._epoch = ""
+        self._seq: int | None = None
+
+    def __enter__(self) -> Self:
+        """Connect; what happens from now on is not missed."""
+        try:
+            self._connect()
+        except _REFUSALS as error:
+            raise self._unreachable(error) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Hang up."""
+        if self._stream is not None:
+            self._stream.close()
+
+    def next(self, timeout_s: float) -> dict[str, Any] | None:
+        """Give the next event as `{name, data}`; None when none came in time.
+
+        Raises:
+            DaemonUnreachable: the daemon is gone and did not come back.
+        """
+        assert self._stream is not None, "the stream is used inside `with`"
+        try:
+            message = json.loads(self._stream.recv(timeout=timeout_s))
+        except TimeoutError:
+            return None
+        except ConnectionClosed:
+            self._reconnect()
+            return {"name": GAP, "data": {}}
+        match message["type"]:
+            case "event":
+                self._seq = message["seq"]
+                return {"name": message["name"], "data": message["data"]}
+            case "mark":
+                self._seq = message["seq"]
+                return None
+            case "gap":
+                return {"name": GAP, "data": {}}
+            case _:
+                return None
+
+    def _connect(self) -> None:
+        resume = "" if self._seq is None else f"&after={self._seq}&epoch={self._epoch}"
+        uri = f"ws://kaged/api/v1/events?topics=session:{self._session_id}{resume}"
+        self._stream = unix_connect(
+            str(self._socket),
+            uri,
+            open_timeout=OPEN_TIMEOUT_S,
+            compression=None,
+            max_size=MAX_MESSAGE_BYTES,
+        )
+        hello = json.loads(self._stream.recv(timeout=OPEN_TIMEOUT_S))
+        self._epoch = str(hello["epoch"])
+        if self._seq is None:
+            self._seq = int(hello["latest"])
+
+    def _reconnect(self) -> None:
+        if not wait_until(self._connected, self._clock, RECONNECT_S):
+            raise self._unreachable("it ended and did not come back")
+
+    def _connected(self) -> bool:
+        try:
+            self._connect()
+        except _REFUSALS:
+            return False
+        return True
+
+    def _unreachable(self, error: object) -> DaemonUnreachable:
+        return DaemonUnreachable(
+            f"The daemon's event stream cannot be read: {error}.",
+            fix="See `kaged status`; `kaged session resume` goes on with what was cut off.",
+            socket=str(self._socket),
+        )
+
+
+__all__ = ["GAP", "SessionStream"]

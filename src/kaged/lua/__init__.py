@@ -1,0 +1,4 @@
+"""Lua scripts: `ScriptRuntime`, `Script`, `HostCalls`, `Dialogs`, `ScriptFolder`.
+
+folder → runtime → script → caged worker (prelude.lua) → calls (files, web, programs, moves, store)
+"""

@@ -1,0 +1,340 @@
+"""`HostCalls`: every `kage` call that reaches outside a script, decided and done in the host.
+
+What may be done depends on the line that a call came on: what the operator granted to that script
+and what was asked for on that line. A name in the message counts for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from kaged.audit import AuditEvent
+from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.kernel.lua_powers import (
+    LuaPower,
+    LuaPowerInvalid,
+    LuaPowers,
+    active_powers,
+    answer_request,
+    decide_power,
+    parse_powers,
+)
+from kaged.lua.errors import PlaceRefused, ScriptCallRefused
+from kaged.lua.files import read_file, write_file
+from kaged.lua.limits import MAX_NOTICE_CHARS
+from kaged.lua.moves import custom_draft, label_draft
+from kaged.lua.programs import ExecSpec
+from kaged.lua.values import shown
+from kaged.wire.errors import RpcError
+from kaged.workspace.journal import Author
+
+if TYPE_CHECKING:
+    from kaged.base import Clock
+    from kaged.lua.dialogs import Dialogs
+    from kaged.lua.keeping import ScriptStore
+    from kaged.lua.moves import ScriptSessions
+    from kaged.lua.programs import ScriptPrograms
+    from kaged.lua.script import Line
+    from kaged.lua.web import ScriptWeb
+    from kaged.workspace import Workspace
+
+SHIPPED: Final[LuaPowers] = frozenset(
+    {
+        LuaPower.SESSION_WRITE,
+        LuaPower.EXEC,
+        LuaPower.CONTEXT,
+        LuaPower.ENV,
+        LuaPower.NET,
+        LuaPower.FS_WRITE,
+    }
+)
+"""What can be answered with true. `provider` and `crypto` have no functions here."""
+
+EXECS_AT_ONCE: Final = 4
+MAX_SLEEP_MS: Final = 500
+_REFUSED: Final = -32001
+_UNKNOWN: Final = -32601
+
+_log = structlog.get_logger("kaged.lua")
+
+
+@dataclass(frozen=True, slots=True)
+class CallParts:
+    """What the calls of one project's scripts work on."""
+
+    project_id: str
+    workspace: Workspace
+    sessions: ScriptSessions
+    programs: ScriptPrograms
+    web: ScriptWeb
+    dialogs: Dialogs
+    clock: Clock
+    environ: Mapping[str, str]
+    audit: Callable[[AuditEvent], None]
+    notice: Callable[[str, str, str], None]
+    store_of: Callable[[str], ScriptStore]
+    describe: Callable[[], Awaitable[JsonObject]]
+    shipped: LuaPowers = SHIPPED
+
+
+_Handler = Callable[["Line", JsonObject], Awaitable[JsonValue]]
+
+
+class HostCalls:
+    """Answers the calls of the scripts of one project."""
+
+    def __init__(self, parts: CallParts) -> None:
+        self._parts = parts
+        self._execs = asyncio.Semaphore(EXECS_AT_ONCE)
+        self._calls: dict[str, tuple[LuaPower | None, _Handler]] = {
+            "kage.request_capabilities": (None, self._request_capabilities),
+            "kage.session.entries": (LuaPower.SESSION_WRITE, self._entries),
+            "kage.session.switch": (LuaPower.SESSION_WRITE, self._switch),
+            "kage.session.fork_to": (LuaPower.SESSION_WRITE, self._fork_to),
+            "kage.session.list": (None, self._list),
+            "kage.session.fork": (None, self._fork),
+            "kage.session.append_entry": (None, self._append_entry),
+            "kage.session.set_label": (None, self._set_label),
+            "kage.exec": (LuaPower.EXEC, self._exec),
+            "kage.env": (LuaPower.ENV, self._env),
+            "kage.fs.read": (None, self._read),
+            "kage.fs.write": (None, self._write),
+            "kage.http": (None, self._http),
+            "kage.ui.select": (None, self._select),
+            "kage.ui.confirm": (None, self._confirm),
+            "kage.ui.input": (None, self._input),
+            "kage.ui.editor": (None, self._editor),
+            "kage.store.get": (None, self._store_get),
+            "kage.store.set": (None, self._store_set),
+            "kage.store.delete": (None, self._store_delete),
+            "kage.store.keys": (None, self._store_keys),
+            "kage.sleep_ms": (None, self._sleep),
+            "kage.config": (None, self._config),
+            "kage.context_usage": (None, self._usage),
+        }
+
+    async def call(self, line: Line, method: str, params: JsonObject) -> JsonValue:
+        """Do what a script asks for, if its line may.
+
+        Raises:
+            RpcError: it may not, or it is no call of ours; the script sees the words.
+        """
+        power, handler = self._calls.get(method, (None, None))
+        if handler is None:
+            raise RpcError(f"{shown(method)[:80]}: unknown call", number=_UNKNOWN)
+        if power is not None:
+            active = active_powers(line.granted, line.requested, self._parts.shipped)
+            decision = decide_power(active, power)
+            if not decision.allowed:
+                self._refused(line, method, power, decision.remedy)
+                raise RpcError(f"{method}: {power} is not active", number=_REFUSED)
+        try:
+            return await handler(line, params)
+        except PlaceRefused as error:
+            reason = shown(error.message)[:MAX_NOTICE_CHARS]
+            data: JsonObject = {"plugin": line.stem, "request": method, "reason": reason}
+            self._audit("lua.request.refused", data)
+            raise RpcError(reason, number=_REFUSED) from error
+        except ScriptCallRefused as error:
+            raise RpcError(shown(error.message), number=_REFUSED) from error
+        except KagedError as error:
+            raise RpcError(f"{method}: {shown(error.message)}", number=_REFUSED) from error
+
+    def told(self, line: Line, method: str, params: JsonObject) -> None:
+        """Hear what a script says without waiting for an answer."""
+        message = shown(str(params.get("message", "")))[:MAX_NOTICE_CHARS]
+        if method == "kage.notify":
+            level = str(params.get("level", "info"))
+            if level not in {"info", "warning", "error"}:
+                level = "info"
+            self._parts.notice(line.stem, level, message)
+            if level != "info":
+                _log.warning("lua.notice", script=line.stem, level=level, message=message)
+        elif method == "kage.log":
+            _log.info("lua.log", script=line.stem, level=str(params.get("level")), message=message)
+        elif method == "kage.set_status":
+            self._parts.notice(line.stem, "status", shown(str(params.get("text") or ""))[:200])
+
+    # -- capabilities --------------------------------------------------------------------------
+
+    async def _request_capabilities(self, line: Line, params: JsonObject) -> JsonValue:
+        try:
+            asked = parse_powers(params.get("names"))
+        except LuaPowerInvalid as error:
+            raise ScriptCallRefused(f"kage.request_capabilities: {error.message}") from error
+        line.requested |= asked
+        answer = answer_request(asked, line.granted, self._parts.shipped)
+        for power, active in answer.items():
+            data: JsonObject = {"plugin": line.stem, "capability": str(power)}
+            if active:
+                self._audit("lua.capability.granted", data)
+            else:
+                why = "not granted" if power in self._parts.shipped else "not built"
+                self._audit("lua.capability.refused", {**data, "reason": why})
+        return {str(power): active for power, active in answer.items()}
+
+    def _refused(self, line: Line, method: str, power: LuaPower, reason: str) -> None:
+        self._audit(
+            "lua.request.refused",
+            {
+                "plugin": line.stem,
+                "request": method,
+                "capability": str(power),
+                "reason": reason or "not active",
+            },
+        )
+
+    # -- sessions ------------------------------------------------------------------------------
+
+    async def _entries(self, line: Line, _params: JsonObject) -> JsonValue:
+        return [*await self._parts.sessions.entries(line)]
+
+    async def _list(self, line: Line, _params: JsonObject) -> JsonValue:
+        return [*await self._parts.sessions.list(line)]
+
+    async def _switch(self, line: Line, params: JsonObject) -> JsonValue:
+        self._parts.sessions.ask_switch(line, params.get("target"))
+        return None
+
+    async def _fork_to(self, line: Line, params: JsonObject) -> JsonValue:
+        self._parts.sessions.ask_fork_to(line, params.get("at"))
+        return None
+
+    async def _fork(self, line: Line, params: JsonObject) -> JsonValue:
+        self._parts.sessions.ask_fork(line, params.get("at"))
+        return None
+
+    async def _append_entry(self, line: Line, params: JsonObject) -> JsonValue:
+        draft = custom_draft(params.get("kind"), params.get("data"))
+        self._parts.sessions.append(line, draft)
+        return None
+
+    async def _set_label(self, line: Line, params: JsonObject) -> JsonValue:
+        draft = label_draft(params.get("anchor"), params.get("label"))
+        self._parts.sessions.append(line, draft)
+        return None
+
+    # -- files, programs, network --------------------------------------------------------------
+
+    async def _read(self, _line: Line, params: JsonObject) -> JsonValue:
+        return await read_file(self._parts.workspace, _text("kage.fs.read", params, "path"))
+
+    async def _write(self, line: Line, params: JsonObject) -> JsonValue:
+        path = _text("kage.fs.write", params, "path")
+        content = params.get("content")
+        if not isinstance(content, str):
+            raise ScriptCallRefused("kage.fs.write: content must be a string")
+        session = await self._parts.sessions.live(line) or ""
+        author = Author(session, "", f"lua:{line.stem}", "kage.fs.write")
+        await write_file(self._parts.workspace, author, path, content)
+        return None
+
+    async def _exec(self, line: Line, params: JsonObject) -> JsonValue:
+        spec = ExecSpec.read(params)
+        started_s = self._parts.clock.monotonic_s()
+        code: int | None = None
+        timed_out = False
+        try:
+            async with self._execs:
+                result = await self._parts.programs.run(line.stem, spec)
+            code, timed_out = result.code, result.timed_out
+            return result.as_lua()
+        finally:
+            took = (self._parts.clock.monotonic_s() - started_s) * 1000
+            self._audit(
+                "lua.exec",
+                {
+                    "plugin": line.stem,
+                    "cmd": shown(spec.cmd),
+                    "args_count": len(spec.args),
+                    "exit_code": code,
+                    "duration_ms": round(took, 1),
+                    "timed_out": timed_out,
+                },
+            )
+
+    async def _env(self, _line: Line, params: JsonObject) -> JsonValue:
+        return self._parts.environ.get(_text("kage.env", params, "name"))
+
+    async def _http(self, _line: Line, params: JsonObject) -> JsonValue:
+        method, options = params.get("method"), params.get("options")
+        if method not in {"get", "post", "delete"}:
+            raise ScriptCallRefused("kage.http: get, post and delete are there")
+        url = _text(f"kage.http.{method}", params, "url")
+        given = options if isinstance(options, dict) else {}
+        return await self._parts.web.request(str(method), url, given)
+
+    # -- people --------------------------------------------------------------------------------
+
+    async def _select(self, line: Line, params: JsonObject) -> JsonValue:
+        items = params.get("items")
+        count = len(items) if isinstance(items, list) else 0
+        chosen = await self._parts.dialogs.ask(line.stem, "select", params)
+        if isinstance(chosen, int) and not isinstance(chosen, bool) and 1 <= chosen <= count:
+            return chosen
+        return None
+
+    async def _confirm(self, line: Line, params: JsonObject) -> JsonValue:
+        return await self._parts.dialogs.ask(line.stem, "confirm", params) is True
+
+    async def _input(self, line: Line, params: JsonObject) -> JsonValue:
+        return _said(await self._parts.dialogs.ask(line.stem, "input", params))
+
+    async def _editor(self, line: Line, params: JsonObject) -> JsonValue:
+        return _said(await self._parts.dialogs.ask(line.stem, "editor", params))
+
+    # -- the rest ------------------------------------------------------------------------------
+
+    async def _store_get(self, line: Line, params: JsonObject) -> JsonValue:
+        return await self._parts.store_of(line.stem).get(_text("kage.store.get", params, "key"))
+
+    async def _store_set(self, line: Line, params: JsonObject) -> JsonValue:
+        key = _text("kage.store.set", params, "key")
+        await self._parts.store_of(line.stem).set(key, params.get("value"))
+        return None
+
+    async def _store_delete(self, line: Line, params: JsonObject) -> JsonValue:
+        await self._parts.store_of(line.stem).delete(_text("kage.store.delete", params, "key"))
+        return None
+
+    async def _store_keys(self, line: Line, _params: JsonObject) -> JsonValue:
+        return [*await self._parts.store_of(line.stem).keys()]
+
+    async def _sleep(self, _line: Line, params: JsonObject) -> JsonValue:
+        ms = params.get("ms")
+        if isinstance(ms, bool) or not isinstance(ms, int | float) or not 0 <= ms <= MAX_SLEEP_MS:
+            raise ScriptCallRefused("kage.sleep_ms: takes 0 to 500")
+        await asyncio.sleep(ms / 1000)
+        return None
+
+    async def _config(self, line: Line, _params: JsonObject) -> JsonValue:
+        found = await self._parts.describe()
+        active = active_powers(line.granted, line.requested, self._parts.shipped)
+        if LuaPower.CONTEXT not in active:
+            found.pop("system_prompt", None)
+        return found
+
+    async def _usage(self, _line: Line, _params: JsonObject) -> JsonValue:
+        return None
+
+    def _audit(self, name: str, data: JsonObject) -> None:
+        self._parts.audit(AuditEvent(name, data, project_id=self._parts.project_id))
+
+
+def _text(who: str, params: JsonObject, name: str) -> str:
+    value = params.get(name)
+    if not isinstance(value, str) or not value:
+        raise ScriptCallRefused(f"{who}: {name} must be a non-empty string")
+    return value
+
+
+def _said(answer: JsonValue) -> JsonValue:
+    return answer if isinstance(answer, str) else None
+
+
+__all__ = ["SHIPPED", "CallParts", "HostCalls"]

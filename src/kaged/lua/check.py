@@ -1,0 +1,95 @@
+"""`check_script`: load a script once, in its cage, without letting it do anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kaged.base import JsonObject, JsonValue
+from kaged.kernel.lua_powers import LuaPowerInvalid, answer_request, parse_powers
+from kaged.lua.calls import SHIPPED
+from kaged.lua.errors import ScriptCallRefused
+from kaged.lua.script import Line, Script, ScriptParts, ScriptState
+from kaged.lua.values import shown, shown_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kaged.kernel.lua_powers import LuaPowers
+    from kaged.lua.folder import ScriptFile
+
+
+HARMLESS: Final[Mapping[str, JsonValue]] = {
+    "kage.store.get": None,
+    "kage.store.set": None,
+    "kage.store.delete": None,
+    "kage.store.keys": [],
+    "kage.session.list": [],
+    "kage.config": {},
+    "kage.sleep_ms": None,
+}
+"""What a script may do while it is only looked at: nothing comes of it."""
+
+
+@dataclass(slots=True)
+class _Watcher:
+    """A host that grants what the operator grants and does nothing else."""
+
+    asked: dict[str, bool] = field(default_factory=dict[str, bool])
+    notices: list[str] = field(default_factory=list[str])
+    used: list[str] = field(default_factory=list[str])
+    ended_for: str = ""
+
+    async def call(self, line: Line, method: str, params: JsonObject) -> JsonValue:
+        """Answer requests for capabilities; refuse the rest."""
+        if method == "kage.request_capabilities":
+            try:
+                wanted = parse_powers(params.get("names"))
+            except LuaPowerInvalid as error:
+                raise ScriptCallRefused(f"{method}: {error.message}") from error
+            answer = answer_request(wanted, line.granted, SHIPPED)
+            self.asked.update({str(power): active for power, active in answer.items()})
+            return {str(power): active for power, active in answer.items()}
+        self.used.append(method)
+        if method in HARMLESS:
+            return HARMLESS[method]
+        raise ScriptCallRefused(f"{method}: nothing is done while a script is only checked")
+
+    def told(self, line: Line, method: str, params: JsonObject) -> None:
+        """Note what it would have shown."""
+        if method == "kage.notify":
+            self.notices.append(shown(str(params.get("message"))))
+
+    async def returned(self, line: Line) -> None:
+        """Pass nothing on."""
+
+    def ended(self, script: Script, reason: str) -> None:
+        """Note why its worker ended."""
+        self.ended_for = reason
+
+
+async def check_script(
+    file: ScriptFile, granted: LuaPowers, make_parts: Callable[[_Watcher], ScriptParts]
+) -> JsonObject:
+    """Say whether a script loads, what it asks for and what it registers."""
+    watcher = _Watcher()
+    script = Script(file, granted, {}, make_parts(watcher))
+    await script.start()
+    registered = script.registered
+    ok = script.state is ScriptState.RUNNING
+    report: JsonObject = {
+        "name": file.stem,
+        "ok": ok,
+        "error": None if ok else script.error,
+        "capabilities": dict(watcher.asked.items()),
+        "events": [*sorted(registered.events)],
+        "commands": [shown_value(one) for one in registered.commands],
+        "notices": [*watcher.notices],
+        "used_at_load": [*watcher.used],
+    }
+    await script.stop()
+    return report
+
+
+__all__ = ["check_script"]

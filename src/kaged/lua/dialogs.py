@@ -1,0 +1,114 @@
+"""`Dialogs`: questions of scripts to the person in front, and the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from kaged.base import Ids, JsonObject, JsonValue
+from kaged.lua.errors import DialogNotFound
+from kaged.lua.values import shown_value
+
+ANSWER_S: Final = 600.0
+"""How long a dialog stands; then it counts as dismissed."""
+MAX_OPEN: Final = 32
+
+Publish = Callable[[str, JsonObject], None]
+
+
+@dataclass(slots=True)
+class _Open:
+    shown: JsonObject
+    answer: asyncio.Future[JsonValue] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+
+
+class Dialogs:
+    """The open dialogs of one project. Without anybody in front they are dismissed at once."""
+
+    def __init__(self, ids: Ids, publish: Publish, answer_s: float = ANSWER_S) -> None:
+        self._ids = ids
+        self._publish = publish
+        self._answer_s = answer_s
+        self._open: dict[str, _Open] = {}
+        self._fronts = 0
+        self._changed = asyncio.Event()
+
+    @contextmanager
+    def front(self) -> Generator[None]:
+        """Say that somebody sees dialogs for a while."""
+        self._fronts += 1
+        try:
+            yield
+        finally:
+            self._fronts -= 1
+            if self._fronts == 0:
+                self.dismiss_all()
+
+    @property
+    def attended(self) -> bool:
+        """Whether anybody can be asked."""
+        return self._fronts > 0
+
+    async def ask(self, script: str, kind: str, payload: JsonObject) -> JsonValue:
+        """Show a dialog and wait for the answer; None when it is dismissed."""
+        if not self.attended or len(self._open) >= MAX_OPEN:
+            return None
+        dialog_id = self._ids.tagged("dlg")
+        made = _Open({"id": dialog_id, "script": script, "kind": kind, **_shown(payload)})
+        self._open[dialog_id] = made
+        self._publish("lua.dialog", made.shown)
+        self._wake()
+        try:
+            async with asyncio.timeout(self._answer_s):
+                return await made.answer
+        except TimeoutError:
+            return None
+        finally:
+            self._open.pop(dialog_id, None)
+            self._publish("lua.dialog_closed", {"id": dialog_id})
+
+    def answer(self, dialog_id: str, value: JsonValue) -> None:
+        """Take a person's answer; None dismisses. Raises DialogNotFound."""
+        found = self._open.get(dialog_id)
+        if found is None or found.answer.done():
+            raise DialogNotFound(f"No dialog {dialog_id} waits for an answer.")
+        found.answer.set_result(value)
+
+    def dismiss_all(self) -> None:
+        """Dismiss what is open: nobody is there to answer."""
+        for one in self._open.values():
+            if not one.answer.done():
+                one.answer.set_result(None)
+
+    async def wait(self, seconds: float) -> Sequence[JsonObject]:
+        """Give the open dialogs, waiting up to so long for one. Whoever waits is in front."""
+        with self.front():
+            if not self.open():
+                try:
+                    async with asyncio.timeout(seconds):
+                        await self._changed.wait()
+                except TimeoutError:
+                    return []
+            return self.open()
+
+    def open(self) -> Sequence[JsonObject]:
+        """Give the dialogs that wait for an answer."""
+        return [one.shown for one in self._open.values() if not one.answer.done()]
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+def _shown(payload: JsonObject) -> JsonObject:
+    found = shown_value(payload)
+    assert isinstance(found, dict)
+    return found
+
+
+__all__ = ["Dialogs"]

@@ -1,0 +1,274 @@
+"""`Following`: what happens in sessions, told to scripts; and their say in what is about to happen.
+
+Notifications never hold a run up. Before each model call and each tool call, though, scripts are
+waited for until they are done with what they were told: what one records at the end of a turn is
+not overtaken by the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from kaged.audit import AuditEvent, AuditUnavailable
+from kaged.base import JsonObject, JsonValue
+from kaged.lua.moves import ASKER
+from kaged.sessions.navigation import Redirect, SwitchIntent, Veto
+
+if TYPE_CHECKING:
+    from kaged.lua.runtime import Payload, ScriptRuntime
+    from kaged.sessions.lifecycle import Lifecycle, SessionEvent
+    from kaged.sessions.navigation import Navigation
+    from kaged.sessions.transcript import Transcript
+    from kaged.sessions.transforms import Transforms
+
+PATIENCE_S: Final = 8.0
+MAX_KNOWN: Final = 10_000
+_TOP: Final = "primary"
+
+_log = structlog.get_logger("kaged.lua")
+
+
+class Following:
+    """Ties the scripts of all projects to the daemon's sessions. `close` unties them."""
+
+    def __init__(
+        self,
+        runtime_of: Callable[[str], ScriptRuntime | None],
+        lifecycle: Lifecycle,
+        navigation: Navigation,
+        transcript: Transcript,
+        transforms: Transforms | None,
+        audit: Callable[[AuditEvent], None],
+    ) -> None:
+        self._runtime_of = runtime_of
+        self._transcript = transcript
+        self._audit = audit
+        self._project_of: dict[str, str] = {}
+        self._speaking: set[str] = set()
+        self._undo: list[Callable[[], None]] = [lifecycle.subscribe(self._heard)]
+        navigation.before_switch.append(self._before_switch)
+        navigation.before_fork.append(self._before_fork)
+        self._undo.append(lambda: navigation.before_switch.remove(self._before_switch))
+        self._undo.append(lambda: navigation.before_fork.remove(self._before_fork))
+        if transforms is not None:
+            self._undo.append(transforms.on_context(self._context))
+            self._undo.append(transforms.on_before_tool_call(self._before_tool_call))
+
+    def close(self) -> None:
+        """Listen no more."""
+        for undo in self._undo:
+            undo()
+        self._undo.clear()
+
+    # -- what is about to happen ---------------------------------------------------------------
+
+    async def _before_switch(self, intent: SwitchIntent) -> Veto | Redirect | None:
+        return await self._decide("session_before_switch", intent)
+
+    async def _before_fork(self, intent: SwitchIntent) -> Veto | Redirect | None:
+        return await self._decide("session_before_fork", intent)
+
+    async def _decide(self, event: str, intent: SwitchIntent) -> Veto | Redirect | None:
+        runtime = self._runtime_of(intent.project_id)
+        if runtime is None:
+            return None
+        decided = await runtime.decide(event, intent.target, intent.session_id)
+        if decided.cancel is not None:
+            return Veto(decided.cancel, f"{ASKER}{decided.by}")
+        if decided.patch is not None:
+            return Redirect(decided.patch, f"{ASKER}{decided.by}")
+        return None
+
+    async def _context(
+        self, session_id: str, messages: Sequence[JsonObject]
+    ) -> Sequence[JsonObject] | None:
+        runtime = self._of_session(session_id)
+        if runtime is None:
+            return None
+        await runtime.drain(PATIENCE_S)
+        before: list[JsonValue] = [*messages]
+        found: JsonValue = before
+        if runtime.wants("transform_context"):
+            found = await runtime.transform("transform_context", found, session_id)
+        if runtime.wants("before_provider_request"):
+            asked: JsonObject = {"messages": found}
+            request = await runtime.transform("before_provider_request", asked, session_id)
+            found = request.get("messages") if isinstance(request, dict) else found
+        if found is before:
+            return None
+        if not isinstance(found, list) or not found:
+            runtime.notice("lua", "error", "a transform gave no list of messages; it is not used")
+            return None
+        return [one for one in found if isinstance(one, dict)]
+
+    async def _before_tool_call(
+        self, session_id: str, _name: str, _arguments: JsonObject
+    ) -> JsonObject | None:
+        runtime = self._of_session(session_id)
+        if runtime is not None:
+            await runtime.drain(PATIENCE_S)
+        return None
+
+    def _of_session(self, session_id: str) -> ScriptRuntime | None:
+        project_id = self._project_of.get(session_id)
+        return None if project_id is None else self._runtime_of(project_id)
+
+    # -- what happened -------------------------------------------------------------------------
+
+    def _heard(self, event: SessionEvent) -> None:
+        if event.name == "run.started":
+            if len(self._project_of) >= MAX_KNOWN:
+                self._project_of.pop(next(iter(self._project_of)))
+            self._project_of[event.session_id] = event.project_id
+        runtime = self._runtime_of(event.project_id)
+        if runtime is not None:
+            self._tell(runtime, event)
+        if event.name in {"session.switched", "session.switch_vetoed", "session.fork_vetoed"}:
+            self._record(event)
+
+    def _tell(self, runtime: ScriptRuntime, event: SessionEvent) -> None:
+        data, about = event.data, event.session_id
+        if data.get("agent", _TOP) != _TOP:
+            return
+
+        def tell(name: str, payload: Payload) -> None:
+            runtime.tell(name, payload, about)
+
+        match event.name:
+            case "run.started":
+                tell("before_agent_start", self._beginning(event.session_id))
+                tell("agent_start", {})
+            case "run.ended":
+                self._speaking.discard(event.session_id)
+                tell("agent_end", {"ok": data.get("status") == "completed"})
+            case "turn.started":
+                tell("turn_start", {"index": data.get("index")})
+            case "turn.ended":
+                had = data.get("had_tool_calls") is True
+                tell("turn_end", {"index": data.get("index"), "had_tool_calls": had})
+            case "text.delta":
+                self._delta(runtime, event)
+            case "entry.appended":
+                self._entry(runtime, event)
+            case "tool.started":
+                tell(
+                    "tool_call",
+                    {
+                        "id": data.get("request_id"),
+                        "name": data.get("tool_name"),
+                        "input": data.get("params"),
+                    },
+                )
+            case "tool.finished":
+                tell("tool_result", _result(data))
+            case "session.switched":
+                moved = {"id": data.get("to"), "from": data.get("from")}
+                tell("session_close", {"id": data.get("from"), "to": data.get("to")})
+                runtime.tell("session_open", moved, str(data.get("to")))
+            case _:
+                return
+
+    def _entry(self, runtime: ScriptRuntime, event: SessionEvent) -> None:
+        session_id, entry_id = event.session_id, str(event.data.get("id"))
+        if event.data.get("role") == "assistant":
+            self._speaking.discard(session_id)
+            usage = self._usage(session_id, entry_id)
+            runtime.tell("message_end", usage, session_id)
+            runtime.tell("after_provider_response", usage, session_id)
+        elif event.data.get("role") == "user":
+            runtime.tell("user", self._words(session_id, entry_id), session_id)
+
+    def _delta(self, runtime: ScriptRuntime, event: SessionEvent) -> None:
+        if event.session_id not in self._speaking:
+            self._speaking.add(event.session_id)
+            runtime.tell("message_start", {"id": event.run_id}, event.session_id)
+        runtime.tell(
+            "message_update",
+            {"id": event.run_id, "delta": event.data.get("text")},
+            event.session_id,
+        )
+
+    def _record(self, event: SessionEvent) -> None:
+        asked_by = str(event.data.get("asked_by"))
+        if not asked_by.startswith(ASKER):
+            return
+        data: JsonObject = {
+            "plugin": asked_by.removeprefix(ASKER),
+            "move": str(event.data.get("move")),
+            "target": str(event.data.get("target") or event.data.get("to") or ""),
+        }
+        if event.name == "session.switched":
+            name = "lua.session.applied"
+            if event.data.get("entry_id") is not None:
+                data["entry_id"] = str(event.data["entry_id"])
+        else:
+            name = "lua.session.vetoed"
+            by = event.data.get("vetoed_by")
+            data["vetoed_by"] = str(by).removeprefix(ASKER) if by else "host"
+            data["reason"] = str(event.data.get("reason"))[:500]
+        try:
+            self._audit(AuditEvent(name, data, project_id=event.project_id))
+        except AuditUnavailable as error:
+            # What it tells of has happened already.
+            _log.error("an audit event was lost", audit_event=name, error=str(error))
+
+    def _beginning(self, session_id: str) -> Callable[[], Awaitable[JsonValue]]:
+        async def read() -> JsonValue:
+            header = await self._transcript.header(session_id)
+            last = await self._transcript.last(session_id, 1)
+            prompt = header.content.get("system_prompt") if header is not None else None
+            return {
+                "system_prompt": prompt,
+                "first_user_message": _text_of(last[0].content) if last else None,
+            }
+
+        return read
+
+    def _usage(self, session_id: str, entry_id: str) -> Callable[[], Awaitable[JsonValue]]:
+        async def read() -> JsonValue:
+            entry = await self._transcript.find_entry(session_id, entry_id)
+            usage = entry.content.get("usage")
+            if not isinstance(usage, dict):
+                return {"id": entry_id}
+            counted: JsonObject = {
+                "input": usage.get("input"),
+                "output": usage.get("output"),
+                "cache_read": usage.get("cached"),
+                "cache_write": 0,
+            }
+            return {"id": entry_id, "usage": counted}
+
+        return read
+
+    def _words(self, session_id: str, entry_id: str) -> Callable[[], Awaitable[JsonValue]]:
+        async def read() -> JsonValue:
+            entry = await self._transcript.find_entry(session_id, entry_id)
+            return {"id": entry_id, "text": _text_of(entry.content)}
+
+        return read
+
+
+def _text_of(content: JsonObject) -> str:
+    blocks = content.get("content")
+    texts = [
+        str(one.get("text", ""))
+        for one in (blocks if isinstance(blocks, list) else [])
+        if isinstance(one, dict) and one.get("type") == "text"
+    ]
+    return "\n".join(texts)
+
+
+def _result(data: JsonObject) -> JsonObject:
+    error = data.get("error")
+    return {
+        "id": data.get("request_id"),
+        "name": data.get("tool_name"),
+        "is_error": error is not None,
+        "text": str(error if error is not None else data.get("result")),
+    }
+
+
+__all__ = ["Following"]

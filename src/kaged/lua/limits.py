@@ -1,0 +1,44 @@
+"""`ScriptLimits`: how much a script may take, of everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+_MIB: Final = 1024 * 1024
+
+MAX_SOURCE_BYTES: Final = 1 * _MIB
+MAX_SCRIPTS: Final = 64
+MAX_COMMANDS: Final = 100
+MAX_READ_BYTES: Final = 2 * _MIB
+MAX_WRITE_BYTES: Final = 2 * _MIB
+MAX_NOTICE_CHARS: Final = 2000
+MAX_QUEUED_EVENTS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptLimits:
+    """The limits of every script.
+
+    `instructions` is counted inside by Lua itself, for each event, command or load. `compute_s` is
+    the wall behind it, kept from outside: time spent waiting for the host does not count. A worker
+    beyond it is killed.
+    """
+
+    instructions: int = 400_000_000
+    compute_s: float = 10.0
+    start_s: float = 30.0
+    lua_memory_bytes: int = 64 * _MIB
+    cage_memory_mb: int = 256
+
+
+__all__ = [
+    "MAX_COMMANDS",
+    "MAX_NOTICE_CHARS",
+    "MAX_QUEUED_EVENTS",
+    "MAX_READ_BYTES",
+    "MAX_SCRIPTS",
+    "MAX_SOURCE_BYTES",
+    "MAX_WRITE_BYTES",
+    "ScriptLimits",
+]

@@ -1,0 +1,194 @@
+"""`ScriptSessions`: the session verbs of scripts, on the project's current session.
+
+Reading is done at once. Everything else fills a slot of the script's line and is passed to the
+navigation when the script has returned: never while it still runs, never in the middle of a turn.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kaged.audit import AuditEvent
+from kaged.base import JsonObject, KagedError, iso_utc
+from kaged.lua.errors import ScriptCallRefused
+from kaged.sessions.book import locator
+from kaged.sessions.entry import EntryDraft, EntryKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kaged.lua.script import Line
+    from kaged.sessions.book import SessionBook
+    from kaged.sessions.navigation import Navigation, SwitchOutcome
+    from kaged.sessions.transcript import Transcript
+
+ASKER: Final = "lua:"
+MAX_LISTED: Final = 500
+MAX_APPENDS: Final = 64
+MAX_TARGET_CHARS: Final = 500
+
+
+class ScriptSessions:
+    """The sessions of one project as scripts see them."""
+
+    def __init__(
+        self,
+        project_id: str,
+        *,
+        book: SessionBook,
+        transcript: Transcript,
+        navigation: Navigation,
+        audit: Callable[[AuditEvent], None],
+    ) -> None:
+        self._project_id = project_id
+        self._book = book
+        self._transcript = transcript
+        self._navigation = navigation
+        self._audit = audit
+
+    async def current(self) -> str | None:
+        """Give the id of the project's current session."""
+        return await self._book.current(self._project_id)
+
+    async def live(self, line: Line | None = None) -> str | None:
+        """Give the session that a script's calls are about.
+
+        That of the event it is told of; else the project's current one; else, where people only
+        ever ran single messages, the one used last.
+        """
+        if line is not None and line.focus is not None:
+            return line.focus
+        current = await self.current()
+        if current is not None:
+            return current
+        records, _ = await self._book.list(self._project_id, limit=1)
+        return records[0].id if records else None
+
+    async def entries(self, line: Line | None = None) -> list[JsonObject]:
+        """Give the metadata of every entry of the live session; never a word of a message."""
+        current = await self.live(line)
+        if current is None:
+            return []
+        found: list[JsonObject] = []
+        for entry in await self._transcript.entries(current):
+            shown: JsonObject = {
+                "id": entry.id,
+                "kind": entry.kind.value,
+                "ts": iso_utc(entry.ts_ms),
+            }
+            if entry.kind is EntryKind.MESSAGE and entry.role is not None:
+                shown["role"] = entry.role.value
+            found.append(shown)
+        return found
+
+    async def list(self, line: Line | None = None) -> list[JsonObject]:
+        """Give the sessions, last used first, each with the locator that `switch` takes."""
+        current = await self.live(line)
+        records, _ = await self._book.list(self._project_id, limit=MAX_LISTED)
+        found: list[JsonObject] = []
+        for one in records:
+            shown: JsonObject = {"id": one.id, "value": locator(one.id)}
+            if one.id == current:
+                shown["current"] = True
+            found.append(shown)
+        return found
+
+    def ask_switch(self, line: Line, target: object) -> None:
+        """Note that a script wants another session."""
+        if not isinstance(target, str) or not target or len(target) > MAX_TARGET_CHARS:
+            raise ScriptCallRefused("kage.session.switch: target must be a session id or path")
+        line.move, line.asked_in = ("switch", target), line.focus
+        self._asked(line, "switch", target=target)
+
+    def ask_fork_to(self, line: Line, at: object) -> None:
+        """Note that a script wants a fork, and to go there."""
+        line.move = ("fork_to", _anchor("kage.session.fork_to", at))
+        line.asked_in = line.focus
+        self._asked(line, "fork_to", entry_id=line.move[1])
+
+    def ask_fork(self, line: Line, at: object) -> None:
+        """Note that a script wants a fork, without going there."""
+        line.branch = (_anchor("kage.session.fork", at),)
+        line.asked_in = line.focus
+        self._asked(line, "fork", entry_id=line.branch[0])
+
+    def append(self, line: Line, draft: JsonObject) -> None:
+        """Note an entry that a script wants to be written."""
+        if len(line.appends) >= MAX_APPENDS:
+            raise ScriptCallRefused(f"no more than {MAX_APPENDS} entries at a time")
+        line.appends.append(draft)
+        line.asked_in = line.focus
+
+    async def pass_on(self, line: Line) -> SwitchOutcome | None:
+        """Do what a script that has returned asked for, or hand it to the end of the turn."""
+        move, branch, appends = line.move, line.branch, line.appends
+        if move is None and branch is None and not appends:
+            return None
+        line.move, line.branch, line.appends = None, None, []
+        current = line.asked_in or await self.live()
+        line.asked_in = None
+        if current is None:
+            return None
+        if await self.current() is None:
+            await self._navigation.enter(self._project_id, current)
+        if appends:
+            await self._transcript.append(current, [_draft(one) for one in appends])
+        asker = f"{ASKER}{line.stem}"
+        if branch is not None:
+            self._navigation.request_fork(current, branch[0], asked_by=asker)
+        if move is not None and move[0] == "switch":
+            self._navigation.request_switch(current, move[1] or "", asked_by=asker)
+        elif move is not None:
+            self._navigation.request_fork_to(current, move[1], asked_by=asker)
+        return await self._navigation.apply(current)
+
+    def drop(self, stem: str) -> None:
+        """Forget what a script asked for: it ended, or is loaded anew."""
+        self._navigation.withdraw(asked_by=f"{ASKER}{stem}")
+
+    def _asked(
+        self, line: Line, move: str, *, target: str | None = None, entry_id: str | None = None
+    ) -> None:
+        data: JsonObject = {"plugin": line.stem, "move": move}
+        if target is not None:
+            data["target"] = target
+        if entry_id is not None:
+            data["entry_id"] = entry_id
+        self._audit(AuditEvent("lua.session.asked", data, project_id=self._project_id))
+
+
+def custom_draft(kind: object, data: object) -> JsonObject:
+    """Read the arguments of `append_entry`."""
+    if not isinstance(kind, str) or not kind or not isinstance(data, dict):
+        raise ScriptCallRefused("kage.session.append_entry: kind must be a non-empty string")
+    return {"entry": "custom", "kind": kind, "data": data}
+
+
+def label_draft(anchor: object, label: object) -> JsonObject:
+    """Read the arguments of `set_label`."""
+    if not isinstance(anchor, str) or not anchor or not isinstance(label, str | None):
+        raise ScriptCallRefused("kage.session.set_label: anchor must be a non-empty string")
+    return {"entry": "label", "anchor": anchor, "text": label or ""}
+
+
+def _draft(wanted: JsonObject) -> EntryDraft:
+    content = {name: value for name, value in wanted.items() if name != "entry"}
+    return EntryDraft(EntryKind(str(wanted["entry"])), content)
+
+
+def _anchor(who: str, at: object) -> str | None:
+    if at is not None and (not isinstance(at, str) or len(at) > MAX_TARGET_CHARS):
+        raise ScriptCallRefused(f"{who}: target must be an entry-id string or nil")
+    return at
+
+
+def outcome_words(outcome: SwitchOutcome) -> str | None:
+    """Give what a person is told about a move that was not made; None when it was."""
+    if outcome.made:
+        return None
+    if isinstance(outcome.error, KagedError):
+        return f"{outcome.move.value}: {outcome.error.message}"
+    return outcome.reason
+
+
+__all__ = ["ASKER", "ScriptSessions", "custom_draft", "label_draft", "outcome_words"]

@@ -1,0 +1,388 @@
+"""`ScriptRuntime`: the scripts of one loaded project, their events, commands and moves.
+
+Scripts are loaded one after another in order of their file names. Where an answer counts (veto,
+transform) they are asked one at a time in that order; notifications reach each script in order,
+but no script waits for another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import structlog
+
+from kaged.base import JsonObject, JsonValue, Tasks
+from kaged.kernel.lua_powers import print_powers
+from kaged.lua.calls import HostCalls
+from kaged.lua.errors import ScriptCommandNotFound, ScriptDown
+from kaged.lua.events import EVENTS, EventKind
+from kaged.lua.limits import MAX_COMMANDS, MAX_QUEUED_EVENTS
+from kaged.lua.moves import outcome_words
+from kaged.lua.script import Line, Script, ScriptParts, ScriptState
+from kaged.lua.values import like, shown, shown_value
+
+if TYPE_CHECKING:
+    from kaged.kernel.lua_powers import LuaPowers
+    from kaged.lua.dialogs import Dialogs
+    from kaged.lua.folder import Found, ScriptFile
+    from kaged.lua.moves import ScriptSessions
+
+DRAIN_S: Final = 30.0
+"""How long others wait for scripts to be done with what they were told."""
+MAX_NOTICES: Final = 200
+
+_log = structlog.get_logger("kaged.lua")
+
+Payload: TypeAlias = "JsonValue | Callable[[], Awaitable[JsonValue]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """What the veto list said: nothing, no, or elsewhere."""
+
+    cancel: str | None = None
+    patch: str | None = None
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutput:
+    """What a command gave back, with what people were told meanwhile."""
+
+    text: str | None = None
+    is_error: bool = False
+    structured: JsonValue = None
+    notices: tuple[JsonObject, ...] = ()
+
+    def as_json(self) -> JsonObject:
+        """Give it for clients."""
+        return {
+            "text": self.text,
+            "is_error": self.is_error,
+            "structured": self.structured,
+            "notices": [*self.notices],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    event: str
+    payload: Payload
+    session_id: str | None
+
+
+@dataclass(slots=True)
+class _Mailbox:
+    """What a script has to be told, in order."""
+
+    waiting: deque[_Told] = field(default_factory=deque["_Told"])
+    working: asyncio.Task[None] | None = None
+
+
+class ScriptRuntime:
+    """Runs the scripts of one project. Implements `ScriptHost` for them."""
+
+    def __init__(
+        self,
+        calls: HostCalls,
+        sessions: ScriptSessions,
+        dialogs: Dialogs,
+        *,
+        publish: Callable[[str, JsonObject], None],
+    ) -> None:
+        self.dialogs = dialogs
+        self.scripts: list[Script] = []
+        self.found: Found | None = None
+        self._calls = calls
+        self._sessions = sessions
+        self._publish = publish
+        self._parts: ScriptParts | None = None
+        self._boxes: dict[Script, _Mailbox] = {}
+        self._notices: deque[tuple[int, JsonObject]] = deque(maxlen=MAX_NOTICES)
+        self._noticed = 0
+        self._tasks = Tasks("lua", _report)
+        self._loading = asyncio.Lock()
+
+    # -- loading -------------------------------------------------------------------------------
+
+    async def load(
+        self,
+        found: Found,
+        parts: ScriptParts,
+        granted: Callable[[str], LuaPowers],
+        config: Callable[[str], JsonObject],
+    ) -> None:
+        """Load these scripts, one after another; what ran before is ended first."""
+        async with self._loading:
+            await self._stop_all()
+            self.found, self._parts = found, parts
+            for path, why in found.failed:
+                self.notice("lua", "error", f"plugin '{path}': {why}")
+            for file in found.scripts:
+                await self._load_one(file, parts, granted(file.stem), config(file.stem))
+
+    async def _load_one(
+        self, file: ScriptFile, parts: ScriptParts, granted: LuaPowers, config: JsonObject
+    ) -> None:
+        script = Script(file, granted, config, parts)
+        self.scripts.append(script)
+        self._boxes[script] = _Mailbox()
+        await script.start()
+        if script.state is ScriptState.FAILED:
+            _log.warning("lua.load_failed", script=script.stem, error=script.error)
+            self.notice(file.stem, "error", f"plugin '{file.path}': {script.error}")
+
+    async def close(self) -> None:
+        """End all scripts."""
+        async with self._loading:
+            await self._stop_all()
+        await self._tasks.close()
+
+    async def _stop_all(self) -> None:
+        scripts, self.scripts = self.scripts, []
+        self._boxes.clear()
+        self.dialogs.dismiss_all()
+        for script in scripts:
+            self._sessions.drop(script.stem)
+        await asyncio.gather(*(script.stop() for script in scripts))
+
+    def describe(self) -> JsonObject:
+        """Give the scripts for people: state, grants, what they registered."""
+        found = self.found
+        rows: list[JsonValue] = [_described(script) for script in self.scripts]
+        failed: list[JsonValue] = [
+            {"path": path, "error": why} for path, why in (found.failed if found else ())
+        ]
+        return {
+            "scripts": rows,
+            "failed": failed,
+            "skipped": [*(found.skipped if found else ())],
+        }
+
+    # -- what scripts ask ----------------------------------------------------------------------
+
+    async def call(self, line: Line, method: str, params: JsonObject) -> JsonValue:
+        """Do what a script asks for, if it may."""
+        return await self._calls.call(line, method, params)
+
+    def told(self, line: Line, method: str, params: JsonObject) -> None:
+        """Hear what a script says without waiting for an answer."""
+        self._calls.told(line, method, params)
+
+    async def returned(self, line: Line) -> None:
+        """Pass on what a script that has returned asked of its session."""
+        outcome = await self._sessions.pass_on(line)
+        if outcome is not None:
+            words = outcome_words(outcome)
+            if words is not None:
+                self.notice(line.stem, "error", words)
+
+    def ended(self, script: Script, reason: str) -> None:
+        """Tell people that a script's worker ended, and drop what it had asked for."""
+        self._sessions.drop(script.stem)
+        _log.warning("lua.script_down", script=script.stem, reason=reason)
+        self.notice(script.stem, "error", f"the script {script.stem} ended: {reason}")
+
+    def notice(self, script: str, level: str, message: str) -> None:
+        """Show people a line of a script."""
+        data: JsonObject = {"script": script, "level": level, "message": message}
+        self._noticed += 1
+        self._notices.append((self._noticed, data))
+        self._publish("lua.notice", data)
+
+    def notices_after(self, number: int) -> tuple[JsonObject, ...]:
+        """Give the notices with higher numbers."""
+        return tuple(data for seq, data in self._notices if seq > number)
+
+    @property
+    def noticed(self) -> int:
+        """The number of the newest notice."""
+        return self._noticed
+
+    # -- commands ------------------------------------------------------------------------------
+
+    def commands(self) -> list[JsonObject]:
+        """Give every command, the first of a name only."""
+        found: dict[str, JsonObject] = {}
+        for script in self.scripts:
+            for command in script.registered.commands[:MAX_COMMANDS]:
+                name = str(command.get("name"))
+                found.setdefault(name, {**_plain(command), "script": script.stem})
+        return list(found.values())
+
+    async def command(self, name: str, raw: str, *, interactive: bool) -> CommandOutput:
+        """Run a command; when this returns, the move it asked for is made, or refused.
+
+        Raises:
+            ScriptCommandNotFound: no running script has it.
+        """
+        script = self._owner(name)
+        before = self._noticed
+        if interactive:
+            with self.dialogs.front():
+                answer = await self._run_command(script, name, raw)
+        else:
+            answer = await self._run_command(script, name, raw)
+        text = answer.get("text")
+        return CommandOutput(
+            text=shown(text) if isinstance(text, str) else None,
+            is_error=answer.get("is_error") is True,
+            structured=shown_value(answer.get("structured")),
+            notices=self.notices_after(before),
+        )
+
+    async def _run_command(self, script: Script, name: str, raw: str) -> JsonObject:
+        try:
+            answer = await script.ask("command", {"name": name, "raw": raw})
+        except ScriptDown as error:
+            return {"text": f"plugin command {name}: {error.message}", "is_error": True}
+        await self.drain()
+        return answer
+
+    def _owner(self, name: str) -> Script:
+        for script in self.scripts:
+            for command in script.registered.commands[:MAX_COMMANDS]:
+                aliases = command.get("aliases")
+                others = aliases if isinstance(aliases, list) else []
+                if name == command.get("name") or name in others:
+                    return script
+        down = [one.stem for one in self.scripts if one.state is ScriptState.DOWN]
+        hint = f"The script {', '.join(down)} is down." if down else ""
+        raise ScriptCommandNotFound(
+            f"No script has a command {name!r}. {hint}".strip(),
+            fix="`kaged lua list` shows the scripts and their commands.",
+        )
+
+    # -- events --------------------------------------------------------------------------------
+
+    def wants(self, event: str) -> bool:
+        """Whether any script listens."""
+        return any(event in script.registered.events for script in self.scripts)
+
+    def tell(self, event: str, payload: Payload, session_id: str | None = None) -> None:
+        """Tell every script that listens; returns at once, each gets its events in order."""
+        for script in self.scripts:
+            if event not in script.registered.events:
+                continue
+            box = self._boxes[script]
+            if len(box.waiting) >= MAX_QUEUED_EVENTS:
+                _log.warning("lua.event_dropped", script=script.stem, on=event)
+                continue
+            box.waiting.append(_Told(event, payload, session_id))
+            if box.working is None or box.working.done():
+                box.working = self._tasks.start(self._deliver(script, box), script.stem)
+
+    async def drain(self, limit_s: float = DRAIN_S) -> bool:
+        """Wait until scripts are done with what they were told; False when it took too long."""
+        tasks = {box.working for box in self._boxes.values() if box.working is not None}
+        tasks = {one for one in tasks if not one.done() and one is not asyncio.current_task()}
+        if not tasks:
+            return True
+        _, late = await asyncio.wait(tasks, timeout=limit_s)
+        return not late
+
+    async def transform(
+        self, event: str, payload: JsonValue, session_id: str | None = None
+    ) -> JsonValue:
+        """Pass a payload through the scripts in load order; gives the last one's."""
+        for script in tuple(self.scripts):
+            value = await self._asked(script, event, payload, session_id)
+            if value is not None:
+                payload = like(payload, value)
+        return payload
+
+    async def predicate(self, event: str, payload: JsonValue) -> bool:
+        """Ask whether any script says exactly true."""
+        for script in tuple(self.scripts):
+            if await self._asked(script, event, payload) is True:
+                return True
+        return False
+
+    async def decide(self, event: str, target: str, session_id: str | None = None) -> Decided:
+        """Ask the veto list; a script that fails or dies has said no."""
+        for script in tuple(self.scripts):
+            if event not in script.registered.events:
+                continue
+            try:
+                body: JsonObject = {"name": event, "payload": target}
+                answer = await script.ask("event", body, focus=session_id)
+            except ScriptDown as error:
+                return Decided(cancel=error.message, by=script.stem)
+            self._complain(script, event, answer)
+            said = answer.get("value")
+            if not isinstance(said, dict):
+                continue
+            cancel, patch = said.get("cancel"), said.get("patch")
+            if isinstance(cancel, str):
+                return Decided(cancel=shown(cancel), by=script.stem)
+            if isinstance(patch, str):
+                return Decided(patch=patch, by=script.stem)
+        return Decided()
+
+    async def ask_ui(self, stem: str, entry: str, params: JsonObject) -> JsonObject:
+        """Have a script draw, complete or hear a key. Raises ScriptDown."""
+        for script in self.scripts:
+            if script.stem == stem:
+                return await script.ask(entry, params)
+        raise ScriptDown(f"There is no script {stem}.")
+
+    async def _deliver(self, script: Script, box: _Mailbox) -> None:
+        while box.waiting:
+            told = box.waiting.popleft()
+            known = await told.payload() if callable(told.payload) else told.payload
+            await self._asked(script, told.event, known, told.session_id)
+
+    async def _asked(
+        self, script: Script, event: str, payload: JsonValue, session_id: str | None = None
+    ) -> JsonValue:
+        if event not in script.registered.events:
+            return None
+        try:
+            body: JsonObject = {"name": event, "payload": payload}
+            answer = await script.ask("event", body, focus=session_id)
+        except ScriptDown as error:
+            _log.warning("lua.event_lost", script=script.stem, on=event, why=error.message)
+            return None
+        self._complain(script, event, answer)
+        return answer.get("value")
+
+    def _complain(self, script: Script, event: str, answer: JsonObject) -> None:
+        problems = answer.get("errors")
+        for one in problems if isinstance(problems, list) else []:
+            words = shown(str(one))
+            _log.warning("lua.handler_failed", script=script.stem, on=event, error=words)
+            if EVENTS[event][0] is not EventKind.VETO:
+                self.notice(script.stem, "warning", f"plugin handler for '{event}' raised: {words}")
+
+
+def _described(script: Script) -> JsonObject:
+    registered = script.registered
+    return {
+        "name": script.stem,
+        "path": script.file.path,
+        "state": script.state.value,
+        "error": script.error or None,
+        "pid": script.pid,
+        "granted": [*print_powers(script.granted)],
+        "active": [*print_powers(script.active)],
+        "events": [*sorted(registered.events)],
+        "commands": [_plain(one) for one in registered.commands],
+        "restarts": script.restarts,
+    }
+
+
+def _plain(value: JsonObject) -> JsonObject:
+    found = shown_value(value)
+    assert isinstance(found, dict)
+    return found
+
+
+def _report(name: str, error: BaseException) -> None:
+    _log.error("task.failed", task=name, error=repr(error))
+
+
+__all__ = ["CommandOutput", "Decided", "Payload", "ScriptRuntime"]

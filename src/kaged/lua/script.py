@@ -1,0 +1,417 @@
+"""`Script`: one script, its caged worker, and one thing at a time asked of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from kaged.base import JsonObject, JsonValue, KagedError, Tasks
+from kaged.lua.errors import ScriptDown
+from kaged.lua.events import CONTEXT_EVENTS, EVENTS
+from kaged.lua.launch import worker_request
+from kaged.lua.limits import ScriptLimits
+from kaged.lua.values import from_wire, shown, to_wire
+from kaged.peer import Again, Connection, PeerProcess, RestartPolicy
+from kaged.wire.errors import RpcError
+
+if TYPE_CHECKING:
+    from kaged.base import Clock
+    from kaged.cage import Spawner
+    from kaged.kernel.lua_powers import LuaPowers
+    from kaged.lua.folder import ScriptFile
+    from kaged.wire.correlator import Ignored
+    from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
+
+API_VERSION: Final = 2
+ANSWER_LIMIT_S: Final = 24 * 3600.0  # the wall below ends a worker long before
+STOP_S: Final = 1.0
+
+_log = structlog.get_logger("kaged.lua")
+
+
+class ScriptState(StrEnum):
+    """Where a script stands."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    FAILED = "failed"  # its own error at load; it stays so until it is loaded again
+    DOWN = "down"  # its worker ended; it is started again, or the tries were given up
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class Registrations:
+    """What a script has registered, as its worker told last."""
+
+    events: frozenset[str] = frozenset()
+    commands: tuple[JsonObject, ...] = ()
+    keys: tuple[JsonObject, ...] = ()
+    renderers: tuple[str, ...] = ()
+    header: bool = False
+    footer: bool = False
+    completes: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Line:
+    """One conversation with one worker: the identity that every call is held against.
+
+    `requested` is what was asked for on this very line. `move` and `branch` are the slots of what
+    the script wants of the session, taken up when it has returned. `focus` is the session that the
+    running entry is about, None for the project's current one; `asked_in` is where it was when the
+    script asked.
+    """
+
+    stem: str
+    granted: LuaPowers
+    requested: LuaPowers = frozenset()
+    move: tuple[str, str | None] | None = None
+    branch: tuple[str | None] | None = None
+    appends: list[JsonObject] = field(default_factory=list[JsonObject])
+    focus: str | None = None
+    asked_in: str | None = None
+
+
+class ScriptHost(Protocol):
+    """What a script needs from whoever runs it."""
+
+    async def call(self, line: Line, method: str, params: JsonObject) -> JsonValue:
+        """Do what a script asks for, if it may."""
+        ...
+
+    def told(self, line: Line, method: str, params: JsonObject) -> None:
+        """Hear what a script says without waiting for an answer."""
+        ...
+
+    async def returned(self, line: Line) -> None:
+        """Take up what the script asked for, now that it has returned."""
+        ...
+
+    def ended(self, script: Script, reason: str) -> None:
+        """Hear that a script's worker ended unasked; its pending wishes are void."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptParts:
+    """What every script of a runtime shares."""
+
+    spawner: Spawner
+    clock: Clock
+    limits: ScriptLimits
+    host: ScriptHost
+    host_version: str
+    builtin: frozenset[str] = frozenset()
+    strict_context: bool = False
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    python: str | None = None
+
+
+class Script:
+    """One script. `start` loads it; `ask` runs one entry; a dead worker is started again."""
+
+    def __init__(
+        self, file: ScriptFile, granted: LuaPowers, config: JsonObject, parts: ScriptParts
+    ) -> None:
+        self.file = file
+        self.stem = file.stem
+        self.granted = granted
+        self.state = ScriptState.STARTING
+        self.error = ""
+        self.registered = Registrations()
+        self.restarts = 0
+        self._config = config
+        self._parts = parts
+        self._line: Line | None = None
+        self._peer: PeerProcess | None = None
+        self._lane = asyncio.Lock()
+        self._wall = _Wall(parts.limits.compute_s, self._out_of_time)
+        self._policy = RestartPolicy()
+        self._tasks = Tasks(f"lua {file.stem}", _report)
+        self._stopping = False
+        self._killed_for = ""
+
+    @property
+    def line(self) -> Line | None:
+        """The conversation in force."""
+        return self._line
+
+    @property
+    def pid(self) -> int | None:
+        """The worker's process id, while there is one."""
+        return self._peer.process.pid if self._peer is not None else None
+
+    @property
+    def active(self) -> LuaPowers:
+        """What it may really do now."""
+        line = self._line
+        return frozenset() if line is None else line.granted & line.requested
+
+    async def start(self) -> None:
+        """Start a worker and load the script in it. Never raises: `state` and `error` tell."""
+        self.state, self.error = ScriptState.STARTING, ""
+        self._killed_for = ""
+        try:
+            await self._open()
+            answer = await self._exchange("load", self._load_params())
+        except KagedError as error:
+            await self._close()
+            self._down(self._killed_for or error.message)
+            return
+        if answer.get("ok") is not True:
+            self.state, self.error = ScriptState.FAILED, shown(str(answer.get("error")))
+            await self._close()
+            return
+        self.state = ScriptState.RUNNING
+        self._policy.running(self._parts.clock.monotonic_s())
+        await self._settle()
+
+    async def ask(self, method: str, params: JsonObject, *, focus: str | None = None) -> JsonObject:
+        """Run one entry, after those asked before, about one session. Raises ScriptDown.
+
+        When it returns, moves that the script asked for have been passed on.
+        """
+        if self.state is not ScriptState.RUNNING:
+            raise ScriptDown(
+                f"The script {self.stem} is {self.state}.", fix="`kaged lua list` tells why."
+            )
+        try:
+            answer = await self._exchange(method, params, focus)
+        except KagedError as error:
+            reason = self._killed_for or error.message
+            raise ScriptDown(f"The script {self.stem} failed: {reason}.") from error
+        await self._settle()
+        return answer
+
+    async def stop(self) -> None:
+        """End the worker for good."""
+        self._stopping = True
+        await self._tasks.close()
+        await self._close()
+        self.state = ScriptState.STOPPED
+
+    # -- own -----------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        line = Line(self.stem, self.granted)
+        talker = _Talker(self, line, self._parts.host, self._wall)
+        connection = Connection(talker, name=f"script {self.stem}", clock=self._parts.clock)
+        request = worker_request(self.stem, self._parts.limits, python=self._parts.python)
+        self._line = line
+        async with asyncio.timeout(self._parts.limits.start_s):
+            self._peer = await PeerProcess.start(
+                self._parts.spawner, request, connection, talker.printed
+            )
+
+    def _load_params(self) -> JsonObject:
+        strict = self._parts.strict_context and "context" not in {str(one) for one in self.granted}
+        return {
+            "stem": self.stem,
+            "source": self.file.source,
+            "instructions": self._parts.limits.instructions,
+            "config": self._config,
+            "events": {name: str(kind) for name, (kind, _) in EVENTS.items()},
+            "withheld": dict.fromkeys(sorted(CONTEXT_EVENTS), True) if strict else {},
+            "builtin": dict.fromkeys(sorted(self._parts.builtin), True),
+            "api_version": API_VERSION,
+            "host_version": self._parts.host_version,
+        }
+
+    async def _exchange(
+        self, method: str, params: JsonObject, focus: str | None = None
+    ) -> JsonObject:
+        async with self._lane:
+            peer = self._peer
+            if peer is None:
+                raise ScriptDown("it is not running")
+            wire = to_wire(params)
+            assert isinstance(wire, dict)
+            if self._line is not None:
+                self._line.focus = focus
+            self._wall.enter()
+            try:
+                answer = from_wire(await peer.connection.request(method, wire, ANSWER_LIMIT_S))
+            except RpcError as error:
+                # The worker is alive and says that it cannot: it has run out of memory, mostly.
+                raise ScriptDown(f"it could not answer: {shown(error.message)}") from error
+            finally:
+                self._wall.leave()
+        if not isinstance(answer, dict):
+            raise ScriptDown("its worker talks nonsense")
+        told = answer.get("registrations")
+        if isinstance(told, dict):
+            self.registered = _registrations(told)
+        return answer
+
+    async def _settle(self) -> None:
+        if self._line is not None:
+            await self._parts.host.returned(self._line)
+
+    def _out_of_time(self) -> None:
+        self._killed_for = "it exceeded its time and was ended"
+        if self._peer is not None:
+            self._peer.process.kill()
+
+    async def _close(self) -> None:
+        peer, self._peer = self._peer, None
+        self._line = None
+        self.registered = Registrations()
+        if peer is not None:
+            await peer.close()
+
+    def worker_ended(self, line: Line, why: str) -> None:
+        """Hear from the line that its worker is gone."""
+        if line is not self._line or self._stopping or self.state is ScriptState.STARTING:
+            return
+        self.state = ScriptState.DOWN
+        self._tasks.start(self._again(self._killed_for or why), "restart")
+
+    async def _again(self, why: str) -> None:
+        peer = self._peer
+        self._peer = self._line = None
+        self.registered = Registrations()
+        if peer is not None:
+            await peer.close()
+            report = peer.process.report
+            if report is not None and not self._killed_for:
+                why = report.detail
+        self._down(why)
+
+    def _down(self, why: str) -> None:
+        self.state, self.error = ScriptState.DOWN, shown(why)
+        self._parts.host.ended(self, self.error)
+        step = self._policy.failed(self._parts.clock.monotonic_s())
+        if isinstance(step, Again) and not self._stopping:
+            self._tasks.start(self._restart(step.delay_s), "wait")
+
+    async def _restart(self, delay_s: float) -> None:
+        await self._parts.sleep(delay_s)
+        self.restarts += 1
+        await self.start()
+
+
+class _Wall:
+    """Counts the time an entry computes, without the time it waits for the host."""
+
+    def __init__(self, limit_s: float, out: Callable[[], None]) -> None:
+        self._limit_s = limit_s
+        self._out = out
+        self._left_s = limit_s
+        self._since_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._inside = False
+        self._calls = 0
+
+    def enter(self) -> None:
+        """Begin an entry."""
+        self._inside, self._left_s = True, self._limit_s
+        self._go()
+
+    def leave(self) -> None:
+        """End an entry."""
+        self._inside = False
+        self._stop()
+
+    def called(self) -> None:
+        """Stop counting: the worker waits for us."""
+        self._calls += 1
+        self._stop()
+
+    def answered(self) -> None:
+        """Go on counting."""
+        self._calls -= 1
+        self._go()
+
+    def _go(self) -> None:
+        if self._inside and self._calls == 0 and self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._since_s = loop.time()
+            self._timer = loop.call_later(max(0.0, self._left_s), self._expired)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._left_s -= asyncio.get_running_loop().time() - self._since_s
+
+    def _expired(self) -> None:
+        self._timer = None
+        if self._inside:
+            self._out()
+
+
+class _Talker:
+    """Hears a worker and passes on what it asks, with the line it came on."""
+
+    def __init__(self, script: Script, line: Line, host: ScriptHost, wall: _Wall) -> None:
+        self._script = script
+        self._line = line
+        self._host = host
+        self._wall = wall
+
+    async def answer(self, request: Request) -> JsonValue:
+        try:
+            params = from_wire(request.params)
+            found = await self._host.call(
+                self._line, request.method, params if isinstance(params, dict) else {}
+            )
+            return to_wire(found)
+        finally:
+            self._wall.answered()
+
+    def asked(self, request: Request) -> None:
+        self._wall.called()
+
+    def notified(self, notification: Notification) -> None:
+        params = from_wire(notification.params)
+        self._host.told(self._line, notification.method, params if isinstance(params, dict) else {})
+
+    def printed(self, line: str) -> None:
+        _log.info("lua.worker_output", script=self._line.stem, line=line)
+
+    def refused(self, refused: Refused) -> None:
+        _log.warning("lua.worker_talks_nonsense", script=self._line.stem)
+
+    def ignored(self, response: Response, why: Ignored) -> None:
+        """Hear an answer that nobody waits for."""
+
+    def out_of_step(self, message_id: MessageId) -> None:
+        """Hear of odd request ids; nothing depends on them."""
+
+    def broke(self, error: KagedError) -> None:
+        self._script.worker_ended(self._line, error.message)
+
+    def closed(self) -> None:
+        self._script.worker_ended(self._line, "its worker ended")
+
+
+def _registrations(told: JsonObject) -> Registrations:
+    def texts(name: str) -> list[str]:
+        found = told.get(name)
+        return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+    def objects(name: str) -> tuple[JsonObject, ...]:
+        found = told.get(name)
+        return tuple(o for o in found if isinstance(o, dict)) if isinstance(found, list) else ()
+
+    return Registrations(
+        events=frozenset(texts("events")) & EVENTS.keys(),
+        commands=objects("commands"),
+        keys=objects("keys"),
+        renderers=tuple(texts("renderers")),
+        header=told.get("header") is True,
+        footer=told.get("footer") is True,
+        completes=told.get("completes") is True,
+    )
+
+
+def _report(name: str, error: BaseException) -> None:
+    _log.error("task.failed", task=name, error=repr(error))
+
+
+__all__ = ["Line", "Registrations", "Script", "ScriptHost", "ScriptParts", "ScriptState"]

@@ -1,0 +1,180 @@
+"""`kage.http`: requests of scripts, dialled by the network gate's own rules.
+
+Names are looked up here and each address is decided before anything connects to it; a redirect is
+decided anew. The environment's proxies are not used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kaged.base import JsonObject
+from kaged.cage.net.dial import Dialled, Dialler, Resolver
+from kaged.cage.net.limits import GateLimits
+from kaged.kernel.hosts import NetTargetInvalid
+from kaged.lua.errors import ScriptCallRefused
+from kaged.lua.values import from_bytes, to_bytes
+
+if TYPE_CHECKING:
+    from kaged.kernel.net import NetTarget
+
+DEFAULT_BYTES: Final = 1024 * 1024
+MAX_BYTES: Final = 2 * 1024 * 1024
+DEFAULT_S: Final = 30.0
+MAX_S: Final = 120.0
+MAX_REDIRECTS: Final = 5
+MAX_HEADERS: Final = 64
+
+
+class ScriptWeb:
+    """Makes requests for scripts to where these targets allow."""
+
+    def __init__(self, targets: tuple[NetTarget, ...], resolver: Resolver) -> None:
+        self._dialler = Dialler(targets, resolver, GateLimits())
+
+    async def request(self, method: str, url: str, options: Mapping[str, Any]) -> JsonObject:
+        """Make one request and give `{ status, body, content_type, truncated }`.
+
+        Raises:
+            ScriptCallRefused: not allowed, not reachable, too slow, or no URL.
+        """
+        import httpx  # noqa: PLC0415 - loaded when a script first uses it
+
+        who = f"kage.http.{method}"
+        if not url.startswith(("http://", "https://")):
+            raise ScriptCallRefused(f"{who}: only http and https URLs are taken")
+        headers = _headers(who, options)
+        body = options.get("body")
+        if body is not None and not isinstance(body, str):
+            raise ScriptCallRefused(f"{who}: body must be a string")
+        limit = _number(who, options, "max_bytes", DEFAULT_BYTES, MAX_BYTES)
+        seconds = _number(who, options, "timeout_secs", DEFAULT_S, MAX_S)
+        try:
+            async with (
+                asyncio.timeout(seconds),
+                httpx.AsyncClient(
+                    transport=self._transport(),
+                    follow_redirects=True,
+                    max_redirects=MAX_REDIRECTS,
+                    timeout=seconds,
+                    trust_env=False,
+                ) as client,
+                client.stream(
+                    method.upper(),
+                    url,
+                    headers=headers,
+                    content=None if body is None else to_bytes(body),
+                ) as response,
+            ):
+                kept, truncated = await _body(response, int(limit))
+                return {
+                    "status": response.status_code,
+                    "body": from_bytes(kept),
+                    "content_type": response.headers.get("content-type"),
+                    "truncated": truncated,
+                }
+        except TimeoutError as error:
+            raise ScriptCallRefused(f"{who}: no answer in {seconds:g} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, NetTargetInvalid, ValueError) as error:
+            raise ScriptCallRefused(f"{who}: {error}") from error
+
+    def _transport(self) -> Any:
+        import httpcore  # noqa: PLC0415 - see `request`
+        import httpx  # noqa: PLC0415 - see `request`
+
+        dialler = self._dialler
+
+        class Backend(httpcore.AsyncNetworkBackend):
+            async def connect_tcp(
+                self,
+                host: str,
+                port: int,
+                timeout: float | None = None,  # noqa: ASYNC109 - the library's own signature
+                local_address: str | None = None,
+                socket_options: Iterable[Any] | None = None,
+            ) -> Any:
+                found = await dialler.dial(host, port)
+                if not isinstance(found, Dialled):
+                    raise httpcore.ConnectError(found.detail)
+                reader, writer = await asyncio.open_connection(sock=found.sock)
+                return _Stream(reader, writer)
+
+            async def sleep(self, seconds: float) -> None:
+                await asyncio.sleep(seconds)
+
+        class Transport(httpx.AsyncHTTPTransport):
+            def __init__(self) -> None:
+                super().__init__(trust_env=False)
+                # The one way to bring a backend of our own.
+                self._pool = httpcore.AsyncConnectionPool(
+                    ssl_context=ssl.create_default_context(), network_backend=Backend()
+                )
+
+        return Transport()
+
+
+class _Stream:
+    """A dialled connection as the HTTP library wants it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109 - the library's own signature
+        return await self._reader.read(max_bytes)
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - the library's own signature
+        self._writer.write(buffer)
+        await self._writer.drain()
+
+    async def aclose(self) -> None:
+        self._writer.close()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - the library's own signature
+    ) -> _Stream:
+        await self._writer.start_tls(ssl_context, server_hostname=server_hostname)
+        return self
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._writer.get_extra_info("ssl_object") if info == "ssl_object" else None
+
+
+async def _body(response: Any, limit: int) -> tuple[bytes, bool]:
+    kept = bytearray()
+    async for piece in response.aiter_bytes():
+        room = limit - len(kept)
+        kept += piece[:room]
+        if len(piece) > room:
+            return bytes(kept), True
+    return bytes(kept), False
+
+
+def _headers(who: str, options: Mapping[str, Any]) -> dict[str, str]:
+    given = options.get("headers") or {}
+    if not isinstance(given, dict) or len(given) > MAX_HEADERS:
+        raise ScriptCallRefused(f"{who}: headers must be a table of at most {MAX_HEADERS} strings")
+    headers: dict[str, str] = {"content-type": "application/json"} if options.get("json") else {}
+    for name, value in given.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise ScriptCallRefused(f"{who}: headers must be a table of strings")
+        headers[name] = value
+    return headers
+
+
+def _number(
+    who: str, options: Mapping[str, Any], name: str, default: float, highest: float
+) -> float:
+    value = options.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        raise ScriptCallRefused(f"{who}: {name} must be a number above zero")
+    return min(value, highest)
+
+
+__all__ = ["ScriptWeb"]

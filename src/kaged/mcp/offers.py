@@ -1,0 +1,225 @@
+"""`Offers`: prompts and resources of outside servers, fetched through the extension pipeline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kaged.mcp.errors import McpAnswerInvalid
+from kaged.mcp.texts import MAX_DESCRIPTION_CHARS, clean_text, one_line
+from kaged.tools.errors import PipelineRefused, ReportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from kaged.base import Clock, JsonObject, JsonValue
+    from kaged.mcp.outside import OutsideServer
+    from kaged.pipeline.passage import CallPassage, Passed
+    from kaged.pipeline.pipeline import Pipeline
+    from kaged.tools import ToolCallContext
+
+MAX_OFFERS: Final = 200
+MAX_URI_CHARS: Final = 2000
+
+
+class Offers:
+    """Fetches what servers offer beside tools; policy plugins stand on both sides of it."""
+
+    def __init__(self, pipeline: Callable[[], Pipeline | None], clock: Clock) -> None:
+        self._pipeline = pipeline
+        self._clock = clock
+
+    async def prompts(self, server: OutsideServer) -> Sequence[JsonObject]:
+        """List a server's prompts; empty when it has none or is not running."""
+        return [_prompt(one) for one in await _listed(server, "prompts", "prompts/list")]
+
+    async def resources(self, server: OutsideServer) -> Sequence[JsonObject]:
+        """List a server's resources; empty when it has none or is not running."""
+        found = await _listed(server, "resources", "resources/list")
+        return [
+            _resource(one)
+            for one in found
+            if isinstance(one.get("uri"), str) and len(str(one["uri"])) <= MAX_URI_CHARS
+        ]
+
+    async def get_prompt(
+        self, server: OutsideServer, name: str, arguments: dict[str, str], context: ToolCallContext
+    ) -> JsonObject:
+        """Fetch a prompt.
+
+        Raises:
+            PipelineRefused: a policy plugin said no.
+            McpServerUnavailable, McpCallFailed: the server gives none.
+        """
+        passage = self._passage("prompt", server, context)
+        if passage is not None:
+            from kaged.pipeline.slots import PromptMetadata  # noqa: PLC0415 - only with a pipeline
+
+            about = PromptMetadata(name=name, server_id=server.name)
+            passed = await _asked(passage.before_prompt(name, arguments, about))
+            if passed.changed:
+                name = str(passed.payload.prompt_id)
+                arguments = {str(k): str(v) for k, v in (passed.payload.args or {}).items()}
+        sent: JsonObject = {"name": name, "arguments": {**arguments}}
+        answer = _bounded(server, await server.fetch("prompts/get", sent))
+        messages = answer.get("messages")
+        if not isinstance(messages, list):
+            raise McpAnswerInvalid(f"{server.name} gave a prompt without messages")
+        said = clean_text(answer.get("description") or "", MAX_DESCRIPTION_CHARS)
+        result: JsonValue = {"description": said, "messages": messages}
+        if passage is not None:
+            passed = await _asked(passage.after_prompt(name, result, about))  # pyright: ignore[reportPossiblyUnboundVariable] - set with the passage
+            result = _json(passed.payload.result) if passed.changed else result
+        if not isinstance(result, dict):
+            raise McpAnswerInvalid("a policy plugin made a prompt into something that is none")
+        return result
+
+    async def read_resource(
+        self, server: OutsideServer, uri: str, context: ToolCallContext
+    ) -> JsonObject:
+        """Read a resource; gives `contents`. Raises as `get_prompt`."""
+        passage = self._passage("resource", server, context)
+        if passage is not None:
+            from kaged.pipeline.slots import ResourceMetadata  # noqa: PLC0415 - as above
+
+            about = ResourceMetadata(uri=uri, server_id=server.name)
+            passed = await _asked(passage.before_resource(uri, {}, about))
+            uri = str(passed.payload.uri) if passed.changed else uri
+        answer = _bounded(server, await server.fetch("resources/read", {"uri": uri}))
+        contents = answer.get("contents")
+        if not isinstance(contents, list):
+            raise McpAnswerInvalid(f"{server.name} gave a resource without contents")
+        result: JsonValue = {"contents": contents}
+        if passage is not None:
+            passed = await _asked(passage.after_resource(uri, result, about))  # pyright: ignore[reportPossiblyUnboundVariable] - set with the passage
+            result = _json(passed.payload.content) if passed.changed else result
+        if not isinstance(result, dict):
+            raise McpAnswerInvalid("a policy plugin made a resource into something that is none")
+        return result
+
+    def guarded(self, kind: str, scope: str, context: ToolCallContext) -> CallPassage | None:
+        """Open the way through the pipeline for a fetch; None when no plugin waits on it."""
+        pipeline = self._pipeline()
+        hooks = (f"{kind}_pre_fetch", f"{kind}_post_fetch")
+        if pipeline is None or not any(map(pipeline.has_hooks_for, hooks)):
+            return None
+        from kaged.pipeline.origin import (  # noqa: PLC0415 - only with a pipeline
+            AgentPlace,
+            CallOrigin,
+            Subject,
+        )
+        from kaged.pipeline.passage import CallPassage  # noqa: PLC0415 - as above
+
+        origin = CallOrigin(
+            request_id=context.request_id,
+            at_ms=self._clock.now_ms(),
+            subject=Subject(context.operator_id),
+            agent=AgentPlace(context.session_id, tuple(context.caller.split(".subagents."))),
+            source="agent",
+            scope=scope,
+            properties={"project_id": context.project_id, "run_id": context.run_id},
+        )
+        return CallPassage(pipeline, origin)
+
+    def _passage(
+        self, kind: str, server: OutsideServer, context: ToolCallContext
+    ) -> CallPassage | None:
+        return self.guarded(kind, server.name, context)
+
+
+async def passed_resource(
+    passage: CallPassage | None, uri: str, read: Callable[[], Coroutine[Any, Any, str]]
+) -> str:
+    """Read a resource of the host's own, with the policy plugins on both sides of it."""
+    if passage is None:
+        return await read()
+    from kaged.pipeline.slots import ResourceMetadata  # noqa: PLC0415 - only with a pipeline
+
+    about = ResourceMetadata(uri=uri, server_id="kaged", mime_type="application/json")
+    passed = await _asked(passage.before_resource(uri, {}, about))
+    if passed.changed and str(passed.payload.uri) != uri:
+        raise PipelineRefused("a policy plugin sends this elsewhere, which is not possible here")
+    text = await read()
+    passed = await _asked(passage.after_resource(uri, text, about))
+    return str(_json(passed.payload.content)) if passed.changed else text
+
+
+async def _listed(server: OutsideServer, offer: str, method: str) -> list[JsonObject]:
+    conversation = server.conversation
+    if conversation is None or offer not in conversation.greeting.offers:
+        return []
+    answer = await server.fetch(method, {})
+    found = answer.get(offer)
+    listed = found[:MAX_OFFERS] if isinstance(found, list) else []
+    return [one for one in listed if isinstance(one, dict)]
+
+
+def _prompt(one: JsonObject) -> JsonObject:
+    arguments = one.get("arguments")
+    known = arguments if isinstance(arguments, list) else []
+    return {
+        "name": one_line(one.get("name") or "", 100),
+        "description": clean_text(one.get("description") or "", MAX_DESCRIPTION_CHARS),
+        "arguments": [
+            {
+                "name": one_line(argument.get("name") or "", 100),
+                "description": one_line(argument.get("description") or ""),
+                "required": argument.get("required") is True,
+            }
+            for argument in known[:50]
+            if isinstance(argument, dict)
+        ],
+    }
+
+
+def _resource(one: JsonObject) -> JsonObject:
+    return {
+        "uri": str(one["uri"]),
+        "name": one_line(one.get("name") or one["uri"], 200),
+        "description": clean_text(one.get("description") or "", MAX_DESCRIPTION_CHARS),
+        "mime_type": one_line(one.get("mimeType") or "application/octet-stream", 100),
+    }
+
+
+def _bounded(server: OutsideServer, answer: JsonObject) -> JsonObject:
+    if len(json.dumps(answer)) > server.plan.output_bytes:
+        raise McpAnswerInvalid(
+            f"{server.name} gave more than {server.plan.output_bytes} bytes",
+            fix="raise max_output_kb of the server, or ask for less",
+        )
+    return answer
+
+
+async def _asked(question: Coroutine[Any, Any, Passed]) -> Passed:
+    """Wait for the plugins; a no and a failure become errors of the fetch."""
+    from kaged.pipeline.errors import PipelineNotReady, PluginError  # noqa: PLC0415 - as above
+
+    try:
+        passed = await question
+    except PluginError as error:
+        name = error.error.plugin_name
+        raise ReportedError(
+            error.code, f"the policy {name} failed, so nothing was fetched"
+        ) from error
+    except PipelineNotReady as error:
+        raise ReportedError(error.code, str(error)) from error
+    decision = passed.decision
+    if not decision.allowed:
+        _, denier, reason = (*decision.detail.split(": ", 2), "", "")[:3]
+        raise PipelineRefused(
+            f"the policy {denier} refused: {reason}",
+            fix=decision.remedy,
+            detail=decision.detail,
+            denied_by=denier,
+        )
+    return passed
+
+
+def _json(value: Any) -> JsonValue:
+    from kaged.pipeline.remote import to_json  # noqa: PLC0415 - only with a pipeline
+
+    return to_json(value)
+
+
+__all__ = ["Offers", "passed_resource"]

@@ -1,0 +1,70 @@
+"""`OutsidePlan`: how a server is to be run; `OutsideParts`: what all servers share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from kaged.audit import AuditEvent, AuditUnavailable
+from kaged.config.toolrules import glob_matches
+
+if TYPE_CHECKING:
+    from kaged.audit import AuditLog
+    from kaged.base import Clock, JsonObject
+    from kaged.cage import Spawner, SpawnRequest
+    from kaged.mcp.approvals import Approvals
+
+_log = structlog.get_logger("kaged.mcp")
+
+
+@dataclass(frozen=True, slots=True)
+class OutsidePlan:
+    """How a server is to be run, as the operator wrote it down.
+
+    `fault` says why it cannot be. `allow` and `deny` are globs over the server's own tool names;
+    `follow` takes changed tools without asking.
+    """
+
+    name: str
+    request: SpawnRequest | None
+    timeout_s: float = 60.0
+    output_bytes: int = 256 * 1024
+    allow: tuple[str, ...] = ("*",)
+    deny: tuple[str, ...] = ()
+    follow: bool = False
+    agents: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+    enabled: bool = True
+    fault: str = ""
+    reaches_net: bool = False
+
+    def takes(self, original: str) -> bool:
+        """Say whether the operator wants a tool at all."""
+        wanted = any(glob_matches(one, original) for one in self.allow)
+        return wanted and not any(glob_matches(one, original) for one in self.deny)
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideParts:
+    """What servers share: where they run, where their doings are recorded, what was agreed to."""
+
+    spawner: Spawner
+    audit: AuditLog
+    clock: Clock
+    approvals: Approvals
+    on_tools: Callable[[Any], None]  # takes the server, which is a module above this one
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def post(self, event: str, data: JsonObject, request_id: str | None = None) -> None:
+        """Record something that has happened already, and that a full disk cannot undo."""
+        try:
+            self.audit.post(AuditEvent(event, data, request_id=request_id))
+        except AuditUnavailable as error:
+            _log.error("an audit event was lost", audit_event=event, error=str(error))
+
+
+__all__ = ["OutsideParts", "OutsidePlan"]

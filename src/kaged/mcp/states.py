@@ -1,0 +1,22 @@
+"""`ServerState`: where an outside server stands; the words are those of plugins. Pure."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class ServerState(StrEnum):
+    """Where a server stands."""
+
+    DISABLED = "disabled"  # config.toml says so, or what it says cannot be used
+    SPAWNING = "spawning"  # process starting, handshake running
+    RUNNING = "running"
+    CRASHED = "crashed"  # ended unexpectedly, restart pending
+    FAILED = "failed"  # given up; waits for the operator
+    STOPPED = "stopped"  # cleanly stopped
+
+
+OFFERING = frozenset({ServerState.RUNNING, ServerState.CRASHED, ServerState.SPAWNING})
+"""States in which a server's tools stay at the desk; calls fail at once while it is not running."""
+
+__all__ = ["OFFERING", "ServerState"]

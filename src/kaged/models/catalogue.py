@@ -1,0 +1,223 @@
+"""`ModelCatalogue`: the operator's models by alias, made when first asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kaged.base import Clock, Ids, JsonObject, JsonValue
+from kaged.config.localconfig import ModelEntry
+from kaged.config.sections import Sections
+from kaged.models.errors import ModelError, ModelUnknown
+from kaged.models.fallback import FallbackModel
+from kaged.models.retrying import Attempts, RetryingModel, RetryPolicy, Sleep
+from kaged.models.script import Script
+from kaged.models.scripted import BUILT_IN, SCRIPTED, ScriptedModel
+from kaged.models.scripted import DEFAULT_CONTEXT_TOKENS as SCRIPTED_CONTEXT_TOKENS
+from kaged.models.turn import Model, ModelRequest, TurnFinished, UserMessage
+from kaged.models.vendor import VendorModel
+
+DEFAULT_ALIAS: Final = "default"
+CHECK_TOKENS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A model with what it was made from, so that a changed entry makes a new one."""
+
+    entry: ModelEntry
+    script: tuple[int, int] | None
+    attempts: Attempts
+    model: RetryingModel
+
+
+class ModelCatalogue:
+    """Gives models by alias. The aliases are the sections of `[models]`, as they are now.
+
+    `scripted` is always there. `folder` is where relative script paths start; `script` is what
+    `scripted` plays when `[models.scripted]` does not say.
+    """
+
+    def __init__(
+        self,
+        entries: Callable[[], Sections[ModelEntry]],
+        *,
+        folder: Path,
+        clock: Clock,
+        ids: Ids,
+        script: Path | None = None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._entries = entries
+        self._folder = folder
+        self._clock = clock
+        self._ids = ids
+        self._script = script
+        self._sleep = sleep
+        self._made: dict[str, _Made] = {}
+        self._vendors: list[VendorModel] = []
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Every alias that can be asked for, `scripted` last unless it is configured."""
+        good = tuple(self._entries().good)
+        return good if SCRIPTED in good else (*good, SCRIPTED)
+
+    def get(self, alias: str) -> Model:
+        """Give the model behind an alias, with its fallbacks.
+
+        Raises:
+            ModelUnknown: there is none, or its section cannot be used.
+            ScriptInvalid: the script that it plays cannot be used.
+        """
+        made = self._make(alias)
+        others = [name for name in made.entry.fallbacks if name != alias]
+        if not others:
+            return made.model
+        return FallbackModel([made.model, *(self._make(name).model for name in others)])
+
+    def rows(self) -> list[JsonObject]:
+        """Describe every alias, those that cannot be used as well; without keys."""
+        entries = self._entries()
+        rows = [_row(alias, self._entry(alias)) for alias in self.aliases]
+        for alias, problems in entries.broken.items():
+            said: list[JsonValue] = [problem.as_json() for problem in problems]
+            rows.append({"alias": alias, "model": None, "usable": False, "problems": said})
+        return rows
+
+    async def check(self, alias: str) -> JsonObject:
+        """Ask a model one small question, once, and say how it went."""
+        began_s = self._clock.monotonic_s()
+        row: JsonObject = {"alias": alias, "ok": False}
+        try:
+            made = self._make(alias)
+            row["model"] = made.entry.model
+            if isinstance(made.attempts, ScriptedModel):
+                # It was read and can be played; asked something odd, it would only say so.
+                turns = made.attempts.turns
+                return {**row, "ok": True, "says": f"a script of {turns} turns", "took_ms": 0}
+            request = ModelRequest(
+                [UserMessage("Answer with the single word: ready")],
+                settings={"max_tokens": CHECK_TOKENS},
+            )
+            async with aclosing(made.attempts.attempt(request, 1)) as events:
+                async for event in events:
+                    if isinstance(event, TurnFinished):
+                        turn = event.turn
+                        row["ok"] = True
+                        row["says"] = turn.message.text[:200]
+                        row["input_tokens"] = turn.usage.input_tokens
+                        row["output_tokens"] = turn.usage.output_tokens
+                        row["cost_usd"] = turn.usage.cost_usd
+            row["context_tokens"] = made.model.context_tokens
+        except ModelError as error:
+            row["error"] = {
+                "code": error.code,
+                "message": error.message,
+                "fix": error.fix,
+                "vendor_says": error.data.get("vendor_says"),
+            }
+        row["took_ms"] = round((self._clock.monotonic_s() - began_s) * 1000)
+        return row
+
+    async def close(self) -> None:
+        """Close every connection to vendors."""
+        vendors, self._vendors = self._vendors, []
+        self._made.clear()
+        for vendor in vendors:
+            await vendor.close()
+
+    def _make(self, alias: str) -> _Made:
+        entry = self._entry(alias)
+        path = self._script_path(alias, entry)
+        stamp = None if path is None else _stamp(path)
+        known = self._made.get(alias)
+        if known is not None and known.entry == entry and known.script == stamp:
+            return known
+        attempts = self._attempts(alias, entry, path)
+        model = RetryingModel(
+            attempts,
+            RetryPolicy(retries=entry.retries),
+            clock=self._clock,
+            parallel=entry.parallel if isinstance(attempts, VendorModel) else None,
+            sleep=self._sleep,
+        )
+        made = self._made[alias] = _Made(entry, stamp, attempts, model)
+        return made
+
+    def _attempts(self, alias: str, entry: ModelEntry, path: Path | None) -> Attempts:
+        if entry.model.partition(":")[0] != SCRIPTED:
+            vendor = VendorModel(alias, entry, clock=self._clock)
+            self._vendors.append(vendor)
+            return vendor
+        script = Script.parse(BUILT_IN, "built-in script") if path is None else Script.load(path)
+        return ScriptedModel(
+            alias,
+            script,
+            ids=self._ids,
+            name=entry.model,
+            context_tokens=entry.context_window or SCRIPTED_CONTEXT_TOKENS,
+            sleep=self._sleep,
+        )
+
+    def _entry(self, alias: str) -> ModelEntry:
+        entries = self._entries()
+        if alias in entries.broken:
+            said = "; ".join(problem.message for problem in entries.broken[alias])
+            raise ModelUnknown(
+                f"[models.{alias}] of local.toml cannot be used: {said}",
+                fix="Mend the section, then run `kaged model check`.",
+                alias=alias,
+            )
+        found = entries.good.get(alias)
+        if found is None and alias == SCRIPTED:
+            return ModelEntry(model=SCRIPTED)
+        if found is None:
+            raise ModelUnknown(
+                f"No model has the alias {alias!r}.",
+                fix=(
+                    f'Add it to local.toml: [models.{alias}] with model = "vendor:name" and '
+                    "api_key or base_url. `kaged model list` shows the aliases there are."
+                ),
+                alias=alias,
+            )
+        return found
+
+    def _script_path(self, alias: str, entry: ModelEntry) -> Path | None:
+        vendor, _, name = entry.model.partition(":")
+        if vendor != SCRIPTED:
+            return None
+        if name:
+            return self._folder / name
+        return self._script if alias == SCRIPTED else None
+
+
+def _row(alias: str, entry: ModelEntry) -> JsonObject:
+    traits: list[JsonValue] = [trait.value for trait in entry.traits]
+    fallbacks: list[JsonValue] = [*entry.fallbacks]
+    return {
+        "alias": alias,
+        "model": entry.model,
+        "usable": True,
+        "base_url": entry.base_url,
+        "has_key": entry.api_key is not None,
+        "context_window": entry.context_window,
+        "traits": traits,
+        "fallbacks": fallbacks,
+        "problems": [],
+    }
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+__all__ = ["DEFAULT_ALIAS", "ModelCatalogue"]

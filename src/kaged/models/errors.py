@@ -1,0 +1,96 @@
+"""What goes wrong with a model: `ModelError` and its kinds, each with a stable code."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kaged.base import JsonValue, KagedError
+
+
+class ModelError(KagedError):
+    """A model could not be asked, or did not answer.
+
+    `retryable` says whether asking the same again may help; `retry_after_s` how long the vendor
+    wants us to wait before that, if it said. What a vendor wrote about it is `vendor_says` in
+    `data`: cut short, and without the key.
+    """
+
+    code: ClassVar[str] = "model_error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        fix: str | None = None,
+        retry_after_s: float | None = None,
+        **data: JsonValue,
+    ) -> None:
+        if retry_after_s is not None:
+            data["retry_after_s"] = retry_after_s
+        super().__init__(message, fix=fix, **data)
+        self.retry_after_s = retry_after_s
+
+
+class ModelUnknown(ModelError):
+    """No usable model has this alias."""
+
+    code: ClassVar[str] = "model_unknown"
+
+
+class ModelUnavailable(ModelError):
+    """The model cannot be reached, is overloaded, timed out, or broke off in the middle."""
+
+    code: ClassVar[str] = "model_unavailable"
+    retryable: ClassVar[bool] = True
+
+
+class ModelRateLimited(ModelError):
+    """The vendor wants fewer questions."""
+
+    code: ClassVar[str] = "model_rate_limited"
+    retryable: ClassVar[bool] = True
+
+
+class ModelRefused(ModelError):
+    """The vendor does not take the question: no access, no credit, not allowed, not understood."""
+
+    code: ClassVar[str] = "model_refused"
+
+
+class ModelContextExceeded(ModelRefused):
+    """The window is larger than what the model takes; a smaller one may be answered."""
+
+    code: ClassVar[str] = "model_context_exceeded"
+
+
+class ModelBadAnswer(ModelError):
+    """What came back is no answer: not the protocol, or larger than any answer may be."""
+
+    code: ClassVar[str] = "model_bad_answer"
+    retryable: ClassVar[bool] = True
+
+
+class ScriptInvalid(ModelError):
+    """A script of the `scripted` model cannot be used; every problem is in the message."""
+
+    code: ClassVar[str] = "model_script_invalid"
+
+
+class ScriptEnded(ModelError):
+    """The script has no turn for what was asked."""
+
+    code: ClassVar[str] = "model_script_ended"
+
+
+__all__ = [
+    "ModelBadAnswer",
+    "ModelContextExceeded",
+    "ModelError",
+    "ModelRateLimited",
+    "ModelRefused",
+    "ModelUnavailable",
+    "ModelUnknown",
+    "ScriptEnded",
+    "ScriptInvalid",
+]

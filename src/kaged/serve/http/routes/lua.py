@@ -1,0 +1,203 @@
+"""`/api/v1/projects/{id}/lua`: a project's scripts, their commands, and their questions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+from fastapi import Depends, FastAPI, Query
+from pydantic import Field, JsonValue
+
+from kaged.base import KagedError
+from kaged.serve.http.documented import errors
+from kaged.serve.http.models import Model
+from kaged.serve.http.routes.projects import ProjectId
+from kaged.serve.http.services import Asker, HttpServices, ScriptPort, asker_of, services_of
+
+MAX_RAW_CHARS = 64 * 1024
+MAX_NAME_CHARS = 128
+MAX_SOURCE_CHARS = 1024 * 1024
+MAX_WAIT_S = 25.0
+
+
+class ScriptsAbsent(KagedError):
+    """The application was built without scripts."""
+
+    code: ClassVar[str] = "lua_absent"
+
+
+class ScriptOut(Model):
+    """One script."""
+
+    name: str
+    path: str
+    state: str
+    error: str | None = None
+    pid: int | None = None
+    granted: list[str]
+    active: Annotated[list[str], Field(description="Granted and asked for.")]
+    events: list[str]
+    commands: list[dict[str, Any]]
+    restarts: int
+
+
+class ScriptsOut(Model):
+    """A project's scripts, in the order in which they were loaded."""
+
+    folder: str
+    scripts: list[ScriptOut]
+    failed: list[dict[str, str]]
+    skipped: list[str]
+    commands: list[dict[str, Any]]
+    problems: list[str]
+
+
+class CommandIn(Model):
+    """A command to run."""
+
+    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+    raw: Annotated[str, Field(max_length=MAX_RAW_CHARS, description="What follows the name.")] = ""
+    interactive: Annotated[
+        bool, Field(description="Whether the caller answers dialogs meanwhile.")
+    ] = False
+
+
+class CommandOut(Model):
+    """What a command gave back."""
+
+    text: str | None
+    is_error: bool
+    structured: JsonValue = None
+    notices: list[dict[str, str]]
+
+
+class DialogsOut(Model):
+    """Dialogs that wait for an answer."""
+
+    dialogs: list[dict[str, Any]]
+
+
+class AnswerIn(Model):
+    """A person's answer: a number for `select` (1 is the first), true or false, a text, or null."""
+
+    answer: JsonValue = None
+
+
+class CheckIn(Model):
+    """A script to look at."""
+
+    name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+    source: Annotated[str, Field(max_length=MAX_SOURCE_CHARS)]
+
+
+class CheckOut(Model):
+    """What a script wants and registers."""
+
+    name: str
+    ok: bool
+    error: str | None = None
+    capabilities: dict[str, bool]
+    events: list[str]
+    commands: list[dict[str, Any]]
+    notices: list[str]
+    used_at_load: list[str]
+
+
+Who = Annotated[Asker, Depends(asker_of)]
+WaitS = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="How long to wait for one.")]
+
+
+async def _desk(services: Annotated[HttpServices, Depends(services_of)]) -> ScriptPort:
+    if services.lua is None:
+        raise ScriptsAbsent("This daemon runs without scripts.")
+    return services.lua
+
+
+Desk = Annotated[ScriptPort, Depends(_desk)]
+
+
+def add_routes(app: FastAPI, prefix: str) -> None:
+    """Add these routes to the application, below `prefix`."""
+    base = f"{prefix}/projects/{{project_id}}/lua"
+    app.add_api_route(
+        base,
+        list_scripts,
+        methods=["GET"],
+        tags=["lua"],
+        responses=errors(404),
+        summary="List a project's scripts and commands",
+    )
+    app.add_api_route(
+        f"{base}/reload",
+        reload_scripts,
+        methods=["POST"],
+        tags=["lua"],
+        responses=errors(404),
+        summary="Load the scripts anew",
+    )
+    app.add_api_route(
+        f"{base}/commands",
+        run_command,
+        methods=["POST"],
+        tags=["lua"],
+        responses=errors(404),
+        summary="Run a command of a script",
+    )
+    app.add_api_route(
+        f"{base}/dialogs",
+        list_dialogs,
+        methods=["GET"],
+        tags=["lua"],
+        responses=errors(404),
+        summary="List what scripts ask people",
+    )
+    app.add_api_route(
+        f"{base}/dialogs/{{dialog_id}}",
+        answer_dialog,
+        methods=["POST"],
+        tags=["lua"],
+        responses=errors(404),
+        status_code=204,
+        summary="Answer a script's dialog",
+    )
+    app.add_api_route(
+        f"{prefix}/lua/check",
+        check,
+        methods=["POST"],
+        tags=["lua"],
+        responses=errors(),
+        summary="Load a script without letting it do anything",
+    )
+
+
+async def list_scripts(desk: Desk, project_id: ProjectId) -> ScriptsOut:
+    """Give the scripts with their state, their grants and what they registered."""
+    return ScriptsOut.model_validate(await desk.describe(project_id))
+
+
+async def reload_scripts(desk: Desk, who: Who, project_id: ProjectId) -> ScriptsOut:
+    """Read folder and grants again; every script starts anew."""
+    return ScriptsOut.model_validate(await desk.reload(project_id, who))
+
+
+async def run_command(desk: Desk, project_id: ProjectId, body: CommandIn) -> CommandOut:
+    """Run it to its end; a move that it asks for is made before the answer."""
+    found = await desk.command(project_id, body.name, body.raw, interactive=body.interactive)
+    return CommandOut.model_validate(found)
+
+
+async def list_dialogs(desk: Desk, project_id: ProjectId, wait_s: WaitS = 0) -> DialogsOut:
+    """Give the open dialogs. Whoever waits here counts as somebody who can be asked."""
+    return DialogsOut(dialogs=await desk.dialogs(project_id, wait_s))
+
+
+async def answer_dialog(desk: Desk, project_id: ProjectId, dialog_id: str, body: AnswerIn) -> None:
+    """Answer a dialog, or dismiss it with null."""
+    await desk.answer(project_id, dialog_id[:MAX_NAME_CHARS], body.answer)
+
+
+async def check(desk: Desk, body: CheckIn) -> CheckOut:
+    """Say whether it loads, what it asks for and what it registers."""
+    return CheckOut.model_validate(await desk.check(body.name, body.source))
+
+
+__all__ = ["add_routes"]

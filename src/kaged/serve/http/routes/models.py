@@ -1,0 +1,108 @@
+"""`/api/v1/models`: the operator's models by alias, and whether they answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from fastapi import Depends, FastAPI
+from pydantic import Field
+
+from kaged.base import KagedError
+from kaged.serve.http.documented import errors
+from kaged.serve.http.models import Model
+from kaged.serve.http.services import HttpServices, ModelPort, services_of
+
+
+class ModelsAbsent(KagedError):
+    """The application was built without models."""
+
+    code: ClassVar[str] = "models_absent"
+
+
+class CheckIn(Model):
+    """Which model to try."""
+
+    alias: Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class ModelOut(Model):
+    """One alias of `[models]`."""
+
+    alias: str
+    model: Annotated[str | None, Field(description="Vendor and model; null when not usable.")]
+    usable: bool
+    base_url: str | None = None
+    has_key: bool = False
+    context_window: int | None = None
+    traits: tuple[str, ...] = ()
+    fallbacks: tuple[str, ...] = ()
+    problems: tuple[dict[str, object], ...] = ()
+
+
+class ModelsOut(Model):
+    """Every alias there is."""
+
+    models: list[ModelOut]
+
+
+class ModelFailureOut(Model):
+    """Why a model did not answer."""
+
+    code: str
+    message: str
+    fix: str | None = None
+    vendor_says: str | None = None
+
+
+class ModelCheckOut(Model):
+    """How one small question went."""
+
+    alias: str
+    ok: bool
+    model: str | None = None
+    says: str | None = None
+    context_tokens: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    took_ms: int
+    error: ModelFailureOut | None = None
+
+
+async def _desk(services: Annotated[HttpServices, Depends(services_of)]) -> ModelPort:
+    if services.models is None:
+        raise ModelsAbsent("This daemon runs without models.")
+    return services.models
+
+
+def add_routes(app: FastAPI, prefix: str) -> None:
+    """Add these routes to the application, below `prefix`."""
+    app.add_api_route(
+        f"{prefix}/models",
+        list_models,
+        methods=["GET"],
+        tags=["models"],
+        responses=errors(),
+        summary="List the models",
+    )
+    app.add_api_route(
+        f"{prefix}/models/check",
+        check_model,
+        methods=["POST"],
+        tags=["models"],
+        responses=errors(),
+        summary="Ask a model one small question",
+    )
+
+
+async def list_models(desk: Annotated[ModelPort, Depends(_desk)]) -> ModelsOut:
+    """Give every alias, those that cannot be used as well. Keys are never shown."""
+    return ModelsOut.model_validate({"models": desk.rows()})
+
+
+async def check_model(desk: Annotated[ModelPort, Depends(_desk)], body: CheckIn) -> ModelCheckOut:
+    """Ask it once, with few tokens; a model that does not answer is an answer, too."""
+    return ModelCheckOut.model_validate(await desk.check(body.alias))
+
+
+__all__ = ["add_routes"]

@@ -1,0 +1,122 @@
+"""What the routes of sessions share: the room behind them, and sessions as answers show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+from fastapi import Depends, Path
+
+from kaged.base import KagedError, iso_utc
+from kaged.serve.http.routes.issues import SESSION_ID
+from kaged.serve.http.routes.work import Desk, WorkDesk
+from kaged.serve.http.session_models import SessionRowOut
+from kaged.sessions.room import Driver, SessionRoom
+from kaged.store.page import encode_cursor
+from kaged.store.session_rows import SessionKind, SessionRecord, SessionStatus
+from kaged.store.work_errors import SessionNotFound
+
+SESSIONS = "/projects/{project_id}/sessions"
+UNKNOWN_OPERATOR = "operator"
+CURRENT = "current"  # no id begins so: they have no U
+
+
+class SessionsAbsent(KagedError):
+    """The application was built without sessions, or without the loop that drives them."""
+
+    code: ClassVar[str] = "sessions_absent"
+
+
+class SessionDesk:
+    """The session room, for one request on one loaded project."""
+
+    def __init__(self, desk: WorkDesk, room: SessionRoom) -> None:
+        self.work = desk
+        self.room = room
+        self.project_id = desk.project_id
+
+    @property
+    def operator_id(self) -> str:
+        """Who asks; in insecure mode, which authenticates nobody, just an operator."""
+        return self.work.operator_id or UNKNOWN_OPERATOR
+
+    @property
+    def driver(self) -> Driver:
+        """What starts and stops runs. Raises SessionsAbsent."""
+        if self.room.driver is None:
+            raise SessionsAbsent("This daemon runs without the agent loop.")
+        return self.room.driver
+
+    async def session(self, which: str) -> SessionRecord:
+        """Give the session that the path names; `current` is the project's current one.
+
+        Raises:
+            SessionNotFound, SessionAmbiguous: there is none of that name, or more than one.
+        """
+        if which == CURRENT:
+            current = await self.room.book.current(self.project_id)
+            if current is None:
+                raise SessionNotFound(
+                    "This project has no current session.",
+                    fix="name one, or begin one with `kaged run` or `kaged chat`",
+                )
+            return await self.room.book.get(self.project_id, current)
+        return await self.room.book.resolve(self.project_id, which)
+
+    async def shown(self, session: SessionRecord) -> SessionRowOut:
+        """Give one session as answers show it."""
+        return session_out(session, await self.room.book.current(self.project_id))
+
+    async def all_shown(self, sessions: Sequence[SessionRecord]) -> list[SessionRowOut]:
+        """Give several of them."""
+        current = await self.room.book.current(self.project_id)
+        return [session_out(one, current) for one in sessions]
+
+
+def session_out(session: SessionRecord, current: str | None) -> SessionRowOut:
+    """Write a session as answers show it."""
+    return SessionRowOut(
+        id=session.id,
+        project_id=session.project_id,
+        kind=SessionKind(session.kind),
+        status=SessionStatus(session.status),
+        detail=session.detail,
+        title=session.title,
+        model=session.model,
+        entries=session.entry_count,
+        issue_bound=session.bound_issue is not None,
+        parent_session=session.parent_session,
+        parent_entry=session.parent_entry,
+        current=session.id == current,
+        created_at=iso_utc(session.created_at_ms),
+        updated_at=iso_utc(session.updated_at_ms),
+    )
+
+
+def next_cursor(items: Sequence[object], offset: int, total: int) -> str | None:
+    """Give what asks for the page behind this one; None on the last."""
+    behind = offset + len(items)
+    return encode_cursor(behind) if items and behind < total else None
+
+
+async def _sessions(desk: Desk) -> SessionDesk:
+    room = desk.services.sessions
+    if room is None:
+        raise SessionsAbsent("This daemon runs without sessions.")
+    return SessionDesk(desk, room)
+
+
+Sessions = Annotated[SessionDesk, Depends(_sessions)]
+Which = Annotated[
+    str, Path(pattern=SESSION_ID, description="Its id, a unique beginning of it, or `current`.")
+]
+
+__all__ = [
+    "SESSIONS",
+    "SessionDesk",
+    "Sessions",
+    "SessionsAbsent",
+    "Which",
+    "next_cursor",
+    "session_out",
+]

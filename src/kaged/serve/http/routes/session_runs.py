@@ -1,0 +1,153 @@
+"""Routes of what goes on in a session: say something, cancel, resume, compact; runs and calls."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query
+
+from kaged.base import JsonObject, iso_utc
+from kaged.serve.http.documented import errors
+from kaged.serve.http.routes.session_desk import SESSIONS, Sessions, Which, next_cursor
+from kaged.serve.http.routes.work import Cursor, Limit, offset_of
+from kaged.serve.http.session_models import (
+    AgentRunOut,
+    AgentRunsOut,
+    CancelledOut,
+    CompactIn,
+    MessageIn,
+    RunStartOut,
+    ToolCallOut,
+    ToolCallsOut,
+)
+from kaged.store.agent_run_rows import AgentRunRecord
+from kaged.store.tool_call_rows import ToolCallRecord
+from kaged.tools.context import ROOT_CALLER
+
+
+def add_routes(app: FastAPI, prefix: str) -> None:
+    """Add these routes to the application, below `prefix`."""
+    one = f"{prefix}{SESSIONS}/{{session_id}}"
+    for path, handler, method, summary, status in (
+        ("/runs", runs, "GET", "List the runs of a session", 200),
+        ("/tool-calls", tool_calls, "GET", "List the tool calls of a session", 200),
+        ("/message", message, "POST", "Say something and start a run", 202),
+        ("/cancel", cancel, "POST", "End the active run", 200),
+        ("/resume", resume, "POST", "Go on where a run was cut off", 202),
+        ("/compact", compact, "POST", "Compact a window, or see what that would do", 200),
+    ):
+        app.add_api_route(
+            f"{one}{path}",
+            handler,
+            methods=[method],
+            tags=["sessions"],
+            responses=errors(400, 404, 409),
+            status_code=status,
+            summary=summary,
+        )
+
+
+async def runs(
+    desk: Sessions, session_id: Which, cursor: Cursor = None, limit: Limit = 50
+) -> AgentRunsOut:
+    """Give the runs of a session, newest first, a page at a time."""
+    session = await desk.session(session_id)
+    offset = offset_of(cursor)
+    found, total = await desk.room.book.runs(session.id, limit=limit, offset=offset)
+    items = [_run_out(one) for one in found]
+    return AgentRunsOut(items=items, total=total, next_cursor=next_cursor(items, offset, total))
+
+
+async def tool_calls(
+    desk: Sessions,
+    session_id: Which,
+    run_id: Annotated[str | None, Query(max_length=120, description="Only those of a run.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> ToolCallsOut:
+    """Give the tool calls of a session, oldest first, a page at a time."""
+    session = await desk.session(session_id)
+    offset = offset_of(cursor)
+    await desk.room.calls.flush()
+    found, total = await desk.room.book.tool_calls(
+        session.id, run_id=run_id, limit=limit, offset=offset
+    )
+    items = [_call_out(one) for one in found]
+    return ToolCallsOut(items=items, total=total, next_cursor=next_cursor(items, offset, total))
+
+
+async def message(desk: Sessions, session_id: Which, body: MessageIn) -> RunStartOut:
+    """Say something to the agent and start a run. What comes of it is on the event stream."""
+    desk.work.require_record()
+    session = await desk.session(session_id)
+    tools = desk.work.services.tools
+    if body.agent != ROOT_CALLER and tools is not None:
+        tools.list(desk.project_id, body.agent)  # raises for an agent that the project has not
+    run_id = await desk.driver.send(
+        session.id,
+        body.text,
+        model=body.model,
+        max_steps=body.max_steps,
+        operator=desk.operator_id,
+        agent=body.agent,
+        identity=desk.work.identity,
+    )
+    return RunStartOut(run_id=run_id, session_id=session.id)
+
+
+async def cancel(desk: Sessions, session_id: Which) -> CancelledOut:
+    """End the active run of a session, if there is one."""
+    session = await desk.session(session_id)
+    return CancelledOut(cancelled=await desk.driver.cancel(session.id))
+
+
+async def resume(desk: Sessions, session_id: Which) -> RunStartOut:
+    """Go on where a run was cut off, or with an answer that came meanwhile."""
+    desk.work.require_record()
+    session = await desk.session(session_id)
+    run_id = await desk.driver.resume(
+        session.id, operator=desk.operator_id, identity=desk.work.identity
+    )
+    return RunStartOut(run_id=run_id, session_id=session.id)
+
+
+async def compact(desk: Sessions, session_id: Which, body: CompactIn) -> dict[str, Any]:
+    """Compact an agent's window; with `dry_run` only tell what that would do."""
+    session = await desk.session(session_id)
+    return await desk.driver.compact_now(session.id, body.agent, dry_run=body.dry_run)
+
+
+def _run_out(run: AgentRunRecord) -> AgentRunOut:
+    return AgentRunOut(
+        id=run.id,
+        session_id=run.session_id,
+        status=run.status,
+        cause=run.cause,
+        model=run.model,
+        operator_id=run.operator_id,
+        steps=run.steps,
+        usage=run.usage,
+        error=run.error,
+        started_at=iso_utc(run.started_at_ms),
+        ended_at=None if run.ended_at_ms is None else iso_utc(run.ended_at_ms),
+    )
+
+
+def _call_out(call: ToolCallRecord) -> ToolCallOut:
+    facts: JsonObject = {
+        "request_id": call.request_id,
+        "session_id": call.session_id,
+        "run_id": call.run_id,
+        "caller": call.caller,
+        "tool_name": call.tool_name,
+        "params": call.params,
+        "status": call.status.value,
+        "result": call.result,
+        "error": call.error,
+        "started_at": iso_utc(call.started_at_ms),
+        "finished_at": None if call.finished_at_ms is None else iso_utc(call.finished_at_ms),
+    }
+    return ToolCallOut.model_validate(facts)
+
+
+__all__ = ["add_routes"]

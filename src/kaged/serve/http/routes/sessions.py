@@ -1,0 +1,269 @@
+"""`/api/v1/projects/{project_id}/sessions`: begin, find, read, export and take away sessions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from starlette.responses import StreamingResponse
+
+from kaged.base import iso_utc
+from kaged.serve.http.documented import ResponseDocs, errors
+from kaged.serve.http.routes import session_moves, session_runs
+from kaged.serve.http.routes.session_desk import SESSIONS, Sessions, Which, next_cursor
+from kaged.serve.http.routes.work import Cursor, Limit, offset_of
+from kaged.serve.http.session_models import (
+    EntriesOut,
+    EntryOut,
+    EntryRef,
+    HitOut,
+    HitsOut,
+    ImportedOut,
+    SessionDetailOut,
+    SessionEditIn,
+    SessionIn,
+    SessionRowOut,
+    SessionsOut,
+    SessionTreeOut,
+)
+from kaged.sessions.entry import Entry
+from kaged.sessions.export import export_session, import_session
+from kaged.store.session_rows import SessionKind
+from kaged.store.text_query import QUERY_LIMIT_CHARS
+
+ENTRIES_LIMIT = 1000
+
+_NDJSON = "application/x-ndjson"
+_EXPORT: ResponseDocs = {
+    200: {"content": {_NDJSON: {}}, "description": "One JSON object per line."},
+}
+_IMPORT: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+def add_routes(app: FastAPI, prefix: str) -> None:
+    """Add these routes to the application, below `prefix`."""
+    base = f"{prefix}{SESSIONS}"
+    one = "/{session_id}"
+    for path, handler, method, summary, status in (
+        ("", list_sessions, "GET", "List sessions", 200),
+        ("", create, "POST", "Begin a session", 201),
+        ("/tree", tree, "GET", "See which session was forked from which", 200),
+        ("/search", search, "GET", "Search what was said", 200),
+        (one, get, "GET", "Look at one session", 200),
+        (one, edit, "PATCH", "Give a session another title", 200),
+        (one, delete, "DELETE", "Take a session away", 200),
+        (f"{one}/entries", entries, "GET", "Read a session", 200),
+    ):
+        app.add_api_route(
+            f"{base}{path}",
+            handler,
+            methods=[method],
+            tags=["sessions"],
+            responses=errors(400, 404, 409),
+            status_code=status,
+            summary=summary,
+        )
+    app.add_api_route(
+        f"{base}/import",
+        import_,
+        methods=["POST"],
+        tags=["sessions"],
+        responses=errors(400, 404),
+        status_code=201,
+        openapi_extra=_IMPORT,
+        summary="Take in an exported session",
+    )
+    app.add_api_route(
+        f"{base}{one}/export",
+        export,
+        methods=["GET"],
+        tags=["sessions"],
+        responses={**_EXPORT, **errors(400, 404, 409)},
+        response_class=StreamingResponse,
+        summary="Take a copy of a session",
+    )
+    session_moves.add_routes(app, prefix)
+    session_runs.add_routes(app, prefix)
+
+
+# -- sessions -----------------------------------------------------------------------------------
+
+
+async def list_sessions(
+    desk: Sessions,
+    kind: Annotated[SessionKind | None, Query(description="Only these.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> SessionsOut:
+    """Give sessions, last used first, a page at a time."""
+    offset = offset_of(cursor)
+    found, total = await desk.room.book.list(desk.project_id, kind=kind, limit=limit, offset=offset)
+    items = await desk.all_shown(found)
+    return SessionsOut(items=items, total=total, next_cursor=next_cursor(items, offset, total))
+
+
+async def create(desk: Sessions, body: SessionIn) -> SessionRowOut:
+    """Begin a session. Nothing is said in it yet."""
+    desk.work.require_record()
+    project = await desk.work.services.projects.get(desk.project_id)
+    made = await desk.room.transcript.create(
+        desk.project_id,
+        cwd=project.root,
+        model=body.model,
+        system_prompt=body.system_prompt,
+        title=body.title,
+        operator_id=desk.operator_id,
+        current=body.current,
+    )
+    await desk.work.record("kaged.session.created", {"session_id": made.id})
+    return await desk.shown(made)
+
+
+async def tree(desk: Sessions) -> SessionTreeOut:
+    """Give all sessions, every parent before its forks."""
+    current = await desk.room.book.current(desk.project_id)
+    family = await desk.room.book.family(desk.project_id)
+    return SessionTreeOut(sessions=await desk.all_shown(family), current=current)
+
+
+async def search(
+    desk: Sessions,
+    q: Annotated[
+        str,
+        Query(min_length=1, max_length=QUERY_LIMIT_CHARS, description="Words, as with issues."),
+    ],
+    session: Annotated[
+        str | None, Query(max_length=120, description="Only what this session shows.")
+    ] = None,
+    cursor: Cursor = None,
+    limit: Limit = 20,
+) -> HitsOut:
+    """Find entries by what they say, newest first; also those that left the window."""
+    offset = offset_of(cursor)
+    where = None if session is None else (await desk.session(session)).id
+    found, total = await desk.room.book.search(
+        desk.project_id, q, session_id=where, limit=limit, offset=offset
+    )
+    items = [
+        HitOut.model_validate(
+            {
+                "session_id": hit.session_id,
+                "entry_id": hit.entry_id,
+                "kind": hit.kind,
+                "role": hit.role,
+                "agent": hit.agent,
+                "ts": iso_utc(hit.ts_ms),
+                "snippet": hit.snippet,
+            }
+        )
+        for hit in found
+    ]
+    return HitsOut(items=items, total=total, next_cursor=next_cursor(items, offset, total))
+
+
+async def get(desk: Sessions, session_id: Which) -> SessionDetailOut:
+    """Give one session with what its header says."""
+    found = await desk.session(session_id)
+    header = await desk.room.transcript.header(found.id)
+    shown = await desk.shown(found)
+    return SessionDetailOut(
+        **shown.model_dump(),
+        header=None if header is None else header.content,
+        active_run=desk.room.book.active_run(found.id),
+        pending=[one.value for one in desk.room.navigation.pending(found.id)],
+    )
+
+
+async def edit(desk: Sessions, session_id: Which, body: SessionEditIn) -> SessionRowOut:
+    """Give a session another title."""
+    found = await desk.session(session_id)
+    return await desk.shown(await desk.room.book.title(desk.project_id, found.id, body.title))
+
+
+async def delete(desk: Sessions, session_id: Which) -> SessionRowOut:
+    """Take a session away, with its runs and tool calls. Forks keep what they share with it."""
+    desk.work.require_record()
+    found = await desk.session(session_id)
+    shown = await desk.shown(found)
+    await desk.room.book.delete(desk.project_id, found.id)
+    await desk.work.record("kaged.session.deleted", {"session_id": found.id})
+    return shown
+
+
+async def entries(
+    desk: Sessions,
+    session_id: Which,
+    after: Annotated[EntryRef | None, Query(description="Only what comes behind it.")] = None,
+    limit: Annotated[int, Query(ge=1, le=ENTRIES_LIMIT)] = 200,
+    tail: Annotated[bool, Query(description="The newest ones, and not the oldest.")] = False,
+) -> EntriesOut:
+    """Give what a session shows: its header, then everything else, oldest first."""
+    found = await desk.session(session_id)
+    if tail:
+        rows = await desk.room.transcript.last(found.id, limit)
+    else:
+        rows = await desk.room.transcript.entries(found.id, after=after, limit=limit)
+    more = bool(rows) and rows[-1].id != found.head_entry and not tail
+    return EntriesOut(
+        items=[_entry_out(one) for one in rows],
+        next_after=rows[-1].id if more else None,
+        total=found.entry_count,
+    )
+
+
+# -- files --------------------------------------------------------------------------------------
+
+
+async def export(desk: Sessions, session_id: Which) -> StreamingResponse:
+    """Give everything a session shows as JSON lines; `import` takes them back without loss."""
+    desk.work.require_record()
+    found = await desk.session(session_id)
+    await desk.work.record(
+        "kaged.session.exported", {"session_id": found.id, "entries": found.entry_count}
+    )
+    return StreamingResponse(export_session(desk.room.transcript, found), media_type=_NDJSON)
+
+
+async def import_(desk: Sessions, request: Request) -> ImportedOut:
+    """Take in what `export` gave, as a new session; its entries keep their ids."""
+    desk.work.require_record()
+    services = desk.work.services
+    made, origin = await import_session(
+        desk.room.store,
+        desk.room.lifecycle,
+        await request.body(),
+        project_id=desk.project_id,
+        operator_id=desk.operator_id,
+        clock=services.clock,
+        ids=services.ids,
+    )
+    await desk.work.record(
+        "kaged.session.imported",
+        {"session_id": made.id, "origin": origin, "entries": made.entry_count},
+    )
+    return ImportedOut(session=await desk.shown(made), imported_from=origin)
+
+
+# -- own ----------------------------------------------------------------------------------------
+
+
+def _entry_out(entry: Entry) -> EntryOut:
+    return EntryOut(
+        id=entry.id,
+        session_id=entry.session_id,
+        kind=entry.kind,
+        role=entry.role,
+        agent=entry.agent,
+        run_id=entry.run_id,
+        ts=iso_utc(entry.ts_ms),
+        superseded_by=entry.superseded_by,
+        content=entry.content,
+    )
+
+
+__all__ = ["add_routes"]

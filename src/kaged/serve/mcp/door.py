@@ -1,0 +1,239 @@
+"""`McpDoor`: where MCP clients come in, by a stream or over HTTP; keeps servers and visits apart.
+
+One server per served agent, made when its first client comes; one visit per client. Nothing of the
+SDK is loaded before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import structlog
+
+from kaged.base import Clock, Ids, KagedError, Tasks
+from kaged.serve.http.access import Caller
+from kaged.serve.mcp.port import Visit
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from starlette.requests import Request
+
+    from kaged.serve.http.hub import EventHub
+    from kaged.serve.mcp.port import AgentPorts
+    from kaged.serve.mcp.server import AgentServer
+
+MAX_SERVED: Final = 256
+MAX_VISITS: Final = 256
+MAX_HTTP_SESSIONS: Final = 64
+IDLE_S: Final = 30 * 60.0
+MAX_BODY_BYTES: Final = 1024 * 1024
+SESSION_HEADER: Final = "mcp-session-id"
+
+_log = structlog.get_logger("kaged.mcp")
+
+
+class TooManyClients(KagedError):
+    """As many MCP clients, or served agents, as there may be are there already."""
+
+    code = "mcp_too_many_clients"
+
+
+@dataclass(slots=True)
+class _Served:
+    """A served agent: its server, and its HTTP sessions once there is one."""
+
+    server: AgentServer
+    manager: StreamableHTTPSessionManager | None = None
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    streams: set[asyncio.Event] = field(default_factory=set[asyncio.Event])
+
+
+class McpDoor:
+    """Lets clients in and keeps track of them."""
+
+    def __init__(self, ports: AgentPorts, *, clock: Clock, ids: Ids, hub: EventHub) -> None:
+        self._ports = ports
+        self._clock = clock
+        self._ids = ids
+        self._hub = hub
+        self._served: dict[tuple[str, str], _Served] = {}
+        self._visits: dict[tuple[str, ...], tuple[_Served, Visit]] = {}
+        self._tasks = Tasks("mcp door", _task_failed)
+        self._making = asyncio.Lock()
+        self._watching = False
+
+    async def served(self, project_id: str, agent: str) -> AgentServer:
+        """Give the server of an agent.
+
+        Raises:
+            ProjectNotFound, AgentNotFound: there is no such agent.
+            TooManyClients: too many agents are served.
+        """
+        return (await self._serve(project_id, agent)).server
+
+    async def http(self, project_id: str, agent: str) -> StreamableHTTPSessionManager:
+        """Give what serves an agent over HTTP. Raises as `served`."""
+        served = await self._serve(project_id, agent)
+        async with self._making:
+            if served.manager is None:
+                served.manager = await self._run_manager(served)
+        return served.manager
+
+    def begin(self, server: AgentServer, caller: Caller, cut_off: asyncio.Event) -> Visit:
+        """Let a client in that holds its stream for as long as it stays, or until `cut_off`.
+
+        Raises TooManyClients.
+        """
+        served = self._served[server.port.project_id, server.port.agent]
+        visit = self._visit(("stream", self._ids.ulid()), served, caller, "stdio")
+        served.streams.add(cut_off)
+        return visit
+
+    def end(self, server: AgentServer, visit: Visit, cut_off: asyncio.Event) -> None:
+        """Take note that the client of a stream has left."""
+        served = self._served.get((server.port.project_id, server.port.agent))
+        if served is not None:
+            served.streams.discard(cut_off)
+        self._leave(("stream", visit.id.partition(":")[2]))
+
+    async def close(self) -> None:
+        """Cut everybody off."""
+        for place in list(self._served):
+            await self._drop(place)
+        await self._tasks.close()
+
+    def project_unloaded(self, project_id: str) -> None:
+        """Cut off the clients of a project that is gone."""
+        for place in [one for one in self._served if one[0] == project_id]:
+            self._tasks.start(self._drop(place), "project gone")
+
+    @property
+    def visits(self) -> int:
+        """Count the clients."""
+        return len(self._visits)
+
+    # -- own -------------------------------------------------------------------------------------
+
+    async def _serve(self, project_id: str, agent: str) -> _Served:
+        port = self._ports.port(project_id, agent)
+        known = self._served.get((project_id, agent))
+        if known is not None:
+            return known
+        # In a thread: loading the SDK takes a second, in which the daemon would answer nobody.
+        module: Any = await asyncio.to_thread(importlib.import_module, "kaged.serve.mcp.server")
+        # It reports every session by its id, and nothing that the trail does not have.
+        logging.getLogger("mcp").setLevel(logging.WARNING)
+        async with self._making:
+            known = self._served.get((project_id, agent))
+            if known is not None:
+                return known
+            if len(self._served) >= MAX_SERVED:
+                raise TooManyClients(f"{MAX_SERVED} agents are served already")
+            server = cast(
+                "AgentServer", module.AgentServer(port, self._visit_of, clock=self._clock)
+            )
+            fresh = self._served[project_id, agent] = _Served(server)
+            if not self._watching:
+                self._watching = True
+                self._tasks.start(self._watch(), "end of the daemon")
+            return fresh
+
+    async def _run_manager(self, served: _Served) -> StreamableHTTPSessionManager:
+        from mcp.server.streamable_http_manager import (  # noqa: PLC0415 - see the module
+            StreamableHTTPSessionManager,
+        )
+
+        manager = StreamableHTTPSessionManager(
+            app=served.server.sdk,
+            session_idle_timeout=IDLE_S,
+            max_request_body_size=MAX_BODY_BYTES,
+            max_sessions=MAX_HTTP_SESSIONS,
+        )
+        running = asyncio.Event()
+
+        async def run() -> None:
+            async with manager.run():
+                running.set()
+                await served.stop.wait()
+
+        self._tasks.start(run(), f"http sessions of {served.server.port.agent}")
+        await running.wait()
+        return manager
+
+    def _visit_of(self, ctx: Any) -> Visit:
+        """Give the visit of a request: that of its stream, HTTP session, or caller."""
+        known = ctx.lifespan_context
+        if isinstance(known, Visit):
+            return known
+        request: Request = ctx.request
+        caller: Caller = request.state.caller
+        project_id, agent = request.path_params["project_id"], request.state.mcp_agent
+        session = request.headers.get(SESSION_HEADER, "")
+        key = ("http", project_id, agent, session, repr(caller))
+        found = self._visits.get(key)
+        if found is not None:
+            return found[1]
+        return self._visit(key, self._served[project_id, agent], caller, "http")
+
+    def _visit(
+        self, key: tuple[str, ...], served: _Served, caller: Caller, transport: str
+    ) -> Visit:
+        now_s = self._clock.monotonic_s()
+        # HTTP clients do not say goodbye: who was not heard of for long has left.
+        for old, (_, visit) in list(self._visits.items()):
+            idle = visit.transport == "http" and visit.open_calls == 0
+            if idle and now_s - visit.last_used_s > IDLE_S:
+                self._leave(old)
+        if len(self._visits) >= MAX_VISITS:
+            raise TooManyClients(
+                f"{MAX_VISITS} MCP clients are there already", fix="close one of them"
+            )
+        ulid = key[1] if transport == "stdio" else self._ids.ulid()
+        visit = Visit(
+            id=f"{transport}:{ulid}",
+            session_id=f"ses_{self._ids.ulid()}",
+            run_id=f"run_{self._ids.ulid()}",
+            caller=caller,
+            transport=transport,
+            last_used_s=now_s,
+        )
+        self._visits[key] = (served, visit)
+        return visit
+
+    def _leave(self, key: tuple[str, ...]) -> None:
+        found = self._visits.pop(key, None)
+        if found is not None:
+            served, visit = found
+            served.server.forget(visit.id)
+            served.server.port.leave(visit)
+
+    async def _drop(self, place: tuple[str, str]) -> None:
+        served = self._served.pop(place, None)
+        if served is None:
+            return
+        served.stop.set()
+        for cut_off in served.streams:
+            cut_off.set()
+        await served.server.close()
+        for key in [key for key, (owner, _) in self._visits.items() if owner is served]:
+            self._leave(key)
+
+    async def _watch(self) -> None:
+        """Cut everybody off when the daemon begins to stop: open streams would hold it up."""
+        with self._hub.subscribe() as waker:
+            while not self._hub.closed:
+                waker.clear()
+                await waker.wait()
+        for place in list(self._served):
+            await self._drop(place)
+
+
+def _task_failed(name: str, error: BaseException) -> None:
+    _log.warning("mcp.task_failed", task=name, error=repr(error))
+
+
+__all__ = ["McpDoor", "TooManyClients"]

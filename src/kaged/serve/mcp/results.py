@@ -1,0 +1,82 @@
+"""A tool's outcome as an MCP result: text for models, structure for programs, errors with a fix."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from kaged.base import KagedError
+from kaged.tools import ToolError
+
+if TYPE_CHECKING:
+    from kaged.base import JsonObject, JsonValue
+
+MAX_RESULT_BYTES: Final = 8 * 1024 * 1024
+WRAPPED: Final = "result"
+"""Structured content is always an object; what is none is found under this name."""
+
+
+def tool_result(value: JsonValue) -> JsonObject:
+    """Give what a tool answered. A result beyond the limit becomes an error that says so."""
+    text = value if isinstance(value, str) else _json(value)
+    if len(text) > MAX_RESULT_BYTES:
+        return _error(
+            {
+                "code": "mcp_result_too_large",
+                "message": f"the result has more than {MAX_RESULT_BYTES} characters",
+                "fix": "ask for less: a range of lines, fewer hits, a narrower path",
+            }
+        )
+    return {
+        "content": [{"type": "text", "text": text}],
+        "structuredContent": value if isinstance(value, dict) else {WRAPPED: value},
+        "isError": False,
+    }
+
+
+def tool_failure(error: KagedError, request_id: str) -> JsonObject:
+    """Give an error of a call as a result that the model reads: code, message, what to do."""
+    shown: JsonObject = (
+        error.as_json()
+        if isinstance(error, ToolError)
+        else {"code": error.code, "message": error.message}
+    )
+    shown["message"] = error.message  # without the fix, which stands by itself
+    if error.fix:
+        shown["fix"] = error.fix
+    shown["request_id"] = request_id
+    return _error(shown)
+
+
+def output_schema(returns: JsonObject) -> JsonObject | None:
+    """Give the schema of `structuredContent` for what a tool returns; None when not known."""
+    if not returns or set(returns) <= {"description", "title"}:
+        return None
+    if returns.get("type") == "object":
+        return returns
+    local = {name: returns[name] for name in ("$defs", "definitions") if name in returns}
+    inner = {name: value for name, value in returns.items() if name not in local}
+    return {
+        **local,
+        "type": "object",
+        "properties": {WRAPPED: inner},
+        "required": [WRAPPED],
+    }
+
+
+def _error(shown: JsonObject) -> JsonObject:
+    lines = [f"{shown['code']}: {shown['message']}"]
+    if shown.get("fix"):
+        lines.append(f"Fix: {shown['fix']}")
+    return {
+        "content": [{"type": "text", "text": "\n".join(lines)}],
+        "structuredContent": {"error": shown},
+        "isError": True,
+    }
+
+
+def _json(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+__all__ = ["MAX_RESULT_BYTES", "output_schema", "tool_failure", "tool_result"]

@@ -1,0 +1,276 @@
+"""`/api/v1/projects/{id}/mcp`: an agent for MCP clients; `/api/v1/mcp/servers`: outside servers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Protocol
+
+from fastapi import Depends, FastAPI, Path
+from pydantic import Field
+from starlette.requests import HTTPConnection, Request
+from starlette.routing import Route
+from starlette.websockets import WebSocket
+
+from kaged.base import JsonObject, KagedError
+from kaged.serve.http.app import API_PREFIX
+from kaged.serve.http.documented import errors
+from kaged.serve.http.errors import InvalidRequest, error_response, request_id_of
+from kaged.serve.http.models import Model
+from kaged.serve.http.routes.projects import PROJECT_ID
+from kaged.serve.http.routes.tools import AGENT_PATTERN, MAX_AGENT_CHARS
+from kaged.serve.http.services import Asker, asker_of
+from kaged.serve.mcp.door import McpDoor
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+ROOT: Final = "primary"
+
+_PROJECT: Final = re.compile(PROJECT_ID)
+_AGENT: Final = re.compile(AGENT_PATTERN)
+
+
+class McpAbsent(KagedError):
+    """The application was built without MCP."""
+
+    code: ClassVar[str] = "mcp_absent"
+
+
+class McpPort(Protocol):
+    """MCP: the door for clients of agents, and the outside servers."""
+
+    @property
+    def door(self) -> McpDoor:
+        """Where clients come in."""
+        ...
+
+    def servers(self) -> Sequence[JsonObject]:
+        """Describe every outside server; starts none."""
+        ...
+
+    def server(self, name: str) -> JsonObject:
+        """Describe one. Raises McpServerNotFound."""
+        ...
+
+    async def restart(self, name: str, who: Asker) -> JsonObject:
+        """Stop and start one, also one that was given up."""
+        ...
+
+    async def approve(self, name: str, who: Asker) -> JsonObject:
+        """Agree to its tools as they are now."""
+        ...
+
+    def logs(self, name: str) -> Sequence[str]:
+        """Give the last lines of its standard error."""
+        ...
+
+
+class McpToolOut(Model):
+    """One tool of an outside server."""
+
+    name: Annotated[str, Field(description="As agents call it.")]
+    original: Annotated[str, Field(description="As the server calls it.")]
+    offered: Annotated[bool, Field(description="Whether agents can be given it.")]
+    why: Annotated[str, Field(description="Why not, when it is not offered.")]
+    digest: Annotated[str, Field(description="Changes when its text or its arguments do.")]
+
+
+class McpServerOut(Model):
+    """One outside server."""
+
+    name: str
+    state: str
+    note: Annotated[str, Field(description="Why it is not running, or what is odd about it.")]
+    command: list[str]
+    pid: int | None
+    cage_id: str | None
+    failures: int
+    restarts: int
+    calls: int
+    errors: int
+    protocol_version: str
+    claims: Annotated[str, Field(description="What the server calls itself.")]
+    agents: list[str]
+    projects: list[str]
+    pending: Annotated[int, Field(description="Changed tools that wait for approval.")]
+    tools: list[McpToolOut]
+
+
+class McpServersOut(Model):
+    """The outside servers, by name."""
+
+    servers: list[McpServerOut]
+
+
+class McpLogsOut(Model):
+    """The last lines of a server's standard error."""
+
+    name: str
+    lines: list[str]
+
+
+async def _port(connection: HTTPConnection) -> McpPort:
+    port: McpPort | None = getattr(connection.app.state, "mcp", None)
+    if port is None:
+        raise McpAbsent("This daemon runs without MCP.")
+    return port
+
+
+Outside = Annotated[McpPort, Depends(_port)]
+Who = Annotated[Asker, Depends(asker_of)]
+ServerName = Annotated[
+    str, Path(pattern=r"^[a-z][a-z0-9-]*$", max_length=64, description="As config.toml names it.")
+]
+
+
+def add_mcp(app: FastAPI, port: McpPort) -> None:
+    """Add the routes of MCP to the application, and what they lead to."""
+    app.state.mcp = port
+    add_routes(app, API_PREFIX)
+    app.openapi_schema = None  # drawn anew, with everything in it
+
+
+def add_routes(app: FastAPI, prefix: str) -> None:
+    """Add these routes to the application, below `prefix`."""
+    # No API route: requests and answers are MCP's own, and the SDK reads and writes them.
+    app.router.routes.append(
+        Route(
+            f"{prefix}/projects/{{project_id}}/mcp",
+            endpoint=serve_http,
+            methods=["GET", "POST", "DELETE"],
+            include_in_schema=False,
+        )
+    )
+    app.add_api_websocket_route(f"{prefix}/projects/{{project_id}}/mcp/stream", stream)
+    app.add_api_route(
+        f"{prefix}/mcp/servers",
+        list_servers,
+        methods=["GET"],
+        tags=["mcp"],
+        responses=errors(),
+        summary="List the outside MCP servers",
+    )
+    app.add_api_route(
+        f"{prefix}/mcp/servers/{{name}}",
+        get_server,
+        methods=["GET"],
+        tags=["mcp"],
+        responses=errors(404),
+        summary="Describe an outside MCP server",
+    )
+    app.add_api_route(
+        f"{prefix}/mcp/servers/{{name}}/restart",
+        restart_server,
+        methods=["POST"],
+        tags=["mcp"],
+        responses=errors(404, 409),
+        summary="Stop and start an outside MCP server",
+    )
+    app.add_api_route(
+        f"{prefix}/mcp/servers/{{name}}/approve",
+        approve_server,
+        methods=["POST"],
+        tags=["mcp"],
+        responses=errors(404, 409),
+        summary="Agree to an outside MCP server's tools as they are now",
+    )
+    app.add_api_route(
+        f"{prefix}/mcp/servers/{{name}}/logs",
+        logs,
+        methods=["GET"],
+        tags=["mcp"],
+        responses=errors(404),
+        summary="Show the last lines that an outside MCP server wrote",
+    )
+
+
+class _StreamableHttp:
+    """The streamable HTTP transport of MCP; who may come in was decided before."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            port = await _port(request)
+            project_id, agent = _place(request)
+            request.state.mcp_agent = agent
+            manager = await port.door.http(project_id, agent)
+            scope["user"] = _principal(repr(request.state.caller))
+        except KagedError as error:
+            await error_response(error, request_id_of(request))(scope, receive, send)
+            return
+        await manager.handle_request(scope, receive, send)
+
+
+def _principal(name: str) -> Any:
+    """Name a caller to the SDK, which gives a session to nobody but who opened it."""
+    from mcp.server.auth.middleware.bearer_auth import (  # noqa: PLC0415 - loaded with the door
+        AuthenticatedUser,
+    )
+    from mcp.server.auth.provider import AccessToken  # noqa: PLC0415 - as above
+
+    return AuthenticatedUser(AccessToken(token="", client_id=name, scopes=[], subject=name))
+
+
+serve_http: Final = _StreamableHttp()
+
+
+async def stream(websocket: WebSocket) -> None:
+    """Serve one client of `kaged mcp` until it leaves."""
+    try:
+        port = await _port(websocket)
+        server = await port.door.served(*_place(websocket))
+        who = await asker_of(websocket)
+        cut_off = asyncio.Event()
+        visit = port.door.begin(server, who.caller, cut_off)
+    except KagedError as error:
+        answer = error_response(error, request_id_of(websocket))
+        await answer(websocket.scope, websocket.receive, websocket.send)
+        return
+    try:
+        module: Any = importlib.import_module("kaged.serve.mcp.stream")  # the SDK is loaded by now
+        await websocket.accept()
+        await module.serve_stream(websocket, server, visit, cut_off)
+    finally:
+        port.door.end(server, visit, cut_off)
+
+
+async def list_servers(outside: Outside) -> McpServersOut:
+    """Give what is known of each server; none is started."""
+    return McpServersOut.model_validate({"servers": outside.servers()})
+
+
+async def get_server(outside: Outside, name: ServerName) -> McpServerOut:
+    """Give one server with its tools."""
+    return McpServerOut.model_validate(outside.server(name))
+
+
+async def restart_server(outside: Outside, who: Who, name: ServerName) -> McpServerOut:
+    """Stop and start a server, also one that was given up."""
+    return McpServerOut.model_validate(await outside.restart(name, who))
+
+
+async def approve_server(outside: Outside, who: Who, name: ServerName) -> McpServerOut:
+    """Offer changed and new tools of a server from now on."""
+    return McpServerOut.model_validate(await outside.approve(name, who))
+
+
+async def logs(outside: Outside, name: ServerName) -> McpLogsOut:
+    """Give the last lines of a server's standard error."""
+    return McpLogsOut.model_validate({"name": name, "lines": list(outside.logs(name))})
+
+
+def _place(connection: HTTPConnection) -> tuple[str, str]:
+    """Read which agent of which project is asked for. Raises InvalidRequest."""
+    project_id = str(connection.path_params["project_id"])
+    agent = connection.query_params.get("agent", ROOT)
+    if not _PROJECT.fullmatch(project_id):
+        raise InvalidRequest("The project is named by the id that `POST /projects` gave.")
+    if len(agent) > MAX_AGENT_CHARS or not _AGENT.fullmatch(agent):
+        raise InvalidRequest("agent is an agent's path, such as primary.subagents.coder.")
+    return project_id, agent
+
+
+__all__ = ["McpPort", "add_mcp"]

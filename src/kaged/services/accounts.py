@@ -1,0 +1,102 @@
+"""`Accounts`: which accounts a user has linked with a capability, and which one a call means."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from kaged.base import Clock, JsonObject, iso_utc
+from kaged.services.errors import CapabilityAccountAmbiguous, CapabilityAuthRequired
+from kaged.store.service_rows import AccountRow, ServiceRows
+
+CACHE_LIMIT: Final = 10_000
+SHOWN_REFS: Final = 20
+
+
+class Accounts:
+    """Linked accounts, always of one user and one capability.
+
+    Kept in memory once read: this process is the only one that writes them.
+    """
+
+    def __init__(self, rows: ServiceRows, clock: Clock) -> None:
+        self._rows = rows
+        self._clock = clock
+        self._cache: OrderedDict[tuple[str, str], tuple[AccountRow, ...]] = OrderedDict()
+
+    async def of(self, user_id: str, capability_id: str) -> tuple[AccountRow, ...]:
+        """Give a user's accounts, by name."""
+        key = (user_id, capability_id)
+        found = self._cache.get(key)
+        if found is None:
+            found = self._cache[key] = await self._rows.accounts(user_id, capability_id)
+            while len(self._cache) > CACHE_LIMIT:
+                self._cache.popitem(last=False)
+        return found
+
+    async def choose(
+        self, user_id: str, capability_id: str, wanted: str | None, *, needed: bool
+    ) -> AccountRow | None:
+        """Give the account that a call means; None for one that needs none.
+
+        Raises:
+            CapabilityAuthRequired: none is linked, or not the wanted one.
+            CapabilityAccountAmbiguous: several are, and none was named.
+        """
+        if not needed and wanted is None:
+            return None
+        found = await self.of(user_id, capability_id)
+        if wanted is not None:
+            for account in found:
+                if account.account_ref == wanted:
+                    return account
+            raise CapabilityAuthRequired(f"no such account is linked with {capability_id}")
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise CapabilityAuthRequired(f"link an account with {capability_id} first")
+        refs = [account.account_ref for account in found][:SHOWN_REFS]
+        raise CapabilityAccountAmbiguous(
+            f"several accounts are linked, name one: {', '.join(refs)}", account_refs=[*refs]
+        )
+
+    async def link(
+        self,
+        user_id: str,
+        capability_id: str,
+        account_ref: str,
+        *,
+        name: str | None,
+        email: str | None,
+        flow_id: str,
+    ) -> AccountRow:
+        """Link an account and end the flow that led to it."""
+        now = self._clock.now_ms()
+        account = AccountRow(user_id, capability_id, account_ref, name, email, now, now)
+        await self._rows.link(account, flow_id)
+        self._cache.pop((user_id, capability_id), None)
+        return account
+
+    async def unlink(self, user_id: str, capability_id: str, account_ref: str) -> bool:
+        """Forget an account; says whether it was linked."""
+        self._cache.pop((user_id, capability_id), None)
+        gone = await self._rows.unlink(user_id, capability_id, account_ref)
+        self._cache.pop((user_id, capability_id), None)
+        return gone
+
+    async def page(self, *, user_id: str | None, limit: int, offset: int) -> tuple[AccountRow, ...]:
+        """Give a page of everybody's accounts, for the operator."""
+        return await self._rows.all_accounts(user_id=user_id, limit=limit, offset=offset)
+
+
+def account_json(account: AccountRow) -> JsonObject:
+    """Describe a linked account to its user."""
+    return {
+        "account_ref": account.account_ref,
+        "account_name": account.account_name,
+        "account_email": account.account_email,
+        "created_at": iso_utc(account.created_at_ms),
+    }
+
+
+__all__ = ["Accounts", "account_json"]

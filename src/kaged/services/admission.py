@@ -1,0 +1,129 @@
+"""`Admission`: the first two steps of every method: the token, then the gates in their order."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+import structlog
+
+from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.kernel.decision import Decision
+from kaged.kernel.service_ids import ServiceId
+from kaged.services.caller import Caller, ContextTokens, caller_of
+from kaged.services.errors import (
+    CapabilityAccessDenied,
+    CapabilityBackendUnavailable,
+    CapabilityError,
+    CapabilityInternalError,
+    CapabilityNotFound,
+)
+from kaged.services.gates import decide_chat, decide_skill
+from kaged.services.registry import Capability, CapabilityRegistry
+from kaged.services.skills import SkillPolicies
+from kaged.services.trail import Record, Trail
+from kaged.wire.tokens import TokenRejected
+
+ID_BYTES: Final = 8
+
+_log = structlog.get_logger("kaged.services")
+
+
+class Admission:
+    """Lets callers in: by their token, and then capability by capability."""
+
+    def __init__(
+        self,
+        tokens: ContextTokens,
+        registry: CapabilityRegistry,
+        skills: SkillPolicies,
+        trail: Trail,
+        *,
+        require_skill: bool = False,
+    ) -> None:
+        self._tokens = tokens
+        self._registry = registry
+        self._skills = skills
+        self._trail = trail
+        self._require_skill = require_skill
+        self._random = b""
+
+    def admit(self, method: str, token: JsonValue, params: JsonObject) -> tuple[Caller, JsonObject]:
+        """Verify the token; give the caller and the parameters without any claim of identity.
+
+        Raises:
+            TokenRejected: it is missing or not valid; that is on record.
+        """
+        try:
+            verified = self._tokens.verify(token)
+        except TokenRejected as error:
+            self._trail.token_rejected(error.reason, method)
+            raise
+        return caller_of(verified, params)
+
+    def record(self, event: str, caller: Caller) -> Record:
+        """Begin the audit record of a call."""
+        return self._trail.start(event, self._request_id(), caller)
+
+    async def pass_gates(self, record: Record, caller: Caller, wanted: ServiceId) -> Capability:
+        """Pass the skill gate, find the capability, pass the chat gate; in this order.
+
+        Raises:
+            CapabilityError: at the first gate that says no.
+        """
+        record.note_capability(wanted.text, wanted.namespace)
+        record.gate = "skill"
+        strict = self._require_skill
+        self.require(record, decide_skill(caller, wanted, self._skills, require_skill=strict))
+        record.gate = "existence"
+        capability = self._registry.get(wanted.text) or await self._revived(wanted)
+        record.gate = "capability"
+        self.require(record, decide_chat(caller, capability))
+        return capability
+
+    def is_available(self, caller: Caller, capability: Capability) -> bool:
+        """Say whether the caller could use a capability here and now, linked or not."""
+        strict = self._require_skill
+        skill = decide_skill(caller, capability.id, self._skills, require_skill=strict)
+        chat = decide_chat(caller, capability)
+        return skill.allowed and chat.allowed and capability.provider.available
+
+    def require(self, record: Record, decision: Decision) -> None:
+        """Raise CapabilityAccessDenied unless allowed; a gate that broke is on record as that."""
+        if decision.allowed:
+            return
+        if decision.fault:
+            _log.error("gate.broke", rule=decision.rule, fault=decision.fault)
+            record.note("gate", f"{record.gate}: broke")
+            raise CapabilityAccessDenied("the permission check failed")
+        raise CapabilityAccessDenied(decision.detail or "denied")
+
+    def _request_id(self) -> str:
+        # Asking the system for eight bytes costs more than a gate; a page of them lasts.
+        if len(self._random) < ID_BYTES:
+            self._random = secrets.token_bytes(512 * ID_BYTES)
+        taken, self._random = self._random[:ID_BYTES], self._random[ID_BYTES:]
+        return f"cap_{taken.hex()}"
+
+    async def _revived(self, wanted: ServiceId) -> Capability:
+        """Look behind an id that nobody offers: perhaps its provider is only down."""
+        entry = self._registry.provider(wanted.namespace)
+        if entry is not None and not entry.available:
+            if not await self._registry.revive(entry, on_use=True):
+                raise CapabilityBackendUnavailable(f"{entry.name} is not available now")
+            found = self._registry.get(wanted.text)
+            if found is not None:
+                return found
+        raise CapabilityNotFound(f"nobody offers {wanted.text}")
+
+
+def fault_of(record: Record, error: Exception) -> CapabilityError:
+    """Give what a sandbox is told about a fault of the host: next to nothing (SC-AMB-06)."""
+    code = error.code if isinstance(error, KagedError) else type(error).__name__
+    _log.error("services.fault", request_id=record.request_id, error=code)
+    if isinstance(error, KagedError) and error.code.startswith("store_"):
+        return CapabilityBackendUnavailable("the store cannot be used now")
+    return CapabilityInternalError("request failed")
+
+
+__all__ = ["Admission", "fault_of"]

@@ -1,0 +1,434 @@
+"""`AuthFlows`: linking an account, from the page a person opens to the record in the vault.
+
+A flow is short-lived, belongs to one user and one capability, is used once, and outlives a restart
+of the host. What only the host may know of it lies encrypted beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from dataclasses import dataclass, field
+from typing import Final
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from kaged.base import Clock, JsonObject, iso_utc
+from kaged.services.accounts import Accounts
+from kaged.services.asking import ask_provider
+from kaged.services.callback import Completion, require_redirect, require_state
+from kaged.services.caller import Caller
+from kaged.services.contract import (
+    AuthBeginCall,
+    AuthCompleteCall,
+    AuthPollCall,
+    AuthRevokeCall,
+    CapabilityAuthBeginResult,
+    CapabilityAuthPending,
+    CapabilityCallContext,
+    PollingProvider,
+    RevokingProvider,
+)
+from kaged.services.errors import (
+    CapabilityAuthFlowAmbiguous,
+    CapabilityAuthFlowDenied,
+    CapabilityAuthFlowExpired,
+    CapabilityAuthFlowInvalid,
+    CapabilityAuthStateMismatch,
+    CapabilityError,
+    CapabilityInvalidInput,
+    CapabilityInvalidOutput,
+    CapabilityRateLimited,
+)
+from kaged.services.flow_checks import (
+    NAME_CHARS,
+    check_auth_url,
+    checked_account,
+    is_short,
+    shown_name,
+)
+from kaged.services.known_secrets import secret_texts
+from kaged.services.limits import RateLimits
+from kaged.services.registry import Capability
+from kaged.services.vault import CredentialScope, StagedCredential, Vault
+from kaged.store.service_rows import AccountRow, FlowRow, ServiceRows
+
+DEFAULT_TTL_S: Final = 1800  # SC-AMB-08
+MIN_TTL_S: Final = 30
+MAX_TTL_S: Final = 3600
+FLOWS_PER_USER: Final = 10  # SC-AMB-34
+FLOWS_LIMIT: Final = 1000
+FAILURES_LIMIT: Final = 5  # SC-AMB-32
+DEFAULT_POLL_S: Final = 5
+POLLS_REMEMBERED: Final = 1000
+
+# The same words for a flow that never was, has ended, or is somebody else's (SC-AUTH-05).
+_INVALID: Final = "the auth flow is unknown or has ended; begin a new one"
+_ENDS: Final = (CapabilityAuthFlowDenied, CapabilityAuthFlowExpired, CapabilityInvalidOutput)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A pending flow with its secrets opened."""
+
+    row: FlowRow
+    flow_state: JsonObject = field(repr=False)
+    expected_state: str | None = field(repr=False)
+    uses_pkce: bool
+    redirect_uri: str | None
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The texts that no message may repeat."""
+        state = () if self.expected_state is None else (self.expected_state,)
+        return (*secret_texts(self.flow_state), *state)
+
+
+@dataclass(slots=True)
+class _Poll:
+    not_before_ms: int
+    interval_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A device flow that its person has not decided yet."""
+
+    retry_after_s: int
+
+
+class AuthFlows:
+    """Begins, lists, completes and polls flows; links and revokes accounts."""
+
+    def __init__(
+        self,
+        rows: ServiceRows,
+        accounts: Accounts,
+        vault: Vault,
+        limits: RateLimits,
+        clock: Clock,
+        *,
+        ttl_s: int = DEFAULT_TTL_S,
+    ) -> None:
+        self._rows = rows
+        self._accounts = accounts
+        self._vault = vault
+        self._limits = limits
+        self._clock = clock
+        self._ttl_s = max(MIN_TTL_S, min(ttl_s, MAX_TTL_S))
+        self._claimed: set[str] = set()
+        self._polls: dict[str, _Poll] = {}
+        self._begins: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    # ---- beginning
+
+    async def begin(self, caller: Caller, capability: Capability, hint: str | None) -> FlowRow:
+        """Start a flow, or give the pending one for the same user, capability and hint.
+
+        Raises:
+            CapabilityRateLimited: ten flows of this user are pending, or too many begins.
+            CapabilityError: the provider refused or answered nonsense.
+        """
+        lock = self._begins.get(caller.user_id)
+        if lock is None:
+            lock = self._begins[caller.user_id] = asyncio.Lock()
+        async with lock:  # per user: two begins at the same moment share one flow
+            pending = await self._rows.pending_flows(caller.user_id)
+            for row in pending:
+                if (row.capability_id, row.account_hint) == (capability.text, hint):
+                    return row
+            self._limits.require_begin(caller.user_id, capability.id.namespace)
+            if len(pending) >= FLOWS_PER_USER:
+                raise _too_many()
+            call = AuthBeginCall(capability.text, hint, caller.context)
+            entry = capability.provider
+            found = await ask_provider(entry, entry.provider.auth_begin(call))
+            row = self._checked_begin(caller, capability, hint, found)
+            if not await self._rows.add_flow(row, FLOWS_LIMIT):
+                raise _too_many()
+            return row
+
+    def _checked_begin(
+        self, caller: Caller, capability: Capability, hint: str | None, found: object
+    ) -> FlowRow:
+        if not isinstance(found, CapabilityAuthBeginResult):
+            raise CapabilityInvalidOutput("the provider began no flow")
+        now = self._clock.now_ms()
+        expires = now + self._ttl_s * 1000
+        if found.expires_at_ms is not None:
+            if found.expires_at_ms <= now:
+                raise CapabilityInvalidOutput("the provider's flow has already expired")
+            expires = min(found.expires_at_ms, now + MAX_TTL_S * 1000)
+        url = check_auth_url(found.auth_url)
+        if found.user_code is not None and not is_short(found.user_code, NAME_CHARS):
+            raise CapabilityInvalidOutput("the provider's user code cannot be shown")
+        flow_id = f"caf_{secrets.token_hex(16)}"
+        hidden: JsonObject = {
+            "flow_state": found.flow_state,
+            "expected_state": found.expected_callback_state,
+            # A challenge in the URL says that the code alone is worth nothing.
+            "uses_pkce": found.uses_pkce or "code_challenge" in url,
+            "redirect_uri": found.redirect_uri,
+        }
+        sealed = self._vault.seal(
+            _binding(flow_id, caller.user_id, capability.text), msgspec.json.encode(hidden)
+        )
+        return FlowRow(
+            flow_id,
+            caller.user_id,
+            capability.text,
+            hint,
+            found.flow_type,
+            found.auth_url,
+            found.user_code,
+            found.poll_interval_s,
+            sealed,
+            0,
+            now,
+            expires,
+        )
+
+    # ---- finding
+
+    async def pending(
+        self, caller: Caller, capability_id: str | None, hint: str | None
+    ) -> tuple[FlowRow, ...]:
+        """Give the caller's pending flows, the latest expiry first."""
+        found = await self._rows.pending_flows(caller.user_id)
+        return tuple(
+            row
+            for row in found
+            if (capability_id is None or row.capability_id == capability_id)
+            and (hint is None or row.account_hint == hint)
+        )
+
+    async def find(self, caller: Caller, flow_id: str) -> Flow:
+        """Give the caller's own flow.
+
+        Raises:
+            CapabilityAuthFlowInvalid: unknown, expired, used or somebody else's.
+        """
+        row = await self._rows.flow(flow_id)
+        if row is None or row.user_id != caller.user_id or row.flow_id in self._claimed:
+            raise CapabilityAuthFlowInvalid(_INVALID)
+        if row.expires_at_ms <= self._clock.now_ms():
+            raise CapabilityAuthFlowInvalid(_INVALID)
+        return self._opened(row)
+
+    async def find_for(
+        self, caller: Caller, state: str | None, capability_id: str | None, hint: str | None
+    ) -> Flow:
+        """Give the caller's flow that a callback belongs to.
+
+        Raises:
+            CapabilityAuthFlowInvalid: nothing is pending.
+            CapabilityAuthStateMismatch: no pending flow expects this state.
+            CapabilityAuthFlowAmbiguous: several flows would do.
+        """
+        rows = await self.pending(caller, capability_id, hint)
+        flows = [self._opened(row) for row in rows if row.flow_id not in self._claimed]
+        if not flows:
+            raise CapabilityAuthFlowInvalid(_INVALID)
+        if state is not None:
+            matching = [flow for flow in flows if flow.expected_state == state]
+            if not matching:
+                raise CapabilityAuthStateMismatch("no pending flow expects this state")
+            flows = matching
+        if len(flows) > 1:
+            raise CapabilityAuthFlowAmbiguous(
+                "several flows are pending; name the capability, the account or the flow"
+            )
+        return flows[0]
+
+    def _opened(self, row: FlowRow) -> Flow:
+        binding = _binding(row.flow_id, row.user_id, row.capability_id)
+        hidden = msgspec.json.decode(self._vault.unseal(binding, row.sealed))
+        return Flow(
+            row,
+            hidden["flow_state"],
+            hidden["expected_state"],
+            hidden["uses_pkce"],
+            hidden["redirect_uri"],
+        )
+
+    # ---- completing
+
+    async def complete(
+        self, caller: Caller, capability: Capability, flow: Flow, completion: Completion
+    ) -> AccountRow:
+        """Link the account that a flow leads to; the flow is used up.
+
+        The flow is claimed before the provider is called, so that two completions at the same
+        moment lead to one call. A provider that is down leaves it for another try.
+        """
+        flow_id = flow.row.flow_id
+        self._claim(flow_id)
+        try:
+            stateless = flow.uses_pkce or capability.provider.rules.allow_stateless_code
+            require_state(completion, flow.expected_state, stateless_allowed=stateless)
+            require_redirect(completion, flow.redirect_uri)
+            staged = StagedCredential()
+            call = AuthCompleteCall(
+                capability.text,
+                flow.row.account_hint,
+                flow.flow_state,
+                completion.code,
+                completion.callback_url,
+                completion.state,
+                caller.context,
+                staged,
+            )
+            entry = capability.provider
+            hidden = (*flow.secrets, completion.code)
+            found = await ask_provider(entry, entry.provider.auth_complete(call), secrets=hidden)
+            return await self._link(caller, capability, flow, found, staged)
+        except CapabilityError as error:
+            await self.failed(flow_id, error)
+            raise
+        finally:
+            self._claimed.discard(flow_id)
+
+    async def failed(self, flow_id: str, error: CapabilityError) -> None:
+        """Note that its own user failed to complete a flow; some failures end it at once."""
+        if isinstance(error, _ENDS):
+            await self._rows.end_flow(flow_id)
+        else:
+            await self._rows.fail_flow(flow_id, FAILURES_LIMIT)
+
+    async def poll(
+        self, caller: Caller, capability: Capability, flow: Flow
+    ) -> AccountRow | Pending:
+        """Ask whether a person has agreed on another device, not more often than is allowed."""
+        flow_id, entry = flow.row.flow_id, capability.provider
+        provider = entry.provider
+        if flow.row.flow_type != "device_code" or not isinstance(provider, PollingProvider):
+            raise CapabilityInvalidInput("only device flows are polled")
+        now = self._clock.now_ms()
+        interval = flow.row.poll_interval_s or DEFAULT_POLL_S
+        known = self._polls.get(flow_id)
+        if known is not None:
+            interval = known.interval_s
+            if now < known.not_before_ms:
+                return Pending(max(1, -(-(known.not_before_ms - now) // 1000)))
+        self._claim(flow_id)
+        try:
+            self._remember(flow_id, now, interval)
+            staged = StagedCredential()
+            call = AuthPollCall(
+                capability.text, flow.row.account_hint, flow.flow_state, caller.context, staged
+            )
+            found = await ask_provider(entry, provider.auth_poll(call), secrets=flow.secrets)
+            if isinstance(found, CapabilityAuthPending):
+                interval = max(interval, found.retry_after_s or 0)  # a slow-down stays in force
+                self._remember(flow_id, now, interval)
+                return Pending(interval)
+            account = await self._link(caller, capability, flow, found, staged)
+        except CapabilityError as error:
+            if isinstance(error, (*_ENDS, CapabilityAuthFlowInvalid)):
+                await self._rows.end_flow(flow_id)
+            raise
+        finally:
+            self._claimed.discard(flow_id)
+        self._polls.pop(flow_id, None)
+        return account
+
+    async def revoke(
+        self, context: CapabilityCallContext, capability: Capability | None, account: AccountRow
+    ) -> bool:
+        """Forget an account and its credential; says whether the provider was told as well."""
+        scope = CredentialScope(account.user_id, account.capability_id, account.account_ref)
+        told = False
+        provider = None if capability is None else capability.provider.provider
+        try:
+            if capability is not None and isinstance(provider, RevokingProvider):
+                handle = self._vault.handle(scope)
+                call = AuthRevokeCall(account.capability_id, account.account_ref, context, handle)
+                answer = await ask_provider(capability.provider, provider.auth_revoke(call))
+                told = answer is True
+        except CapabilityError:
+            told = False  # the host forgets it whatever the provider says
+        finally:
+            await self._vault.delete(scope)
+            await self._accounts.unlink(scope.user_id, scope.capability_id, scope.account_ref)
+        return told
+
+    async def reseal(self) -> int:
+        """Seal every pending flow with the vault's current key; after its keys were changed."""
+        count = 0
+        for row in await self._rows.all_flows():
+            binding = _binding(row.flow_id, row.user_id, row.capability_id)
+            sealed = self._vault.seal(binding, self._vault.unseal(binding, row.sealed))
+            await self._rows.reseal_flow(row.flow_id, sealed)
+            count += 1
+        return count
+
+    async def _link(
+        self,
+        caller: Caller,
+        capability: Capability,
+        flow: Flow,
+        found: object,
+        staged: StagedCredential,
+    ) -> AccountRow:
+        result = checked_account(found, flow.secrets)
+        scope = CredentialScope(caller.user_id, capability.text, result.account_ref)
+        payload: JsonObject | None = staged.payload
+        if payload is None and result.credential_material:
+            payload = {"credential_material": result.credential_material}
+        if payload is not None:
+            await self._vault.put(scope, payload)
+        return await self._accounts.link(
+            caller.user_id,
+            capability.text,
+            result.account_ref,
+            name=shown_name(result.metadata.get("account_name")),
+            email=shown_name(result.metadata.get("account_email")),
+            flow_id=flow.row.flow_id,
+        )
+
+    def _claim(self, flow_id: str) -> None:
+        if flow_id in self._claimed:
+            raise CapabilityAuthFlowInvalid(_INVALID)
+        self._claimed.add(flow_id)
+
+    def _remember(self, flow_id: str, now_ms: int, interval_s: int) -> None:
+        if flow_id not in self._polls and len(self._polls) >= POLLS_REMEMBERED:
+            self._polls.pop(next(iter(self._polls)))
+        self._polls[flow_id] = _Poll(now_ms + interval_s * 1000, interval_s)
+
+
+def flow_json(row: FlowRow) -> JsonObject:
+    """Describe a flow to the sandbox: where to go, until when; nothing that completes it."""
+    shown: JsonObject = {
+        "flow_id": row.flow_id,
+        "capability": row.capability_id,
+        "account_hint": row.account_hint,
+        "auth_url": row.auth_url,
+        "expires_at": iso_utc(row.expires_at_ms),
+        "flow_type": row.flow_type,
+    }
+    if row.user_code is not None:
+        shown["user_code"] = row.user_code
+    if row.poll_interval_s is not None:
+        shown["poll_interval_seconds"] = row.poll_interval_s
+    return shown
+
+
+def _binding(flow_id: str, user_id: str, capability_id: str) -> tuple[str, ...]:
+    return ("flow", flow_id, user_id, capability_id)
+
+
+def _too_many() -> CapabilityRateLimited:
+    return CapabilityRateLimited("too many auth flows are pending", retry_after_seconds=60)
+
+
+__all__ = [
+    "DEFAULT_TTL_S",
+    "FAILURES_LIMIT",
+    "FLOWS_PER_USER",
+    "AuthFlows",
+    "Flow",
+    "Pending",
+    "flow_json",
+]

@@ -1,0 +1,155 @@
+"""`Caller`: who calls and from where, out of a verified token and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kaged.base import Clock, JsonObject, JsonValue
+from kaged.services.contract import CapabilityCallContext
+from kaged.wire.token_keys import TokenKey
+from kaged.wire.tokens import (
+    LEEWAY_S,
+    SANDBOX_TTL_S,
+    RoutingClaims,
+    VerifiedToken,
+    mint_token,
+    verify_token,
+)
+
+TOKEN_PARAM: Final = "context_token"  # noqa: S105 - the name of a parameter, not a secret
+
+SEEN_LIMIT: Final = 512
+
+# Parameter → claim. Whatever a sandbox puts there is replaced by the claim, or removed without one.
+_PROJECTED: Final = {
+    "chat_id": "chat_id",
+    "chat_type": "chat_type",
+    "chat_title": "chat_title",
+    "session_key": "session_key",
+    "thread_id": "thread_id",
+    "source_username": "source_username",
+    "source_display_name": "source_display_name",
+    "source_user_id": "source_username",
+    "source_user_name": "source_display_name",
+    "username": "source_username",
+    "message_id": "message_id",
+    "current_user_message": "current_user_message",
+    "timezone": "timezone",
+    "provider": "provider",
+}
+IDENTITY_PARAMS: Final = frozenset({"user_id", *_PROJECTED})
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """A caller whose token was checked. `identity_fields` names what it claimed beside it."""
+
+    token: VerifiedToken
+    context: CapabilityCallContext
+    identity_fields: tuple[str, ...] = ()
+
+    @property
+    def user_id(self) -> str:
+        """The user: exactly the token's `sub`."""
+        return self.token.effective_user_id
+
+    @property
+    def chat_type(self) -> str | None:
+        """The kind of chat, in lower case."""
+        found = self.context.chat_type
+        return None if found is None else found.lower()
+
+
+class ContextTokens:
+    """Makes the tokens of sandboxes, and reads them again."""
+
+    def __init__(self, key: TokenKey, clock: Clock) -> None:
+        self._key = key
+        self._clock = clock
+        # A command makes many calls with one token: its signature is checked once, its time always.
+        self._seen: dict[str, VerifiedToken] = {}
+
+    def mint(
+        self,
+        user_id: str | None,
+        *,
+        routing: RoutingClaims | None = None,
+        skill: str | None = None,
+        caps: tuple[str, ...] | None = None,
+        ttl_s: int = SANDBOX_TTL_S,
+    ) -> str | None:
+        """Make a token for one command of a session; None when no user is known (SC-TOK-12)."""
+        if user_id is None or not user_id.strip():
+            return None
+        return mint_token(
+            self._key,
+            user_id,
+            clock=self._clock,
+            routing=routing or RoutingClaims(),
+            skill=skill,
+            caps=caps,
+            ttl_s=ttl_s,
+        )
+
+    def verify(self, token: JsonValue) -> VerifiedToken:
+        """Check a token that a sandbox sent. Raises TokenRejected."""
+        if isinstance(token, str):
+            seen = self._seen.get(token)
+            if seen is not None:
+                now_s = self._clock.now_ms() // 1000
+                if seen.issued_at - LEEWAY_S <= now_s <= seen.expires_at + LEEWAY_S:
+                    return seen
+        verified = verify_token(self._key, token, clock=self._clock)
+        if isinstance(token, str):
+            if len(self._seen) >= SEEN_LIMIT:
+                self._seen.clear()
+            self._seen[token] = verified
+        return verified
+
+
+def caller_of(token: VerifiedToken, params: JsonObject) -> tuple[Caller, JsonObject]:
+    """Give the caller, and the parameters as a handler may see them.
+
+    The token is taken out; identity fields are overwritten from the claims or removed.
+    """
+    routing = token.routing
+    claimed = tuple(sorted(IDENTITY_PARAMS.intersection(params)))
+    clean = {name: value for name, value in params.items() if name != TOKEN_PARAM}
+    for name in claimed:
+        claim = token.effective_user_id if name == "user_id" else _claim(routing, name)
+        if claim is None:
+            del clean[name]
+        else:
+            clean[name] = claim
+    return Caller(token, context_of(token), claimed), clean
+
+
+def context_of(token: VerifiedToken) -> CapabilityCallContext:
+    """Give the call context that a provider sees: claims, or None where there is none."""
+    routing = token.routing
+    return CapabilityCallContext(
+        token.effective_user_id,
+        routing.chat_id,
+        routing.chat_type,
+        routing.provider,
+        routing.thread_id,
+        routing.session_key,
+        routing.source_username,
+        routing.source_display_name,
+    )
+
+
+def _claim(routing: RoutingClaims, param: str) -> str | None:
+    found: str | None = getattr(routing, _PROJECTED[param])
+    return found
+
+
+__all__ = [
+    "IDENTITY_PARAMS",
+    "TOKEN_PARAM",
+    "Caller",
+    "ContextTokens",
+    "caller_of",
+    "context_of",
+]

@@ -1,0 +1,238 @@
+"""Every way a capability call fails: `CapabilityError` and one subclass per stable code."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kaged.base import JsonValue, KagedError
+
+
+class CapabilityError(KagedError, ValueError):
+    """A capability call that ended without an output.
+
+    `code` is the stable word that clients branch on; `retryable` says whether the same call may
+    succeed later without anybody changing anything. The message is safe to show to a sandbox.
+    """
+
+    code: ClassVar[str] = "capability_internal_error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, fix: str | None = None, **data: JsonValue) -> None:
+        super().__init__(message, fix=fix, **data)
+        # For the audit record alone, such as a bridge's own words; never sent to a sandbox.
+        self.noted: dict[str, JsonValue] = {}
+
+
+class CapabilityInvalidInput(CapabilityError):
+    """An id, a parameter, an input or a registration is malformed."""
+
+    code: ClassVar[str] = "capability_invalid_input"
+
+
+class CapabilityNotFound(CapabilityError):
+    """The id is well formed and nobody offers it."""
+
+    code: ClassVar[str] = "capability_not_found"
+
+
+class CapabilityAccessDenied(CapabilityError):
+    """The skill's policy or the capability's chat policy says no."""
+
+    code: ClassVar[str] = "capability_access_denied"
+
+
+class CapabilityAuthRequired(CapabilityError):
+    """No such account is linked for this user and capability."""
+
+    code: ClassVar[str] = "capability_auth_required"
+
+
+class CapabilityAccountAmbiguous(CapabilityError):
+    """Several accounts are linked and none was chosen."""
+
+    code: ClassVar[str] = "capability_account_ambiguous"
+
+
+class CapabilityAuthFlowInvalid(CapabilityError):
+    """The flow is unknown, expired, used or somebody else's; the text is the same for all."""
+
+    code: ClassVar[str] = "capability_auth_flow_invalid"
+
+
+class CapabilityAuthFlowExpired(CapabilityError):
+    """The provider says that its side of the flow has expired."""
+
+    code: ClassVar[str] = "capability_auth_flow_expired"
+
+
+class CapabilityAuthFlowDenied(CapabilityError):
+    """The person, or the provider, refused the consent."""
+
+    code: ClassVar[str] = "capability_auth_flow_denied"
+
+
+class CapabilityAuthFlowAmbiguous(CapabilityError):
+    """Several pending flows match the callback."""
+
+    code: ClassVar[str] = "capability_auth_flow_ambiguous"
+
+
+class CapabilityAuthCallbackInvalid(CapabilityError):
+    """The callback is no URL, or not one of this flow."""
+
+    code: ClassVar[str] = "capability_auth_callback_invalid"
+
+
+class CapabilityAuthCodeMissing(CapabilityError):
+    """Neither the callback nor the code field holds a code."""
+
+    code: ClassVar[str] = "capability_auth_code_missing"
+
+
+class CapabilityAuthCodeConflict(CapabilityError):
+    """The callback and the code field hold different codes."""
+
+    code: ClassVar[str] = "capability_auth_code_conflict"
+
+
+class CapabilityAuthStateMismatch(CapabilityError):
+    """The state of the callback is not the one kept for the flow."""
+
+    code: ClassVar[str] = "capability_auth_state_mismatch"
+
+
+class CapabilityInvalidOutput(CapabilityError):
+    """The provider's answer breaks the envelope or its schema, or holds a credential."""
+
+    code: ClassVar[str] = "capability_invalid_output"
+
+
+class CapabilityBackendUnavailable(CapabilityError):
+    """The provider, its process, its upstream or the audit log cannot be used now."""
+
+    code: ClassVar[str] = "capability_backend_unavailable"
+    retryable: ClassVar[bool] = True
+
+
+class OutcomeLost(CapabilityBackendUnavailable):
+    """The provider was asked and never properly answered: what it did is not known."""
+
+
+class CapabilityMutationNotConfirmed(CapabilityError):
+    """The operation waits for its owner's consent."""
+
+    code: ClassVar[str] = "capability_mutation_not_confirmed"
+
+
+class CapabilityMutationPlanMismatch(CapabilityError):
+    """The consent that was named is for something else."""
+
+    code: ClassVar[str] = "capability_mutation_plan_mismatch"
+
+
+class CapabilityRateLimited(CapabilityError):
+    """Too many calls, or too many pending flows; `retry_after_seconds` says when to come back."""
+
+    code: ClassVar[str] = "capability_rate_limited"
+    retryable: ClassVar[bool] = True
+
+    def __init__(self, message: str, *, retry_after_seconds: int) -> None:
+        super().__init__(message, retry_after_seconds=retry_after_seconds)
+
+
+class CapabilityIdempotencyConflict(CapabilityError):
+    """The key was used before with another input."""
+
+    code: ClassVar[str] = "capability_idempotency_conflict"
+
+
+class CapabilityOutcomeUnknown(CapabilityError):
+    """An earlier call with this key may or may not have taken effect; look before repeating it."""
+
+    code: ClassVar[str] = "capability_outcome_unknown"
+
+
+class CapabilityInternalError(CapabilityError):
+    """A fault of the host; the text never says more than that."""
+
+    code: ClassVar[str] = "capability_internal_error"
+    retryable: ClassVar[bool] = True
+
+
+class ProviderSaid(CapabilityError):
+    """A provider's own error with a `capability_…` code that we have no class for."""
+
+    code: ClassVar[str] = "capability_backend_unavailable"
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        # The one error whose code is chosen by an instance: bridges may bring codes of their own
+        # (SC-AMB-14), and those travel as they are.
+        self.code = code  # pyright: ignore[reportAttributeAccessIssue] - see above
+
+
+CAPABILITY_ERRORS: dict[str, type[CapabilityError]] = {
+    kind.code: kind
+    for kind in (
+        CapabilityInvalidInput,
+        CapabilityNotFound,
+        CapabilityAccessDenied,
+        CapabilityAuthRequired,
+        CapabilityAccountAmbiguous,
+        CapabilityAuthFlowInvalid,
+        CapabilityAuthFlowExpired,
+        CapabilityAuthFlowDenied,
+        CapabilityAuthFlowAmbiguous,
+        CapabilityAuthCallbackInvalid,
+        CapabilityAuthCodeMissing,
+        CapabilityAuthCodeConflict,
+        CapabilityAuthStateMismatch,
+        CapabilityInvalidOutput,
+        CapabilityBackendUnavailable,
+        CapabilityMutationNotConfirmed,
+        CapabilityMutationPlanMismatch,
+        CapabilityRateLimited,
+        CapabilityIdempotencyConflict,
+        CapabilityOutcomeUnknown,
+        CapabilityInternalError,
+    )
+}
+"""Every stable code and its class (SC-AMB-02)."""
+
+
+def provider_error(code: str, message: str) -> CapabilityError:
+    """Make the error for a code that a provider chose; the message must be scrubbed already."""
+    if code == CapabilityRateLimited.code:
+        return CapabilityRateLimited(message, retry_after_seconds=60)
+    kind = CAPABILITY_ERRORS.get(code)
+    return ProviderSaid(code, message) if kind is None else kind(message)
+
+
+__all__ = [
+    "CAPABILITY_ERRORS",
+    "CapabilityAccessDenied",
+    "CapabilityAccountAmbiguous",
+    "CapabilityAuthCallbackInvalid",
+    "CapabilityAuthCodeConflict",
+    "CapabilityAuthCodeMissing",
+    "CapabilityAuthFlowAmbiguous",
+    "CapabilityAuthFlowDenied",
+    "CapabilityAuthFlowExpired",
+    "CapabilityAuthFlowInvalid",
+    "CapabilityAuthRequired",
+    "CapabilityAuthStateMismatch",
+    "CapabilityBackendUnavailable",
+    "CapabilityError",
+    "CapabilityIdempotencyConflict",
+    "CapabilityInternalError",
+    "CapabilityInvalidInput",
+    "CapabilityInvalidOutput",
+    "CapabilityMutationNotConfirmed",
+    "CapabilityMutationPlanMismatch",
+    "CapabilityNotFound",
+    "CapabilityOutcomeUnknown",
+    "CapabilityRateLimited",
+    "OutcomeLost",
+    "ProviderSaid",
+    "provider_error",
+]

@@ -1,0 +1,92 @@
+"""What a provider says about a flow and an account, checked before anybody is told."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+from typing import Final, cast
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from kaged.base import JsonObject
+from kaged.services.contract import CapabilityAuthCompleteResult
+from kaged.services.errors import CapabilityInvalidOutput
+from kaged.services.sanitize import OutputRefused, harden
+
+AUTH_URL_CHARS: Final = 4096
+NAME_CHARS: Final = 256
+REF_CHARS: Final = 128
+
+_SECRET_QUERY: Final = frozenset(
+    {"client_secret", "access_token", "refresh_token", "id_token", "password", "code_verifier"}
+)
+
+
+def check_auth_url(url: object) -> str:
+    """Give the query of a page that a person may be sent to.
+
+    Raises:
+        CapabilityInvalidOutput: not https (or http on loopback), too long, or with a secret in it.
+    """
+    if not isinstance(url, str) or not 0 < len(url) <= AUTH_URL_CHARS or not url.isprintable():
+        raise CapabilityInvalidOutput("the provider gave no usable auth URL")
+    try:
+        parts = urlsplit(url)
+        host, _port = parts.hostname, parts.port
+    except ValueError:
+        raise CapabilityInvalidOutput("the provider gave no usable auth URL") from None
+    plain_ok = parts.scheme == "http" and host is not None and _is_loopback(host)
+    if not host or not (parts.scheme == "https" or plain_ok):
+        raise CapabilityInvalidOutput("the auth URL must be https")
+    if parts.username is not None or parts.password is not None or " " in url:
+        raise CapabilityInvalidOutput("the auth URL may hold no credentials")
+    for text in (parts.query, parts.fragment):
+        for name, _value in parse_qsl(text):
+            if name.strip().lower() in _SECRET_QUERY:
+                raise CapabilityInvalidOutput("the auth URL may hold no credentials")
+    return parts.query
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def checked_account(found: object, hidden: tuple[str, ...]) -> CapabilityAuthCompleteResult:
+    """Give the account that a provider says is linked now.
+
+    Raises:
+        CapabilityInvalidOutput: no account, or one that carries a credential (SC-AMB-23).
+    """
+    if not isinstance(found, CapabilityAuthCompleteResult):
+        raise CapabilityInvalidOutput("the provider linked no account")
+    ref = cast("object", found.account_ref)
+    if not isinstance(ref, str) or not is_short(ref, REF_CHARS):
+        raise CapabilityInvalidOutput("the provider's account name cannot be used")
+    shown: JsonObject = {"account_ref": ref, "metadata": found.metadata}
+    texts = tuple(msgspec.json.encode(one)[1:-1] for one in hidden)
+    try:
+        harden(shown, needles=texts, strict=True)
+        harden(dict(found.credential_material), strict=True)
+    except OutputRefused:
+        raise CapabilityInvalidOutput("the provider's account holds credentials") from None
+    return CapabilityAuthCompleteResult(ref.strip(), found.credential_material, found.metadata)
+
+
+def is_short(text: str, limit: int) -> bool:
+    """Tell whether a text can be shown: not blank, within the limit, no control characters."""
+    return len(text.strip()) > 0 and len(text) <= limit and text.isprintable()
+
+
+def shown_name(value: object) -> str | None:
+    """Give a name or an address that may be shown, or None."""
+    if isinstance(value, str) and is_short(value, NAME_CHARS):
+        return value.strip()
+    return None
+
+
+__all__ = ["NAME_CHARS", "check_auth_url", "checked_account", "is_short", "shown_name"]

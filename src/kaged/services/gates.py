@@ -1,0 +1,99 @@
+"""The gates of a capability call, each a `Decision`: skill, capability, operation.
+
+Evaluated in this order, and the first denial wins. A gate that breaks denies.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Final
+
+from kaged.kernel.decision import Decision, fail_closed
+from kaged.kernel.service_ids import ServiceId, ServiceIdInvalid, decide_service, parse_service_ids
+from kaged.services.caller import Caller
+from kaged.services.registry import Capability, Operation
+from kaged.services.skills import SkillPolicies
+
+SKILL_RULE: Final = "service.skill"
+CHAT_RULE: Final = "service.chat_type"
+OPERATION_RULE: Final = "service.operation"
+DENIED: Final = "capability_access_denied"
+
+_SKILL_PASSES: Final = Decision.allow(SKILL_RULE)
+_CHAT_PASSES: Final = Decision.allow(CHAT_RULE)
+_OPERATION_PASSES: Final = Decision.allow(OPERATION_RULE)
+
+
+@fail_closed(SKILL_RULE)
+def decide_skill(
+    caller: Caller, wanted: ServiceId, skills: SkillPolicies, *, require_skill: bool
+) -> Decision:
+    """Decide by the skill that runs: enabled, its chats, and what it declared.
+
+    Without a skill in the token there is no skill policy, unless the operator requires one.
+    """
+    skill = caller.token.skill
+    if skill is None:
+        if require_skill:
+            return _deny(SKILL_RULE, "only skills may use capabilities on this host")
+        return _SKILL_PASSES
+    policy = skills.policy_of(skill)
+    caps = caller.token.caps
+    if policy is None and caps is None:
+        return _deny(SKILL_RULE, f"the skill {skill} is not known to this host")
+    if policy is not None:
+        if not policy.enabled:
+            return _deny(SKILL_RULE, f"the skill {skill} is switched off")
+        if policy.chat_types is not None and caller.chat_type not in policy.chat_types:
+            return _deny(SKILL_RULE, f"the skill {skill} may not be used in this kind of chat")
+        if policy.chat_ids is not None and caller.context.chat_id not in policy.chat_ids:
+            return _deny(SKILL_RULE, f"the skill {skill} may not be used in this chat")
+        if policy.capabilities is not None:
+            declared = decide_service(policy.capabilities, wanted)
+            if not declared.allowed:
+                return declared
+    if caps is None:
+        known = policy is not None and policy.capabilities is not None
+        return _SKILL_PASSES if known else _deny(SKILL_RULE, f"{skill} declared no capabilities")
+    try:
+        return decide_service(parse_service_ids(list(caps)), wanted)
+    except ServiceIdInvalid:
+        return _deny(SKILL_RULE, f"the skill {skill} declared something that is no capability")
+
+
+@fail_closed(CHAT_RULE)
+def decide_chat(caller: Caller, capability: Capability) -> Decision:
+    """Decide by the kind of chat; where only some are allowed, an unknown one is not."""
+    allowed = capability.chat_types
+    if allowed is None or caller.chat_type in allowed:
+        return _CHAT_PASSES
+    kinds = ", ".join(sorted(allowed))
+    return _deny(CHAT_RULE, f"{capability.text} may be used in these chats only: {kinds}")
+
+
+@fail_closed(OPERATION_RULE)
+def decide_operation(capability: Capability, operation: Operation) -> Decision:
+    """Decide by what the operator allows and denies of a provider."""
+    rules = capability.provider.rules
+    if not rules.allow and not rules.deny:
+        return _OPERATION_PASSES
+    name = f"{capability.id.name}.{operation.name}"
+    if any(fnmatchcase(name, pattern) for pattern in rules.deny):
+        return _deny(OPERATION_RULE, f"the operator denies {name}")
+    if rules.allow and not any(fnmatchcase(name, pattern) for pattern in rules.allow):
+        return _deny(OPERATION_RULE, f"the operator does not allow {name}")
+    return _OPERATION_PASSES
+
+
+def _deny(rule: str, detail: str) -> Decision:
+    return Decision.deny(rule, detail, code=DENIED)
+
+
+__all__ = [
+    "CHAT_RULE",
+    "OPERATION_RULE",
+    "SKILL_RULE",
+    "decide_chat",
+    "decide_operation",
+    "decide_skill",
+]

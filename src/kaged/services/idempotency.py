@@ -1,0 +1,173 @@
+"""`MutatingCalls`: a mutating call happens once per key, also across a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from kaged.base import Clock, JsonObject
+from kaged.services.errors import (
+    CapabilityError,
+    CapabilityIdempotencyConflict,
+    CapabilityInvalidInput,
+    CapabilityOutcomeUnknown,
+    provider_error,
+)
+from kaged.store.service_call_rows import CallKey, CallRow, CallStatus, ServiceCallRows
+
+KEPT_S: Final = 24 * 3600
+KEY_LIMIT_CHARS: Final = 255
+OUTPUT_LIMIT_BYTES: Final = 256 * 1024
+CALLS_PER_USER: Final = 10_000
+_KEY: Final = re.compile(r"[!-~]+|[^\s\x00-\x1f\x7f]+")
+
+
+def parse_idempotency_key(value: object) -> str | None:
+    """Read a key: 1 to 255 visible characters. None when there is none."""
+    if value is None:
+        return None
+    if isinstance(value, str) and len(value) <= KEY_LIMIT_CHARS:
+        if not value.strip():
+            return None
+        if value.isprintable() and _KEY.fullmatch(value):
+            return value
+    raise CapabilityInvalidInput("an idempotency key has 1 to 255 visible characters")
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """An earlier call with the same key and input, and what it gave."""
+
+    request_id: str
+    output: JsonObject
+
+
+class Ticket:
+    """The right to run a mutating call; end it in exactly one way."""
+
+    __slots__ = ("_calls", "_done", "_key", "_row", "ended")
+
+    def __init__(
+        self, calls: MutatingCalls, key: CallKey, row: CallRow, done: asyncio.Future[None]
+    ) -> None:
+        self._calls = calls
+        self._key = key
+        self._row = row
+        self._done = done
+        self.ended = False
+
+    async def succeed(self, output: JsonObject) -> None:
+        """Keep the output for repeats of the call."""
+        text = msgspec.json.encode(output)
+        kept = text.decode() if len(text) <= OUTPUT_LIMIT_BYTES else None
+        await self._end(replace(self._row, status=CallStatus.DONE, output=kept))
+
+    async def fail(self, error: CapabilityError) -> None:
+        """Keep the error for repeats: the provider refused this input for good."""
+        row = replace(
+            self._row,
+            status=CallStatus.FAILED,
+            error_code=error.code,
+            error_message=error.message,
+        )
+        await self._end(row)
+
+    async def lose(self) -> None:
+        """Note that nobody knows what became of it."""
+        await self._end(replace(self._row, status=CallStatus.UNKNOWN))
+
+    async def abandon(self) -> None:
+        """Take it back: the provider was not called, or did certainly nothing."""
+        if not self.ended:
+            self.ended = True
+            try:
+                await self._calls.rows.forget(self._key)
+            finally:
+                self._release()
+
+    async def _end(self, row: CallRow) -> None:
+        if self.ended:
+            return
+        self.ended = True
+        try:
+            await self._calls.rows.end(self._key, row)
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        self._calls.running.pop(self._key, None)
+        if not self._done.done():
+            self._done.set_result(None)
+
+
+class MutatingCalls:
+    """Knows every mutating call of the last day, and those that run now."""
+
+    def __init__(self, rows: ServiceCallRows, clock: Clock) -> None:
+        self.rows = rows
+        self.running: dict[CallKey, asyncio.Future[None]] = {}
+        self._clock = clock
+
+    async def enter(
+        self, key: CallKey, fingerprint: str, request_id: str, *, kept_s: int = KEPT_S
+    ) -> Ticket | Replay:
+        """Begin a call, or give what the same call gave before; waits while that still runs.
+
+        Raises:
+            CapabilityIdempotencyConflict: the key was used with another input.
+            CapabilityOutcomeUnknown: the same call was cut off and may have taken effect.
+            CapabilityError: the provider's refusal of the same call.
+        """
+        while (other := self.running.get(key)) is not None:
+            await asyncio.shield(other)
+        done = self.running[key] = asyncio.get_running_loop().create_future()
+        now = self._clock.now_ms()
+        row = CallRow(
+            fingerprint, CallStatus.RUNNING, request_id, None, None, None, now, now + kept_s * 1000
+        )
+        try:
+            before = await self.rows.begin(key, row, limit=CALLS_PER_USER)
+        except BaseException:
+            self._release(key, done)
+            raise
+        if before is None:
+            return Ticket(self, key, row, done)
+        self._release(key, done)
+        return _replayed(before, fingerprint)
+
+    async def settle(self) -> int:
+        """After a start: what ran when the host died has an unknown outcome; gives how many."""
+        return await self.rows.settle()
+
+    def _release(self, key: CallKey, done: asyncio.Future[None]) -> None:
+        self.running.pop(key, None)
+        done.set_result(None)
+
+
+def _replayed(row: CallRow, fingerprint: str) -> Replay:
+    if row.fingerprint != fingerprint:
+        raise CapabilityIdempotencyConflict("this idempotency key was used with another input")
+    if row.status is CallStatus.FAILED:
+        raise provider_error(row.error_code or "", row.error_message or "the provider refused it")
+    if row.status is not CallStatus.DONE:
+        raise CapabilityOutcomeUnknown(
+            "an earlier call with this key may have taken effect; look before repeating it",
+            earlier_request_id=row.request_id,
+        )
+    output: JsonObject = {"status": "completed"}
+    if row.output is not None:
+        output = msgspec.json.decode(row.output)
+    return Replay(row.request_id, output)
+
+
+__all__ = [
+    "KEPT_S",
+    "MutatingCalls",
+    "Replay",
+    "Ticket",
+    "parse_idempotency_key",
+]

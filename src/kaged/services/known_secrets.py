@@ -1,0 +1,97 @@
+"""What of a credential must never be seen again: `secret_texts`, `needles`, `scrub`."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from kaged.audit.credentials import REDACTED, is_secret_key, mask_secrets
+from kaged.base import JsonValue
+from kaged.wire.envelope import safe_error_message
+
+SHORTEST_CHARS: Final = 6  # anything shorter would be found in ordinary words
+SECRETS_LIMIT: Final = 256
+_RANDOM_CHARS: Final = 20
+_RANDOM_BITS: Final = 3.2  # bits per character; English words and names stay below
+
+_OPAQUE = re.compile(r"[A-Za-z0-9+/=_.~:-]+")
+_DATES = re.compile(r"[0-9TZ:.+-]+")
+_ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://|[\w.+-]+@)", re.IGNORECASE)
+
+
+def looks_random(text: str) -> bool:
+    """Tell whether a text looks made by a machine to be unguessable: long, one piece, no pattern.
+
+    Addresses, dates and plain words do not.
+    """
+    if len(text) < _RANDOM_CHARS or _OPAQUE.fullmatch(text) is None:
+        return False
+    if _DATES.fullmatch(text) or _ADDRESS.match(text):
+        return False
+    if not (any(c.isdigit() for c in text) or text.lower() != text != text.upper()):
+        return False
+    counts = Counter(text)
+    size = len(text)
+    bits = -sum(n / size * math.log2(n / size) for n in counts.values())
+    return bits >= _RANDOM_BITS
+
+
+def secret_texts(value: JsonValue) -> tuple[str, ...]:
+    """Collect the texts of a credential that are secret: by their key, or by their looks.
+
+    A user name or an address beside them is not, or no mail could ever be listed.
+    """
+    found: dict[str, None] = {}
+    waiting: list[tuple[str, JsonValue]] = [("", value)]
+    while waiting and len(found) < SECRETS_LIMIT:
+        key, one = waiting.pop()
+        if isinstance(one, dict):
+            waiting.extend(one.items())
+        elif isinstance(one, list):
+            waiting.extend((key, item) for item in one)
+        elif isinstance(one, str) and _is_secret(key, one):
+            found[one] = None
+    return tuple(found)
+
+
+def _is_secret(key: str, text: str) -> bool:
+    return len(text) >= SHORTEST_CHARS and (is_secret_key(key) or looks_random(text))
+
+
+def needles(texts: Iterable[str]) -> tuple[bytes, ...]:
+    """Give what to look for in JSON bytes: each secret as it is, in base64, hex and percent form.
+
+    Somebody who wants to carry a secret out can still cut it in pieces; this finds accidents and
+    the plain tricks.
+    """
+    found: dict[bytes, None] = {}
+    for text in texts:
+        raw = text.encode("utf-8", errors="surrogatepass")
+        whole = raw[: len(raw) - len(raw) % 3]
+        forms = [msgspec.json.encode(text)[1:-1], raw.hex().encode(), quote(text, safe="").encode()]
+        if len(whole) >= SHORTEST_CHARS:
+            forms += [base64.b64encode(whole), base64.urlsafe_b64encode(whole)]
+        for form in forms:
+            found[form] = None
+            found[form.replace(b"/", b"\\/")] = None
+    return tuple(found)
+
+
+def scrub(text: str, secrets: Iterable[str] = ()) -> str:
+    """Give an error text in one short line without what is, or looks like, a secret."""
+    for secret in secrets:
+        if secret and secret in text:
+            text = text.replace(secret, REDACTED)
+    return safe_error_message(mask_secrets(text[:_SCRUB_CHARS]))
+
+
+_SCRUB_CHARS: Final = 4096
+
+__all__ = ["SHORTEST_CHARS", "looks_random", "needles", "scrub", "secret_texts"]

@@ -1,0 +1,104 @@
+"""`RateLimits`: how often a user may call a capability; nothing is limited unless configured."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kaged.base import Clock
+from kaged.services.errors import CapabilityRateLimited
+
+BUCKETS_LIMIT: Final = 50_000
+_DAY_S: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many per minute, and so many at once; 0 per minute means no limit."""
+
+    per_minute: float
+    burst: int
+
+
+@dataclass(frozen=True, slots=True)
+class RateRules:
+    """The limits of one provider; `per_day` is a quota of calls for one user and capability."""
+
+    invoke: Rate | None = None
+    mutating: Rate | None = None
+    auth_begin: Rate | None = None
+    per_day: int = 0
+
+
+DEFAULT_RATES: Final = RateRules(
+    invoke=Rate(60, 20), mutating=Rate(20, 5), auth_begin=Rate(6, 6), per_day=0
+)
+"""What `rate = "default"` stands for."""
+NO_LIMITS: Final = RateRules()
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    at_s: float
+
+
+class RateLimits:
+    """Token buckets by user and capability, kept in memory; the longest unused ones go first."""
+
+    def __init__(self, clock: Clock, rules: Mapping[str, RateRules] | None = None) -> None:
+        self._clock = clock
+        self._rules = dict(rules or {})
+        self._buckets: OrderedDict[tuple[str, ...], _Bucket] = OrderedDict()
+
+    def set_rules(self, namespace: str, rules: RateRules) -> None:
+        """Set the limits of one provider."""
+        self._rules[namespace] = rules
+
+    def require_invoke(
+        self, user_id: str, namespace: str, capability_id: str, *, mutating: bool
+    ) -> None:
+        """Count a call. Raises CapabilityRateLimited when it is one too many."""
+        rules = self._rules.get(namespace)
+        if rules is None or rules is NO_LIMITS:
+            return
+        if rules.per_day:
+            quota = Rate(rules.per_day / (_DAY_S / 60), rules.per_day)
+            self._take(("day", user_id, capability_id), quota)
+        if rules.invoke is not None:
+            self._take(("invoke", user_id, capability_id), rules.invoke)
+        if mutating and rules.mutating is not None:
+            self._take(("mutating", user_id, capability_id), rules.mutating)
+
+    def require_begin(self, user_id: str, namespace: str) -> None:
+        """Count the beginning of a flow. Raises CapabilityRateLimited."""
+        rules = self._rules.get(namespace)
+        if rules is not None and rules.auth_begin is not None:
+            self._take(("begin", user_id), rules.auth_begin)
+
+    def _take(self, key: tuple[str, ...], rate: Rate) -> None:
+        if rate.per_minute <= 0:
+            return
+        now = self._clock.monotonic_s()
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = _Bucket(rate.burst, now)
+            while len(self._buckets) > BUCKETS_LIMIT:
+                self._buckets.popitem(last=False)
+        else:
+            self._buckets.move_to_end(key)
+        per_second = rate.per_minute / 60
+        bucket.tokens = min(rate.burst, bucket.tokens + (now - bucket.at_s) * per_second)
+        bucket.at_s = now
+        if bucket.tokens < 1:
+            wait = math.ceil((1 - bucket.tokens) / per_second)
+            raise CapabilityRateLimited(
+                f"too many calls; come back in {wait} s", retry_after_seconds=wait
+            )
+        bucket.tokens -= 1
+
+
+__all__ = ["DEFAULT_RATES", "NO_LIMITS", "Rate", "RateLimits", "RateRules"]

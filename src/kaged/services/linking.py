@@ -1,0 +1,261 @@
+"""`AccountLinking`: the methods with which a person links, lists and takes back accounts."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from kaged.base import JsonObject, JsonValue
+from kaged.kernel.service_ids import parse_service_id
+from kaged.services.accounts import Accounts, account_json
+from kaged.services.admission import Admission, fault_of
+from kaged.services.authflow import AuthFlows, Flow, Pending, flow_json
+from kaged.services.callback import read_completion
+from kaged.services.caller import Caller
+from kaged.services.contract import CapabilityCallContext
+from kaged.services.errors import (
+    CapabilityAuthFlowInvalid,
+    CapabilityError,
+    CapabilityNotFound,
+)
+from kaged.services.params import (
+    capability_param,
+    flag_param,
+    name_param,
+    optional_capability,
+    required_param,
+    text_param,
+)
+from kaged.services.registry import Capability, CapabilityRegistry, Operation
+from kaged.services.trail import Record
+from kaged.store.service_rows import AccountRow
+
+
+class AccountLinking:
+    """Answers `capability.list` and `capability.auth.*`."""
+
+    def __init__(
+        self,
+        admission: Admission,
+        registry: CapabilityRegistry,
+        accounts: Accounts,
+        flows: AuthFlows,
+    ) -> None:
+        self._admission = admission
+        self._registry = registry
+        self._accounts = accounts
+        self._flows = flows
+
+    async def list(self, token: JsonValue, params: JsonObject) -> JsonObject:
+        """Give what the caller may use here and now."""
+        caller, params = self._admission.admit("capability.list", token, params)
+        everything = flag_param(params, "include_unavailable")
+        detailed = flag_param(params, "include_operations")
+        rows: list[JsonValue] = []
+        for capability in self._registry.list():
+            available = self._admission.is_available(caller, capability)
+            if available or everything:
+                rows.append(await self._row(caller, capability, available, detailed=detailed))
+        return {"capabilities": rows}
+
+    async def auth_begin(self, token: JsonValue, params: JsonObject) -> JsonObject:
+        """Start linking an account."""
+        caller, params = self._admission.admit("capability.auth.begin", token, params)
+
+        async def work(record: Record) -> JsonObject:
+            wanted = capability_param(params)
+            capability = await self._admission.pass_gates(record, caller, wanted)
+            hint = name_param(params, "account_hint")
+            record.gate = "provider"
+            flow = await self._flows.begin(caller, capability, hint)
+            record.note_flow(flow.flow_id)
+            return flow_json(flow)
+
+        return await self._on_record("capability_auth_begin", caller, work)
+
+    async def auth_list(self, token: JsonValue, params: JsonObject) -> JsonObject:
+        """Give the caller's pending flows, where the caller may still use what they lead to."""
+        caller, params = self._admission.admit("capability.auth.list", token, params)
+        wanted = optional_capability(params)
+        hint = name_param(params, "account_hint")
+        found = await self._flows.pending(caller, wanted.text if wanted else None, hint)
+        shown: list[JsonValue] = []
+        for row in found:
+            capability = self._registry.get(row.capability_id)
+            if capability is not None and self._admission.is_available(caller, capability):
+                shown.append(flow_json(row))
+        return {"flows": shown}
+
+    async def auth_complete(self, token: JsonValue, params: JsonObject) -> JsonObject:
+        """Finish linking an account with what the person brought back."""
+        caller, params = self._admission.admit("capability.auth.complete", token, params)
+
+        async def work(record: Record) -> JsonObject:
+            record.gate = "flow"
+            flow_id = required_param(params, "flow_id")
+            record.note_flow(flow_id)
+            flow = await self._flows.find(caller, flow_id)
+            account = await self._complete(record, caller, flow, params)
+            return {"ok": True, "account_ref": account.account_ref}
+
+        return await self._on_record("capability_auth_complete", caller, work)
+
+    async def auth_complete_callback(self, token: JsonValue, params: JsonObject) -> JsonObject:
+        """Finish the flow that a callback belongs to."""
+        caller, params = self._admission.admit("capability.auth.complete_callback", token, params)
+
+        async def work(record: Record) -> JsonObject:
+            record.gate = "flow"
+            wanted = optional_capability(params)
+            completion = read_completion(
+                text_param(params, "callback_url"), text_param(params, "code")
+            )
+            flow = await self._flows.find_for(
+                caller,
+                completion.state,
+                wanted.text if wanted else None,
+                name_param(params, "account_hint"),
+            )
+            record.note_flow(flow.row.flow_id)
+            account = await self._complete(record, caller, flow, params)
+            return {
+                "ok": True,
+                "account_ref": account.account_ref,
+                "flow_id": flow.row.flow_id,
+                "capability": flow.row.capability_id,
+                "account_hint": flow.row.account_hint,
+            }
+
+        return await self._on_record("capability_auth_complete", caller, work)
+
+    async def auth_poll(self, token: JsonValue, params: JsonObject) -> JsonObject:
+        """Ask whether a device flow has been agreed to."""
+        caller, params = self._admission.admit("capability.auth.poll", token, params)
+
+        async def work(record: Record) -> JsonObject:
+            record.gate = "flow"
+            flow_id = required_param(params, "flow_id")
+            record.note_flow(flow_id)
+            flow = await self._flows.find(caller, flow_id)
+            capability = await self._gates_of(record, caller, flow)
+            record.gate = "provider"
+            found = await self._flows.poll(caller, capability, flow)
+            if isinstance(found, Pending):
+                return {"status": "pending", "retry_after_seconds": found.retry_after_s}
+            record.note("account_ref", found.account_ref)
+            return {"ok": True, "account_ref": found.account_ref}
+
+        return await self._on_record("capability_auth_poll", caller, work)
+
+    async def auth_revoke(self, token: JsonValue, params: JsonObject) -> JsonObject:
+        """Take one of the caller's accounts back."""
+        caller, params = self._admission.admit("capability.auth.revoke", token, params)
+
+        async def work(record: Record) -> JsonObject:
+            wanted = capability_param(params)
+            capability = await self._admission.pass_gates(record, caller, wanted)
+            record.gate = "account"
+            ref = required_param(params, "account_ref")
+            account = await self._accounts.choose(caller.user_id, capability.text, ref, needed=True)
+            assert account is not None
+            record.note("account_ref", account.account_ref)
+            record.gate = "provider"
+            told = await self._flows.revoke(caller.context, capability, account)
+            return {"ok": True, "account_ref": account.account_ref, "provider_revoked": told}
+
+        return await self._on_record("capability_auth_revoke", caller, work)
+
+    async def revoke_any(self, user_id: str, capability_id: str, account_ref: str) -> bool | None:
+        """Take any account back for the operator; None when there is no such account."""
+        for account in await self._accounts.of(user_id, capability_id):
+            if account.account_ref == account_ref:
+                capability = self._registry.get(capability_id)
+                context = CapabilityCallContext(user_id)
+                return await self._flows.revoke(context, capability, account)
+        return None
+
+    # ---- own
+
+    async def _complete(
+        self, record: Record, caller: Caller, flow: Flow, params: JsonObject
+    ) -> AccountRow:
+        capability = await self._gates_of(record, caller, flow)
+        record.gate = "callback"
+        try:
+            completion = read_completion(
+                text_param(params, "callback_url"), text_param(params, "code")
+            )
+        except CapabilityError as error:
+            await self._flows.failed(flow.row.flow_id, error)
+            raise
+        record.gate = "provider"
+        account = await self._flows.complete(caller, capability, flow, completion)
+        record.note("account_ref", account.account_ref)
+        return account
+
+    async def _gates_of(self, record: Record, caller: Caller, flow: Flow) -> Capability:
+        record.note("capability.id", flow.row.capability_id)
+        gate = record.gate
+        try:
+            return await self._admission.pass_gates(
+                record, caller, parse_service_id(flow.row.capability_id)
+            )
+        except CapabilityNotFound:
+            record.gate = gate
+            raise CapabilityAuthFlowInvalid("the provider of this flow is gone") from None
+
+    async def _on_record(
+        self, event: str, caller: Caller, work: Callable[[Record], Awaitable[JsonObject]]
+    ) -> JsonObject:
+        record = self._admission.record(event, caller)
+        try:
+            answer = await work(record)
+        except CapabilityError as error:
+            error.data.setdefault("request_id", record.request_id)
+            await record.failed(error)
+            raise
+        except Exception as error:  # boundary, as in invoke
+            fault = fault_of(record, error)
+            fault.data.setdefault("request_id", record.request_id)
+            await record.failed(fault)
+            raise fault from error
+        await record.ok()
+        return answer
+
+    async def _row(
+        self, caller: Caller, capability: Capability, available: bool, *, detailed: bool
+    ) -> JsonObject:
+        # Where it cannot be used nobody learns what is linked (SC-RPC-14).
+        accounts = await self._accounts.of(caller.user_id, capability.text) if available else ()
+        types = capability.chat_types
+        row: JsonObject = {
+            "id": capability.text,
+            "description": capability.description,
+            "sensitive": capability.sensitive,
+            "allowed_chat_types": [] if types is None else [*sorted(types)],
+            "available": available,
+            "requires_auth": capability.requires_auth,
+            "authenticated": bool(accounts),
+            "linked_accounts": [account_json(one) for one in accounts],
+            "operations": [*sorted(capability.operations)],
+        }
+        if detailed:
+            row["operation_details"] = [
+                _operation_json(capability.operations[name])
+                for name in sorted(capability.operations)
+            ]
+        return row
+
+
+def _operation_json(operation: Operation) -> JsonObject:
+    spec = operation.spec
+    return {
+        "name": spec.name,
+        "description": spec.description,
+        "requires_auth": spec.requires_auth,
+        "mutating": spec.mutating,
+        "input_schema": spec.input_schema,
+        "output_schema": spec.output_schema,
+    }
+
+
+__all__ = ["AccountLinking"]

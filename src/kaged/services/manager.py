@@ -1,0 +1,366 @@
+"""`CapabilityManager`: who may do what with whose account, and the one way in which it is done.
+
+`invoke` is the walk of a call, top to bottom: token, policy, account, provider, hardened result.
+Nothing of a provider, a process or the vault is touched before every gate has passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import structlog
+
+from kaged.base import JsonObject, JsonValue, Tasks
+from kaged.kernel.service_ids import ServiceIdInvalid, parse_operation
+from kaged.services.accounts import Accounts
+from kaged.services.admission import Admission, fault_of
+from kaged.services.asking import ask_provider
+from kaged.services.caller import TOKEN_PARAM, Caller
+from kaged.services.confirmation import Consents
+from kaged.services.contract import InvokeCall
+from kaged.services.errors import (
+    CapabilityError,
+    CapabilityInternalError,
+    CapabilityInvalidInput,
+    CapabilityInvalidOutput,
+    OutcomeLost,
+)
+from kaged.services.gates import decide_operation
+from kaged.services.idempotency import (
+    KEPT_S,
+    MutatingCalls,
+    Replay,
+    Ticket,
+    parse_idempotency_key,
+)
+from kaged.services.limits import RateLimits
+from kaged.services.linking import AccountLinking
+from kaged.services.params import capability_param, name_param, object_param, text_param
+from kaged.services.registry import Capability, CapabilityRegistry, Operation
+from kaged.services.sanitize import OutputRefused, harden
+from kaged.services.state import BoundState
+from kaged.services.trail import Record, Trail
+from kaged.services.vault import NOTHING_KNOWN, CredentialScope, Known, Vault
+from kaged.store.service_call_rows import CallKey
+from kaged.store.service_rows import AccountRow, ServiceRows
+from kaged.wire.tokens import MAX_LIFETIME_S
+
+_CANONICAL: Final = msgspec.json.Encoder(order="deterministic")
+_IDLE_S: Final = 60.0
+_SHORTEST_S: Final = 0.1
+# From here on the provider may have done something.
+_UNDERWAY: Final = frozenset({"provider", "output"})
+
+_log = structlog.get_logger("kaged.services")
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerParts:
+    """Everything that a manager works with."""
+
+    admission: Admission
+    registry: CapabilityRegistry
+    linking: AccountLinking
+    accounts: Accounts
+    vault: Vault
+    calls: MutatingCalls
+    consents: Consents
+    limits: RateLimits
+    trail: Trail
+    rows: ServiceRows
+
+
+@dataclass(slots=True)
+class _Call:
+    """One invoke on its way through the gates; filled step by step."""
+
+    caller: Caller
+    params: JsonObject
+    record: Record
+    capability: Capability
+    operation: Operation
+    account: AccountRow | None = None
+    input_data: JsonObject | None = None
+    key: str | None = None
+
+    @property
+    def account_ref(self) -> str | None:
+        return None if self.account is None else self.account.account_ref
+
+
+class CapabilityManager:
+    """Runs operations on accounts for sandboxes."""
+
+    def __init__(self, parts: ManagerParts, *, strict_output: bool = False) -> None:
+        self._parts = parts
+        self._strict = strict_output
+        self._tasks = Tasks("services", _report_failure)
+        self._closed = False
+
+    @property
+    def registry(self) -> CapabilityRegistry:
+        """What is offered, and by whom."""
+        return self._parts.registry
+
+    @property
+    def linking(self) -> AccountLinking:
+        """The methods around accounts."""
+        return self._parts.linking
+
+    async def invoke(self, token: JsonValue, params: JsonObject) -> JsonObject:
+        """Run one operation for the user whose token this is."""
+        # 1. Verify the token; who calls and from where is read from its claims and nowhere else.
+        admission = self._parts.admission
+        caller, params = admission.admit("capability.invoke", token, params)
+        record = admission.record("capability_invoke", caller)
+        ticket: Ticket | None = None
+        try:
+            # 2. Policy: the skill, the capability, the operation; the first denial ends it.
+            capability = await admission.pass_gates(record, caller, capability_param(params))
+            operation = self._operation(record, capability, params)
+            call = _Call(caller, params, record, capability, operation)
+
+            # 3. Whose account: one of this user's, for this capability. Then what is asked of it.
+            await self._choose_account(call)
+            self._read_input(call)
+            if operation.spec.mutating:
+                entered = await self._enter(call)
+                if isinstance(entered, Replay):
+                    await record.ok("replayed")
+                    return _answer(entered.request_id, entered.output, replayed=True)
+                ticket = entered
+            await self._pass_limits(call)
+
+            # 4. Run it inside the host, and on record: what cannot be recorded is not done.
+            await self._announce(call)
+            output, known = await self._run(call)
+
+            # 5. Only what holds no credential leaves the host.
+            hardened = await self._harden(call, output, known)
+            if ticket is not None:
+                await ticket.succeed(hardened)
+            await record.ok()
+            return _answer(record.request_id, hardened)
+        except asyncio.CancelledError:
+            self._cut_off(record, ticket)
+            raise
+        except CapabilityError as error:
+            await self._settle(record, ticket, error)
+            raise
+        # Boundary: a fault of the host is no business of the sandbox (SC-AMB-06).
+        except Exception as error:
+            fault = fault_of(record, error)
+            await self._settle(record, ticket, fault)
+            raise fault from error
+
+    # ---- steps 2 and 3
+
+    def _operation(self, record: Record, capability: Capability, params: JsonObject) -> Operation:
+        record.gate = "operation"
+        try:
+            name = parse_operation(params.get("operation"))
+        except ServiceIdInvalid as error:
+            raise CapabilityInvalidInput(error.message) from None
+        record.note("operation", name)
+        operation = capability.operations.get(name)
+        if operation is None:
+            raise CapabilityInvalidInput(f"{capability.text} has no such operation")
+        record.note("mutating", operation.spec.mutating)
+        record.repeatable = operation.spec.repeatable
+        self._parts.admission.require(record, decide_operation(capability, operation))
+        return operation
+
+    async def _choose_account(self, call: _Call) -> None:
+        call.record.gate = "account"
+        call.account = await self._parts.accounts.choose(
+            call.caller.user_id,
+            call.capability.text,
+            name_param(call.params, "account_ref"),
+            needed=call.operation.spec.requires_auth,
+        )
+        if call.account is not None:
+            call.record.note("account_ref", call.account.account_ref)
+
+    def _read_input(self, call: _Call) -> None:
+        call.record.gate = "input"
+        given = object_param(call.params, "input")
+        call.record.note_input(given, self._parts.trail.digest(_CANONICAL.encode(given)))
+        schema = call.operation.input_schema
+        if schema is not None and not schema.is_valid(given):
+            raise CapabilityInvalidInput(_mismatch(schema, given))
+        call.input_data = given
+        call.key = parse_idempotency_key(call.params.get("idempotency_key"))
+        if call.key is not None:
+            call.record.note_key(call.key)
+
+    async def _enter(self, call: _Call) -> Ticket | Replay:
+        """Make sure that a mutating call happens once.
+
+        Without a key of the caller's the token stands in: the same token with the same input is
+        the same call, so a captured request cannot do its work twice.
+        """
+        call.record.gate = "idempotency"
+        token, fingerprint = call.caller.token, call.record.fingerprint
+        stand_in = f"token {token.token_id or token.issued_at} {fingerprint}"
+        return await self._parts.calls.enter(
+            CallKey(
+                call.caller.user_id,
+                call.capability.text,
+                call.operation.name,
+                call.account_ref or "",
+                f"key {call.key}" if call.key is not None else stand_in,
+            ),
+            fingerprint,
+            call.record.request_id,
+            kept_s=KEPT_S if call.key is not None else 2 * MAX_LIFETIME_S,
+        )
+
+    async def _pass_limits(self, call: _Call) -> None:
+        call.record.gate = "limits"
+        user, capability = call.caller.user_id, call.capability
+        mutating = call.operation.spec.mutating
+        self._parts.limits.require_invoke(
+            user, capability.id.namespace, capability.text, mutating=mutating
+        )
+        if mutating and Consents.needed(call.caller, capability, call.operation):
+            call.record.gate = "confirmation"
+            await self._parts.consents.require(
+                call.caller,
+                capability,
+                call.operation,
+                account_ref=call.account_ref or "",
+                input_data=call.input_data or {},
+                input_hash=call.record.fingerprint,
+                plan_id=text_param(call.params, "mutation_plan_id", 128),
+            )
+
+    # ---- steps 4 and 5
+
+    async def _announce(self, call: _Call) -> None:
+        call.record.gate = "audit"
+        if call.operation.spec.mutating:
+            await self._parts.trail.intent(call.record)
+        elif call.capability.sensitive:
+            self._parts.trail.require_writable()
+
+    async def _run(self, call: _Call) -> tuple[object, Known]:
+        """Call the provider; give what it said, and what it must not have said."""
+        parts, caller, capability = self._parts, call.caller, call.capability
+        known, handle, scope = NOTHING_KNOWN, None, None
+        if call.account is not None:
+            call.record.gate = "vault"
+            scope = CredentialScope(caller.user_id, capability.text, call.account.account_ref)
+            known = await parts.vault.known(scope)
+            handle = parts.vault.handle(scope)
+        call.record.gate = "provider"
+        entry = capability.provider
+        asked = InvokeCall(
+            capability.text,
+            call.operation.name,
+            call.input_data or {},
+            call.account_ref,
+            call.key,
+            caller.context,
+            handle,
+            BoundState(parts.rows, caller.user_id, capability.text, caller.context.chat_id),
+        )
+        found = await ask_provider(entry, entry.provider.invoke(asked), secrets=known.texts)
+        call.record.gate = "output"
+        if scope is not None:
+            fresh = await parts.vault.known(scope)
+            if fresh is not known:  # renewed during the call: neither may leave
+                known = Known(known.texts + fresh.texts, known.needles + fresh.needles)
+        return found, known
+
+    async def _harden(self, call: _Call, found: object, known: Known) -> JsonObject:
+        operation, trail = call.operation, self._parts.trail
+        try:
+            hardened = harden(
+                found,
+                needles=known.needles,
+                free_text=operation.free_text,
+                strict=self._strict or call.capability.provider.rules.strict_output,
+            )
+        except OutputRefused as refused:
+            await trail.rejected(call.record, refused.rule, refused.path, masked=False)
+            raise
+        if hardened.masked:
+            await trail.rejected(call.record, "secret shape", hardened.masked[0], masked=True)
+        schema = operation.output_schema
+        if schema is not None and not schema.is_valid(hardened.output):
+            raise CapabilityInvalidOutput("the provider's output does not match its schema")
+        call.record.note("output_bytes", hardened.size_bytes)
+        return hardened.output
+
+    # ---- ends that are not happy
+
+    async def _settle(self, record: Record, ticket: Ticket | None, error: CapabilityError) -> None:
+        """Write down how a call failed, and what a repeat of it will be told."""
+        if ticket is not None:
+            underway = record.gate in _UNDERWAY
+            lost = isinstance(error, _LOST) and not record.repeatable
+            if underway and lost:
+                await ticket.lose()
+            elif underway and isinstance(error, CapabilityInvalidInput):
+                await ticket.fail(error)
+            else:
+                await ticket.abandon()
+        error.data.setdefault("request_id", record.request_id)
+        await record.failed(error)
+
+    def _cut_off(self, record: Record, ticket: Ticket | None) -> None:
+        """The caller went away. Finish the books in the background; the provider was cancelled."""
+        underway = record.gate in _UNDERWAY
+
+        async def finish() -> None:
+            if ticket is not None:
+                await (ticket.lose() if underway else ticket.abandon())
+            await record.failed(OutcomeLost("the call was cut off"))
+
+        if not self._closed:  # a daemon that ends settles what ran at its next start
+            self._tasks.start(finish(), "settle a cut off call")
+
+    # ---- life
+
+    async def keep_trying(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        """Try providers that are down again, with growing pauses; run it in the background."""
+        while True:
+            due = await self._parts.registry.revive_due()
+            now = self._parts.trail.now_s()
+            await sleep(_IDLE_S if due is None else min(_IDLE_S, max(_SHORTEST_S, due - now)))
+
+    async def close(self) -> None:
+        """Let providers go."""
+        self._closed = True
+        await self._parts.registry.close()
+        await self._tasks.close()
+
+
+_LOST: Final = (OutcomeLost, CapabilityInvalidOutput, CapabilityInternalError)
+
+
+def _answer(request_id: str, output: JsonObject, *, replayed: bool = False) -> JsonObject:
+    answer: JsonObject = {"ok": True, "output": output, "request_id": request_id}
+    if replayed:
+        answer["replayed"] = True
+    return answer
+
+
+def _mismatch(schema: Any, value: JsonObject) -> str:
+    """Say where an input breaks its schema, without repeating what was sent."""
+    error = next(iter(schema.iter_errors(value)), None)
+    if error is None:
+        return "the input does not match the schema"
+    path = "/".join(str(step)[:64] for step in error.instance_path)
+    return f"the input does not match the schema at /{path}: {str(error.message)[:200]}"
+
+
+def _report_failure(name: str, error: BaseException) -> None:
+    _log.error("task.failed", task=name, error=type(error).__name__)
+
+
+__all__ = ["TOKEN_PARAM", "CapabilityManager", "ManagerParts"]

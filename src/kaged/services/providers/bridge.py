@@ -1,0 +1,330 @@
+"""`BridgeProvider`: a program of the operator that holds accounts, spoken to in bridge-v1.
+
+Programs of both generations work unmodified. A bridge gets a key of its own, derived one-way from
+the host's: it can check the tokens made for it, and make none for the host or another bridge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+import structlog
+
+from kaged.audit.credentials import is_secret_key
+from kaged.base import Clock, JsonObject
+from kaged.cage import Spawner
+from kaged.services.contract import (
+    AuthBeginCall,
+    AuthCompleteCall,
+    AuthPollCall,
+    AuthPollResult,
+    AuthRevokeCall,
+    CapabilityAuthBeginResult,
+    CapabilityAuthCompleteResult,
+    CapabilityAuthPending,
+    CapabilityCallContext,
+    CapabilityDefinition,
+    CapabilityOperation,
+    InvokeCall,
+)
+from kaged.services.errors import (
+    CapabilityInvalidInput,
+    CapabilityInvalidOutput,
+    provider_error,
+)
+from kaged.services.known_secrets import looks_random, needles, scrub
+from kaged.services.providers.bridge_command import (
+    BridgeSpec,
+    bridge_env,
+    find_program,
+    open_to_others,
+)
+from kaged.services.providers.bridge_persistent import PersistentBridge
+from kaged.services.providers.bridge_process import BridgePlace, BridgeRunner
+from kaged.wire.bridge_methods import (
+    AccountLinked,
+    AuthPending,
+    OperationEntry,
+    auth_begin_params,
+    auth_complete_params,
+    auth_poll_params,
+    auth_revoke_params,
+    invoke_params,
+    parse_account_linked,
+    parse_auth_begun,
+    parse_auth_polled,
+    parse_definitions,
+    parse_invoked,
+)
+from kaged.wire.envelope import (
+    BridgeAnswer,
+    BridgeFailure,
+    BridgeMethod,
+    BridgeRequest,
+    EnvelopeViolation,
+    bridge_request_id,
+    encode_request,
+    parse_answer,
+)
+from kaged.wire.token_keys import TokenKey
+from kaged.wire.tokens import RoutingClaims, bridge_audience, bridge_ttl_s, mint_token
+
+T = TypeVar("T")
+
+PERSISTENT: Final = "persistent"
+
+_log = structlog.get_logger("kaged.services")
+
+
+class BridgeProvider:
+    """Offers what a bridge program offers."""
+
+    def __init__(
+        self,
+        spec: BridgeSpec,
+        key: TokenKey,
+        *,
+        spawner: Spawner,
+        everybody: asyncio.Semaphore,
+        clock: Clock,
+        environ: Mapping[str, str],
+        directory: Path,
+    ) -> None:
+        self._spec = spec
+        self._key = key.for_bridge(spec.namespace)
+        self._clock = clock
+        self._environ = environ
+        self._directory = directory
+        self._spawner = spawner
+        self._everybody = everybody
+        self._runner: BridgeRunner | None = None
+        self._persistent: PersistentBridge | None = None
+        secret = self._key.export_text()
+        hidden = [v for name, v in spec.env if v and (is_secret_key(name) or looks_random(v))]
+        self._secrets = (secret, *hidden)
+        self._needles = needles(self._secrets)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that the operator gave it."""
+        return self._spec.namespace
+
+    @property
+    def spec(self) -> BridgeSpec:
+        """How it was configured."""
+        return self._spec
+
+    @property
+    def most_running(self) -> int:
+        """The most processes that ran for it at one time."""
+        return 0 if self._runner is None else self._runner.most
+
+    async def definitions(self) -> list[CapabilityDefinition]:
+        """Ask the bridge what it offers; it gets no caller's context for that."""
+        runner = self._place()
+        answer = await self._one_shot(runner, BridgeMethod.DEFINITIONS, {})
+        found = self._read(lambda: parse_definitions(answer))
+        if self._spec.mode == PERSISTENT:
+            if PERSISTENT in found.features:
+                self._persistent = self._persistent or PersistentBridge(
+                    runner, self._spec.max_output_bytes
+                )
+            else:
+                _log.warning("bridge.not_persistent", provider=self._spec.name)
+        return [
+            CapabilityDefinition(
+                id=entry.id,
+                description=entry.description,
+                sensitive=entry.sensitive,
+                allowed_chat_types=list(entry.allowed_chat_types),
+                operations={one.name: _operation(one) for one in entry.operations},
+            )
+            for entry in found.entries
+        ]
+
+    async def auth_begin(self, call: AuthBeginCall) -> CapabilityAuthBeginResult:
+        """Start linking an account."""
+        token = self._token(call.context)
+        params = auth_begin_params(call.capability_id, call.account_hint, token)
+        answer = await self._ask(BridgeMethod.AUTH_BEGIN, params, token)
+        begun = self._read(lambda: parse_auth_begun(answer))
+        return CapabilityAuthBeginResult(
+            auth_url=begun.auth_url,
+            expires_at_ms=None if begun.expires_at is None else parse_moment(begun.expires_at),
+            flow_state=begun.flow_state,
+            flow_type=begun.flow_type,
+            user_code=begun.user_code,
+            poll_interval_s=begun.poll_interval_s,
+            expected_callback_state=begun.expected_callback_state,
+        )
+
+    async def auth_complete(self, call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
+        """Finish linking an account; both generations find their own names in the params."""
+        token = self._token(call.context)
+        params = auth_complete_params(
+            call.capability_id,
+            flow_state=call.flow_state,
+            authorization_code=call.authorization_code,
+            raw_callback_url=call.raw_callback_url,
+            state=call.state,
+            account_hint=call.account_hint,
+            context_token=token,
+        )
+        answer = await self._ask(BridgeMethod.AUTH_COMPLETE, params, token)
+        return _linked(self._read(lambda: parse_account_linked(answer)))
+
+    async def auth_poll(self, call: AuthPollCall) -> AuthPollResult:
+        """Ask whether the person has agreed on another device."""
+        token = self._token(call.context)
+        params = auth_poll_params(call.capability_id, call.flow_state, token)
+        answer = await self._ask(BridgeMethod.AUTH_POLL, params, token)
+        found = self._read(lambda: parse_auth_polled(answer))
+        if isinstance(found, AuthPending):
+            return CapabilityAuthPending(found.retry_after_s)
+        return _linked(found)
+
+    async def auth_revoke(self, call: AuthRevokeCall) -> bool:
+        """Tell the bridge that an account was taken back; False when it knows no such method."""
+        token = self._token(call.context)
+        params = auth_revoke_params(call.capability_id, call.account_ref, token)
+        try:
+            await self._ask(BridgeMethod.AUTH_REVOKE, params, token)
+        except CapabilityInvalidInput:
+            return False
+        return True
+
+    async def invoke(self, call: InvokeCall) -> JsonObject:
+        """Run one operation."""
+        token = self._token(call.context)
+        params = invoke_params(
+            call.capability_id,
+            call.operation,
+            input_data=call.input_data,
+            account_ref=call.account_ref,
+            idempotency_key=call.idempotency_key,
+            context_token=token,
+        )
+        return parse_invoked(await self._ask(BridgeMethod.INVOKE, params, token))
+
+    async def close(self) -> None:
+        """End its processes."""
+        if self._persistent is not None:
+            await self._persistent.close()
+        if self._runner is not None:
+            await self._runner.close()
+
+    # ---- own
+
+    def _place(self) -> BridgeRunner:
+        """Find the program, once; a missing one is looked for again on every call."""
+        if self._runner is None:
+            command = find_program(self._spec.command, self._environ)
+            weak = open_to_others(command[0])
+            if weak is not None:
+                _log.warning("bridge.writable_by_others", provider=self._spec.name, path=weak)
+            _log.info("bridge.found", provider=self._spec.name, program=command[0])
+            env = bridge_env(self._spec, self._environ, self._key.export_text())
+            self._runner = BridgeRunner(
+                self._spec,
+                BridgePlace(command, env, self._directory),
+                self._spawner,
+                self._everybody,
+                secrets=self._secrets,
+            )
+        return self._runner
+
+    async def _ask(self, method: BridgeMethod, params: JsonObject, token: str) -> JsonObject:
+        runner = self._place()
+        if self._persistent is None:
+            return await self._one_shot(runner, method, params, token)
+        request_id = bridge_request_id(secrets.randbits)
+        request = BridgeRequest(request_id, self.namespace, method, params)
+        answer = await self._persistent.exchange(request_id, encode_request(request))
+        return self._result(answer, token)
+
+    async def _one_shot(
+        self, runner: BridgeRunner, method: BridgeMethod, params: JsonObject, token: str = ""
+    ) -> JsonObject:
+        request_id = bridge_request_id(secrets.randbits)
+        request = BridgeRequest(request_id, self.namespace, method, params)
+        said = await runner.exchange(encode_request(request))
+        return self._result(self._read(lambda: parse_answer(said, request_id)), token)
+
+    def _result(self, answer: BridgeAnswer, token: str) -> JsonObject:
+        if isinstance(answer, BridgeFailure):
+            error = provider_error(answer.code, scrub(answer.message, (*self._secrets, token)))
+            if answer.original_code is not None:
+                error.noted["bridge.error_code"] = answer.original_code
+            raise error
+        text = msgspec.json.encode(answer.result)
+        hidden = (*self._needles, token.encode("ascii")) if token else self._needles
+        if any(needle in text for needle in hidden):
+            raise CapabilityInvalidOutput("the bridge's answer holds a secret of the host")
+        return answer.result
+
+    def _read(self, parse: Callable[[], T]) -> T:
+        try:
+            return parse()
+        except EnvelopeViolation as error:
+            raise CapabilityInvalidOutput(error.message) from None
+
+    def _token(self, context: CapabilityCallContext) -> str:
+        if not context.user_id.strip():
+            raise CapabilityInvalidInput("a capability is used for somebody")
+        return mint_token(
+            self._key,
+            context.user_id,
+            clock=self._clock,
+            routing=RoutingClaims(
+                chat_id=context.chat_id,
+                chat_type=context.chat_type,
+                provider=context.provider,
+                thread_id=context.thread_id,
+                session_key=context.session_key,
+                source_username=context.source_username,
+                source_display_name=context.source_display_name,
+            ),
+            audience=bridge_audience(self.namespace),
+            ttl_s=bridge_ttl_s(int(self._spec.timeout_s)),
+        )
+
+
+def parse_moment(text: str) -> int:
+    """Read a time that a bridge wrote, in milliseconds; without a zone it is UTC.
+
+    Raises:
+        CapabilityInvalidOutput: it is no ISO 8601 time.
+    """
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return int(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise CapabilityInvalidOutput("the bridge gave an expiry that is no time") from None
+
+
+def _operation(entry: OperationEntry) -> CapabilityOperation:
+    return CapabilityOperation(
+        name=entry.name,
+        description=entry.description,
+        requires_auth=entry.requires_auth,
+        mutating=entry.mutating,
+        input_schema=entry.input_schema,
+        output_schema=entry.output_schema,
+    )
+
+
+def _linked(found: AccountLinked) -> CapabilityAuthCompleteResult:
+    return CapabilityAuthCompleteResult(
+        found.account_ref, found.credential_material, found.metadata
+    )
+
+
+__all__ = ["BridgeProvider", "parse_moment"]

@@ -1,0 +1,229 @@
+"""`CalDavCalendar`: the calendars of a CalDAV server as a capability."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, cast
+
+from kaged.base import Clock, JsonObject, JsonValue
+from kaged.services.contract import (
+    AuthBeginCall,
+    AuthCompleteCall,
+    AuthPollCall,
+    AuthPollResult,
+    AuthRevokeCall,
+    CapabilityAuthBeginResult,
+    CapabilityAuthCompleteResult,
+    CapabilityDefinition,
+    CredentialHandle,
+    InvokeCall,
+)
+from kaged.services.errors import CapabilityAuthRequired, CapabilityInvalidInput
+from kaged.services.providers.caldav_client import CalDavClient, Calendar
+from kaged.services.providers.calendar_schemas import calendar_definition
+from kaged.services.providers.events import (
+    caldav_moment,
+    change_event,
+    describe_events,
+    matches,
+    new_event_name,
+    parse_moment,
+    write_event,
+)
+from kaged.services.providers.linking import Linking, OAuthLinking, PasswordLinking
+from kaged.services.providers.linkpage import LinkPage
+from kaged.services.providers.oauth import OAuthClient
+
+if TYPE_CHECKING:
+    from httpx import AsyncBaseTransport
+
+WINDOW_DAYS: Final = 30
+WINDOW_LIMIT: Final = timedelta(days=2 * 366)
+
+
+@dataclass(frozen=True, slots=True)
+class CalendarSettings:
+    """One calendar service, as the operator describes it."""
+
+    namespace: str
+    url: str
+    timeout_s: float = 30.0
+
+
+class CalDavCalendar:
+    """The provider of `<namespace>.calendar`."""
+
+    def __init__(
+        self,
+        settings: CalendarSettings,
+        *,
+        clock: Clock,
+        page: LinkPage,
+        oauth: OAuthClient | None = None,
+        transport: AsyncBaseTransport | None = None,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._oauth = oauth
+        self._transport = transport
+        self._linking: Linking = (
+            OAuthLinking(oauth)
+            if oauth is not None
+            else PasswordLinking(page, "Link a calendar", self._try_login)
+        )
+
+    @property
+    def namespace(self) -> str:
+        """The part before the dot of its id."""
+        return self._settings.namespace
+
+    async def definitions(self) -> list[CapabilityDefinition]:
+        """Give the one capability."""
+        return [calendar_definition(self.namespace)]
+
+    async def auth_begin(self, call: AuthBeginCall) -> CapabilityAuthBeginResult:
+        """Start linking a calendar account."""
+        return await self._linking.begin(call)
+
+    async def auth_complete(self, call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
+        """Finish linking a calendar account."""
+        return await self._linking.complete(call)
+
+    async def auth_poll(self, call: AuthPollCall) -> AuthPollResult:
+        """Ask whether the person has agreed."""
+        return await self._linking.poll(call)
+
+    async def auth_revoke(self, call: AuthRevokeCall) -> bool:
+        """End the link upstream, where there is somebody to tell."""
+        return await self._linking.revoke(call)
+
+    async def invoke(self, call: InvokeCall) -> JsonObject:
+        """Run one operation."""
+        assert call.credentials is not None, "every operation needs an account"
+        given = call.input_data
+        async with self._client(await self._headers(call.credentials)) as client:
+            match call.operation:
+                case "calendars":
+                    return await self._calendars(client)
+                case "list":
+                    return await self._list(client, given, None)
+                case "search":
+                    return await self._list(client, given, str(given["text"]))
+                case "create":
+                    return await self._create(client, call)
+                case "update":
+                    return await self._update(client, given)
+                case "delete":
+                    version = given.get("version")
+                    etag = version if isinstance(version, str) else None
+                    return {"deleted": await client.delete(str(given["event_id"]), etag)}
+                case _:
+                    raise CapabilityInvalidInput(f"there is no operation {call.operation!r}")
+
+    # -- operations ------------------------------------------------------------------------------
+
+    async def _calendars(self, client: CalDavClient) -> JsonObject:
+        rows: list[JsonValue] = [
+            {"calendar": one.path, "name": one.name, "writable": one.writable}
+            for one in await client.calendars()
+        ]
+        return {"calendars": rows}
+
+    async def _list(self, client: CalDavClient, given: JsonObject, text: str | None) -> JsonObject:
+        start, end = self._window(given)
+        limit = cast("int", given.get("limit", 50))
+        found: list[JsonObject] = []
+        for calendar in await self._chosen(client, given):
+            for one in await client.events(calendar, caldav_moment(start), caldav_moment(end)):
+                found += describe_events(one.path, one.etag, one.text)
+        if text is not None:
+            found = [one for one in found if matches(one, text)]
+        found.sort(key=lambda one: (str(one["start"]), str(one["title"])))
+        events: list[JsonValue] = [*found[:limit]]
+        return {"events": events, "total": len(found)}
+
+    async def _create(self, client: CalDavClient, call: InvokeCall) -> JsonObject:
+        given = call.input_data
+        name = new_event_name(call.idempotency_key, call.context.user_id)
+        text = write_event(name, given, now_ms=self._clock.now_ms())
+        calendar = await self._target(client, given)
+        path = await client.create(calendar, f"{name}.ics", text)
+        return {"event_id": path, "calendar": calendar}
+
+    async def _update(self, client: CalDavClient, given: JsonObject) -> JsonObject:
+        found = await client.get(str(given["event_id"]))
+        if found is None:
+            raise CapabilityInvalidInput("there is no such event")
+        version = given.get("version")
+        if isinstance(version, str) and version and version != found.etag:
+            raise CapabilityInvalidInput("the event was changed meanwhile; read it again")
+        await client.replace(found, change_event(found.text, given, now_ms=self._clock.now_ms()))
+        return {"event_id": found.path, "updated": True}
+
+    # -- own -------------------------------------------------------------------------------------
+
+    def _window(self, given: JsonObject) -> tuple[datetime, datetime]:
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1000, tz=UTC)
+        start = parse_moment("start", str(given["start"])) if "start" in given else now
+        end = (
+            parse_moment("end", str(given["end"]))
+            if "end" in given
+            else start + timedelta(days=WINDOW_DAYS)
+        )
+        if not timedelta(0) < end - start <= WINDOW_LIMIT:
+            raise CapabilityInvalidInput("start and end span more than nothing, at most two years")
+        return start, end
+
+    async def _chosen(self, client: CalDavClient, given: JsonObject) -> list[str]:
+        if "calendar" in given:
+            return [str(given["calendar"])]
+        return [one.path for one in await client.calendars()]
+
+    async def _target(self, client: CalDavClient, given: JsonObject) -> str:
+        if "calendar" in given:
+            return str(given["calendar"])
+        writable: list[Calendar] = [one for one in await client.calendars() if one.writable]
+        if len(writable) == 1:
+            return writable[0].path
+        names = ", ".join(one.path for one in writable[:20])
+        raise CapabilityInvalidInput(f"say which calendar: {names or 'none can be written to'}")
+
+    @asynccontextmanager
+    async def _client(self, headers: dict[str, str]) -> AsyncGenerator[CalDavClient]:
+        client = CalDavClient(
+            self._settings.url,
+            headers,
+            timeout_s=self._settings.timeout_s,
+            transport=self._transport,
+        )
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    async def _headers(self, credentials: CredentialHandle) -> dict[str, str]:
+        if self._oauth is not None:
+            token, _ = await self._oauth.access_token(credentials)
+            return {"Authorization": f"Bearer {token}"}
+        held = await credentials.get()
+        if held is None:
+            raise CapabilityAuthRequired("the calendar is no longer linked; link it again")
+        return _basic(str(held.get("username")), str(held.get("password")))
+
+    async def _try_login(self, user: str, password: str) -> None:
+        async with self._client(_basic(user, password)) as client:
+            await client.calendars()
+
+
+def _basic(user: str, password: str) -> dict[str, str]:
+    if ":" in user:
+        raise CapabilityInvalidInput("a user name has no colon")
+    joined = base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
+    return {"Authorization": f"Basic {joined}"}
+
+
+__all__ = ["CalDavCalendar", "CalendarSettings"]

@@ -1,0 +1,292 @@
+"""`HttpRest`: the described operations of an HTTP API as a capability."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from kaged.base import JsonObject, JsonValue
+from kaged.services.contract import (
+    AuthBeginCall,
+    AuthCompleteCall,
+    AuthPollCall,
+    AuthPollResult,
+    AuthRevokeCall,
+    CapabilityAuthBeginResult,
+    CapabilityAuthCompleteResult,
+    CapabilityDefinition,
+    CapabilityOperation,
+    InvokeCall,
+)
+from kaged.services.errors import (
+    CapabilityAuthRequired,
+    CapabilityBackendUnavailable,
+    CapabilityInvalidInput,
+    CapabilityRateLimited,
+)
+from kaged.services.providers.linking import Linking, OAuthLinking, PasswordLinking
+from kaged.services.providers.linkpage import LinkPage
+from kaged.services.providers.oauth import OAuthClient
+from kaged.services.providers.rest_description import Place, RestDescription, RestOperation
+
+if TYPE_CHECKING:
+    from httpx import AsyncBaseTransport
+
+ANSWER_LIMIT_BYTES: Final = 900 * 1024  # with room for what is around it in the host's limit
+_TEXT_LIMIT_CHARS: Final = 200_000
+_NEXT: Final = re.compile(r'<([^<>]+)>;[^,]*\brel="next"')
+
+
+class RestAuth(StrEnum):
+    """How the API knows whose call it is."""
+
+    OAUTH = "oauth"
+    TOKEN = "token"  # noqa: S105 - the word for a kind of access, not a secret
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class RestSettings:
+    """One HTTP API, as the operator describes it. `check_path` is asked when a token is linked."""
+
+    namespace: str
+    name: str
+    api: RestDescription
+    auth: RestAuth = RestAuth.OAUTH
+    sensitive: bool = True
+    check_path: str | None = None
+    timeout_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class HttpRest:
+    """The provider of `<namespace>.<name>`."""
+
+    def __init__(
+        self,
+        settings: RestSettings,
+        *,
+        page: LinkPage,
+        oauth: OAuthClient | None = None,
+        transport: AsyncBaseTransport | None = None,
+    ) -> None:
+        if (settings.auth is RestAuth.OAUTH) != (oauth is not None):
+            raise CapabilityInvalidInput("OAuth needs its settings, and only OAuth does")
+        self._settings = settings
+        self._oauth = oauth
+        self._transport = transport
+        self._linking: Linking = (
+            OAuthLinking(oauth)
+            if oauth is not None
+            else PasswordLinking(
+                page, f"Link {settings.api.description} with a token as password", self._try_token
+            )
+        )
+
+    @property
+    def namespace(self) -> str:
+        """The part before the dot of its id."""
+        return self._settings.namespace
+
+    async def definitions(self) -> list[CapabilityDefinition]:
+        """Give the one capability with the described operations."""
+        settings = self._settings
+        operations = {
+            name: CapabilityOperation(
+                name,
+                one.description,
+                requires_auth=settings.auth is not RestAuth.NONE,
+                mutating=one.mutating,
+                input_schema=one.input_schema(),
+                output_schema={
+                    "type": "object",
+                    "properties": {"status": {"type": "integer"}, "next_page": {"type": "string"}},
+                    "required": ["status", "data"],
+                },
+            )
+            for name, one in settings.api.operations.items()
+        }
+        return [
+            CapabilityDefinition(
+                id=f"{settings.namespace}.{settings.name}",
+                description=settings.api.description,
+                sensitive=settings.sensitive,
+                operations=operations,
+            )
+        ]
+
+    async def auth_begin(self, call: AuthBeginCall) -> CapabilityAuthBeginResult:
+        """Start linking an account."""
+        self._require_accounts()
+        return await self._linking.begin(call)
+
+    async def auth_complete(self, call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
+        """Finish linking an account."""
+        self._require_accounts()
+        return await self._linking.complete(call)
+
+    async def auth_poll(self, call: AuthPollCall) -> AuthPollResult:
+        """Ask whether the person has agreed."""
+        return await self._linking.poll(call)
+
+    async def auth_revoke(self, call: AuthRevokeCall) -> bool:
+        """End the link upstream, where there is somebody to tell."""
+        return await self._linking.revoke(call)
+
+    async def invoke(self, call: InvokeCall) -> JsonObject:
+        """Make one described call."""
+        operation = self._settings.api.operations.get(call.operation)
+        if operation is None:
+            raise CapabilityInvalidInput(f"there is no operation {call.operation!r}")
+        url, query, body = _request(self._settings.api.base_url, operation, call.input_data)
+        token, held = "", dict[str, JsonValue]()
+        if call.credentials is not None:
+            if self._oauth is not None:
+                token, held = await self._oauth.access_token(call.credentials)
+            else:
+                found = await call.credentials.get()
+                if found is None:
+                    raise CapabilityAuthRequired("the account is no longer linked; link it again")
+                token = str(found.get("password"))
+        answer = await self._ask(operation.method, url, token, query, body, call.idempotency_key)
+        if answer.status == 401 and self._oauth is not None and call.credentials is not None:
+            # Ended before its time, perhaps: once with a fresh one. It was refused, so it did
+            # nothing, and a second try changes nothing twice.
+            token = await self._oauth.renewed(call.credentials, held)
+            key = call.idempotency_key
+            answer = await self._ask(operation.method, url, token, query, body, key)
+        return _output(answer)
+
+    # -- own -------------------------------------------------------------------------------------
+
+    def _require_accounts(self) -> None:
+        if self._settings.auth is RestAuth.NONE:
+            raise CapabilityInvalidInput("this capability needs no account")
+
+    async def _try_token(self, _user: str, token: str) -> None:
+        if self._settings.check_path is None:
+            return
+        url = self._settings.api.base_url + self._settings.check_path
+        answer = await self._ask("GET", url, token, [], None, None)
+        if answer.status >= 400:
+            raise CapabilityAuthRequired("The service does not take this token.")
+
+    async def _ask(
+        self,
+        method: str,
+        url: str,
+        token: str,
+        query: list[tuple[str, str]],
+        body: JsonValue,
+        key: str | None,
+    ) -> _Answer:
+        # Heavy, and of no use to a daemon without such providers.
+        import httpx  # noqa: PLC0415 - see above
+
+        headers = {"Accept": "application/json", "User-Agent": "kaged"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        if key is not None and method != "GET":
+            headers["Idempotency-Key"] = key
+        read = bytearray()
+        options: dict[str, Any] = {} if body is None else {"json": body}
+        try:
+            async with (
+                httpx.AsyncClient(
+                    timeout=self._settings.timeout_s,
+                    follow_redirects=False,
+                    trust_env=False,
+                    transport=self._transport,
+                ) as client,
+                client.stream(
+                    method, url, params=tuple(query), headers=headers, **options
+                ) as response,
+            ):
+                async for chunk in response.aiter_bytes():
+                    read += chunk
+                    if len(read) > ANSWER_LIMIT_BYTES:
+                        raise CapabilityInvalidInput(
+                            "the service's answer is too long; ask for less at a time"
+                        )
+        except (httpx.HTTPError, httpx.InvalidURL):
+            raise CapabilityBackendUnavailable("the service cannot be reached") from None
+        lowered = {name.lower(): value for name, value in response.headers.items()}
+        return _Answer(response.status_code, lowered, bytes(read))
+
+
+def _request(
+    base_url: str, operation: RestOperation, given: JsonObject
+) -> tuple[str, list[tuple[str, str]], JsonValue]:
+    path = operation.path
+    query: list[tuple[str, str]] = []
+    for one in operation.parameters:
+        if one.name not in given:
+            continue
+        value = given[one.name]
+        if one.place is Place.PATH:
+            text = _plain(value)
+            if text in {"", ".", ".."}:
+                raise CapabilityInvalidInput(f"{one.name} cannot be {text!r} in a path")
+            path = path.replace(f"{{{one.name}}}", quote(text, safe=""))
+        elif isinstance(value, list):
+            query += [(one.name, _plain(item)) for item in value]
+        elif value is not None:
+            query.append((one.name, _plain(value)))
+    return base_url + path, query, given.get("body") if operation.body is not None else None
+
+
+def _plain(value: JsonValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise CapabilityInvalidInput("a parameter is a text, a number or yes and no")
+
+
+def _output(answer: _Answer) -> JsonObject:
+    import msgspec  # noqa: PLC0415 - only where an answer is read
+
+    status = answer.status
+    if status == 401:
+        raise CapabilityAuthRequired("the service does not take the linked account any more")
+    if status == 429:
+        wait = answer.headers.get("retry-after", "")
+        seconds = min(int(wait), 3600) if wait.isdecimal() else 60
+        raise CapabilityRateLimited(
+            "the service wants fewer calls", retry_after_seconds=max(seconds, 1)
+        )
+    if status >= 500 or 300 <= status < 400:
+        raise CapabilityBackendUnavailable(f"the service answered {status}")
+    data: JsonValue = None
+    if answer.body:
+        try:
+            data = msgspec.json.decode(answer.body)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            data = answer.body.decode("utf-8", "replace")[:_TEXT_LIMIT_CHARS]
+    if status >= 400:
+        raise CapabilityInvalidInput(f"the service answered {status}{_said(data)}")
+    output: JsonObject = {"status": status, "data": data}
+    following = _NEXT.search(answer.headers.get("link", ""))
+    if following is not None:
+        output["next_page"] = following[1].partition("?")[2][:1000]
+    return output
+
+
+def _said(data: JsonValue) -> str:
+    """Give the service's own short message about a refusal, if it has one."""
+    message = data.get("message") if isinstance(data, dict) else None
+    if not isinstance(message, str) or not message.isprintable():
+        return ""
+    return f": {message[:200]}"
+
+
+__all__ = ["HttpRest", "RestAuth", "RestSettings"]

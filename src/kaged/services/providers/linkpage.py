@@ -1,0 +1,267 @@
+"""`LinkPage`: where a person types the password of an account, instead of into a chat.
+
+A page on loopback. `offer` gives it a one-time address; whoever opens that address can enter a
+user name and a password, which are tried at once at the real service. If they work, the page shows
+a short-lived code, and only that code goes through the chat. `take` trades the code in, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import html
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qs, quote
+
+import structlog
+
+from kaged.base import Clock, JsonObject
+from kaged.services.errors import CapabilityError, CapabilityRateLimited
+
+OFFER_LIFE_S: Final = 600
+OFFERS_LIMIT: Final = 256
+ATTEMPTS_LIMIT: Final = 5
+BODY_LIMIT_BYTES: Final = 8 * 1024
+HEAD_LIMIT_BYTES: Final = 16 * 1024
+CONNECTIONS_LIMIT: Final = 32
+REQUEST_S: Final = 20.0
+_FIELD_LIMIT_CHARS: Final = 512
+_TICKET_BYTES: Final = 24
+_CODE_BYTES: Final = 15
+
+_log = structlog.get_logger("kaged.linkpage")
+
+_HEADERS: Final = (
+    "Content-Type: text/html; charset=utf-8\r\n"
+    "Cache-Control: no-store\r\n"
+    "Referrer-Policy: no-referrer\r\n"
+    "X-Content-Type-Options: nosniff\r\n"
+    "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'\r\n"
+    "Connection: close\r\n"
+)
+_STYLE: Final = (
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:28rem;margin:12vh auto;padding:0 1rem}"
+    "label{display:block;margin:.8rem 0}input{width:100%;font:inherit;padding:.4rem}"
+    "button{font:inherit;padding:.5rem 1.2rem}code{font-size:1.2rem;user-select:all}"
+    ".no{color:#a00}"
+)
+
+Try = Callable[[str, str, str], Awaitable[JsonObject]]
+"""Tries an address, a user name and a password at the service; gives the credential to keep.
+
+Raises CapabilityError with a text for the person when they do not work.
+"""
+
+
+@dataclass(slots=True)
+class _Offer:
+    title: str
+    try_: Try
+    ends_s: float
+    attempts: int = 0
+    busy: bool = False
+    code_hash: bytes | None = None
+    credential: JsonObject | None = field(default=None, repr=False)
+
+
+class LinkPage:
+    """Serves the page from the first offer until `close`.
+
+    `public_url` is how people reach it, when that is through a proxy with TLS; by default it is
+    the loopback address itself.
+    """
+
+    def __init__(
+        self, clock: Clock, *, port: int = 0, public_url: str | None = None, host: str = "127.0.0.1"
+    ) -> None:
+        self._clock = clock
+        self._host = host
+        self._port = port
+        self._public_url = public_url
+        self._server: asyncio.Server | None = None
+        self._starting = asyncio.Lock()
+        self._turns = asyncio.Semaphore(CONNECTIONS_LIMIT)
+        self._offers: dict[str, _Offer] = {}
+
+    async def offer(self, title: str, try_: Try) -> tuple[str, str, int]:
+        """Open a page for one account; gives its address, the ticket in it, and when it ends.
+
+        Raises:
+            CapabilityRateLimited: too many are open.
+        """
+        await self._start()
+        self._forget_old()
+        if len(self._offers) >= OFFERS_LIMIT:
+            raise CapabilityRateLimited(
+                "too many accounts are being linked right now", retry_after_seconds=60
+            )
+        ticket = secrets.token_urlsafe(_TICKET_BYTES)
+        self._offers[ticket] = _Offer(title, try_, self._clock.monotonic_s() + OFFER_LIFE_S)
+        return (
+            f"{self._base_url()}/link/{quote(ticket)}",
+            ticket,
+            self._clock.now_ms() + OFFER_LIFE_S * 1000,
+        )
+
+    def take(self, ticket: str, code: str) -> JsonObject | None:
+        """Give the credential behind a code of this ticket, once; None when there is none."""
+        self._forget_old()
+        offer = self._offers.get(ticket)
+        if offer is None or offer.code_hash is None or offer.credential is None:
+            return None
+        if not hmac.compare_digest(offer.code_hash, _hashed(code)):
+            return None
+        del self._offers[ticket]
+        return offer.credential
+
+    async def close(self) -> None:
+        """Stop serving and forget everything. Safe to call twice."""
+        self._offers.clear()
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
+
+    # -- own -------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        async with self._starting:
+            if self._server is None:
+                self._server = await asyncio.start_server(
+                    self._serve, self._host, self._port, limit=HEAD_LIMIT_BYTES
+                )
+
+    def _base_url(self) -> str:
+        if self._public_url is not None:
+            return self._public_url.rstrip("/")
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return f"http://{self._host}:{port}"
+
+    def _forget_old(self) -> None:
+        now_s = self._clock.monotonic_s()
+        for ticket in [key for key, one in self._offers.items() if one.ends_s <= now_s]:
+            del self._offers[ticket]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with self._turns, asyncio.timeout(REQUEST_S):
+                status, body = await self._answer(reader)
+                writer.write(_response(status, body))
+                await writer.drain()
+        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, ValueError):
+            # A browser that left, or something that is no browser: nobody to answer.
+            return
+        except Exception as error:  # noqa: BLE001 - the edge: one request must not end the page
+            _log.error("linkpage.failed", error=type(error).__name__)
+        finally:
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> tuple[str, str]:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        first, *lines = head.split("\r\n")
+        method, path = (*first.split(" "), "", "")[:2]
+        headers = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines if line)
+        }
+        if not self._is_ours(headers.get("host", "")):
+            return "421 Misdirected Request", _page("Wrong address", "<p>Open the link itself.</p>")
+        self._forget_old()
+        prefix, ticket = path[:6], path[6:]
+        offer = self._offers.get(ticket) if prefix == "/link/" else None
+        if offer is None:
+            return "404 Not Found", _page(
+                "This link has ended", "<p>Ask for a new one where you got it.</p>"
+            )
+        if method == "GET":
+            return "200 OK", _form(offer)
+        if method != "POST":
+            return "405 Method Not Allowed", _page("No", "")
+        length = headers.get("content-length", "")
+        if not length.isdecimal() or int(length) > BODY_LIMIT_BYTES:
+            return "413 Content Too Large", _page("Too long", "")
+        if not self._same_page(headers.get("origin")):
+            return "403 Forbidden", _page("Another page sent this", "")
+        fields = parse_qs((await reader.readexactly(int(length))).decode("utf-8", "replace"))
+        return await self._try(ticket, offer, {name: values[-1] for name, values in fields.items()})
+
+    async def _try(self, ticket: str, offer: _Offer, given: dict[str, str]) -> tuple[str, str]:
+        address, user, password = (
+            given.get(name, "") for name in ("email", "username", "password")
+        )
+        if offer.code_hash is not None or offer.busy:
+            return "409 Conflict", _page("Already linked", "<p>Ask for a new link.</p>")
+        wrong = not password or any(
+            len(one) > _FIELD_LIMIT_CHARS or not one.isprintable()
+            for one in (address, user, password)
+        )
+        if wrong:
+            return "400 Bad Request", _form(offer, "Fill in the form, without line breaks.")
+        offer.attempts += 1
+        offer.busy = True
+        try:
+            credential = await offer.try_(address.strip(), user.strip(), password)
+        except CapabilityError as error:
+            if offer.attempts >= ATTEMPTS_LIMIT:
+                self._offers.pop(ticket, None)
+                return "403 Forbidden", _page("Too many attempts", "<p>Ask for a new link.</p>")
+            return "401 Unauthorized", _form(offer, error.message)
+        finally:
+            offer.busy = False
+        code = secrets.token_urlsafe(_CODE_BYTES)
+        offer.code_hash, offer.credential = _hashed(code), credential
+        return "200 OK", _page(
+            "It works",
+            "<p>Give this code to your assistant. It works once, for ten minutes.</p>"
+            f"<p><code>{html.escape(code)}</code></p>",
+        )
+
+    def _is_ours(self, host: str) -> bool:
+        # A foreign name that leads here is a rebinding attack.
+        own = self._base_url().partition("://")[2].partition("/")[0]
+        return host.lower() == own.lower()
+
+    def _same_page(self, origin: str | None) -> bool:
+        if origin is None or origin == "null":  # no-referrer pages send null
+            return True
+        scheme, _, rest = self._base_url().partition("://")
+        return origin.lower() == f"{scheme}://{rest.partition('/')[0]}".lower()
+
+
+def _form(offer: _Offer, problem: str = "") -> str:
+    said = f'<p class="no">{html.escape(problem)}</p>' if problem else ""
+    return _page(
+        html.escape(offer.title),
+        "<p>What you type here goes to this machine's daemon, which keeps it encrypted. "
+        f"Your assistant never sees it.</p>{said}"
+        '<form method="post" autocomplete="off">'
+        '<label>Address <input name="email" type="text" autocomplete="email"></label>'
+        '<label>User name, if it is another <input name="username" type="text"></label>'
+        '<label>Password <input name="password" type="password" required></label>'
+        "<button>Link this account</button></form>",
+    )
+
+
+def _page(title: str, body: str) -> str:
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{_STYLE}</style><h1>{title}</h1>{body}</html>"
+    )
+
+
+def _response(status: str, body: str) -> bytes:
+    data = body.encode("utf-8")
+    head = f"HTTP/1.1 {status}\r\n{_HEADERS}Content-Length: {len(data)}\r\n\r\n"
+    return head.encode("ascii") + data
+
+
+def _hashed(code: str) -> bytes:
+    return hashlib.sha256(code.strip().encode("utf-8", "replace")).digest()
+
+
+__all__ = ["ATTEMPTS_LIMIT", "OFFER_LIFE_S", "LinkPage", "Try"]

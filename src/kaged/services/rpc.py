@@ -1,0 +1,55 @@
+"""`CapabilityRpc`: the capability methods by name, for whoever speaks with sandboxes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import ClassVar
+
+from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.services.manager import TOKEN_PARAM, CapabilityManager
+
+Handler = Callable[[JsonValue, JsonObject], Awaitable[JsonObject]]
+
+
+class CapabilityMethodUnknown(KagedError):
+    """There is no capability method of this name."""
+
+    code: ClassVar[str] = "capability_method_unknown"
+
+
+class CapabilityRpc:
+    """Takes requests of sandboxes. A request without a valid token reaches nothing at all."""
+
+    def __init__(self, manager: CapabilityManager) -> None:
+        linking = manager.linking
+        self._methods: dict[str, Handler] = {
+            "capability.list": linking.list,
+            "capability.invoke": manager.invoke,
+            "capability.auth.begin": linking.auth_begin,
+            "capability.auth.list": linking.auth_list,
+            "capability.auth.complete": linking.auth_complete,
+            "capability.auth.complete_callback": linking.auth_complete_callback,
+            "capability.auth.poll": linking.auth_poll,
+            "capability.auth.revoke": linking.auth_revoke,
+        }
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The names of all methods."""
+        return tuple(self._methods)
+
+    async def call(self, method: str, params: JsonObject) -> JsonObject:
+        """Answer one request; `params` hold the caller's `context_token`.
+
+        Raises:
+            CapabilityMethodUnknown: there is no such method (-32601).
+            TokenRejected: the token is missing or not valid (-32602); nothing was looked at.
+            CapabilityError: everything else (-32603), with a message that may be shown.
+        """
+        handler = self._methods.get(method)
+        if handler is None:
+            raise CapabilityMethodUnknown("there is no such method")
+        return await handler(params.get(TOKEN_PARAM), params)
+
+
+__all__ = ["CapabilityMethodUnknown", "CapabilityRpc"]

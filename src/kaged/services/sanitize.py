@@ -1,0 +1,407 @@
+"""`Hardener`: what a provider gives back, looked through before it may leave the host.
+
+One pass over the value and a few searches over its JSON. Keys that name a credential refuse the
+whole output, and so does any secret that the host knows. What merely has the shape of a secret is
+masked, or refused in strict mode, except in texts that the operation's schema calls free text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+from typing import Any, Final, NoReturn, TypeAlias
+
+import msgspec
+
+from kaged.audit.credentials import REDACTED, fold_key, mask_secrets
+from kaged.base import JsonObject, JsonValue
+from kaged.services.errors import CapabilityInvalidOutput
+from kaged.services.known_secrets import looks_random
+
+OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
+DEPTH_LIMIT: Final = 32
+
+# SC-AMB-22 names the least set; the rest is what else nobody shows to a user.
+CREDENTIAL_KEYS: Final = frozenset({
+    "access_token", "refresh_token", "id_token", "client_secret", "cookie", "cookies",
+    "set_cookie", "authorization",
+    "api_key", "apikey", "x_api_key", "secret", "secret_key", "client_assertion", "private_key",
+    "password", "passwd", "passphrase", "proxy_authorization", "www_authenticate", "bearer",
+    "bearer_token", "session_token", "session_cookie", "csrf_token", "device_code",
+    "code_verifier", "credential", "credentials", "vault_ref", "context_token", "auth_token",
+    "oauth_token", "cookie_jar", "authorization_code", "app_password", "access_key",
+    "secret_access_key", "signing_key", "ssh_key",
+})  # fmt: skip
+_HEADERS: Final = frozenset(
+    {
+        "authorization",
+        "proxy_authorization",
+        "cookie",
+        "set_cookie",
+        "www_authenticate",
+        "x_api_key",
+        "x_auth_token",
+    }
+)
+_PAIR_NAMES: Final = frozenset({"name", "key", "header"})
+_PAGE_TOKENS: Final = (
+    "page_token",
+    "next_token",
+    "sync_token",
+    "continuation_token",
+    "cursor_token",
+    "delta_token",
+)
+_FINE, _REFUSED, _MAYBE, _PAIR = 0, 1, 2, 3
+FINE_KEYS_LIMIT: Final = 8192
+_FINE_KEYS: Final[set[str]] = set()
+
+# What has the shape of a secret wherever it stands. The audit log masks more, such as "password:
+# x"; here that would garble what people write to each other.
+_SHAPES: Final = re.compile(
+    r"-----BEGIN[A-Z ]*PRIVATE KEY-----.*?(?:-----END[A-Z ]*PRIVATE KEY-----|\Z)"
+    r"|\b(?:[Bb]earer|[Bb]asic)\s+(?=[A-Za-z._~+/=-]*[0-9])[A-Za-z0-9._~+/=-]{16,}"
+    r"|\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?"
+    r"|\bgh[pousr]_[A-Za-z0-9]{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
+    r"|\bsk-[A-Za-z0-9_-]{16,}|\bxox[abeprs]-[\w-]{8,}|\bxapp-[\w-]{8,}"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bAIza[\w-]{30,}|\bya29\.[\w-]{16,}"
+    r"|\bnpm_[A-Za-z0-9]{30,}|\bhf_[A-Za-z0-9]{30,}|\bpypi-[\w-]{30,}"
+    r"|(?<=://)[^\s/:@]+:[^\s/@]+(?=@)",
+    re.DOTALL,
+)
+# Each of them holds one of these pieces, and most outputs hold none. Patterns that begin with
+# plain letters are found at the speed of memory, one after the other; all of them in one pattern
+# would be looked for at every byte and take four times as long.
+_SHAPE_PIECES: Final = tuple(
+    re.compile(piece)
+    for piece in (
+        rb"-----BEGIN",
+        rb"earer ",
+        rb"asic ",
+        rb"eyJ",
+        rb"g(?:h[pousr]_|ithub_pat_|lpat-)",
+        rb"sk-",
+        rb"x(?:ox|app-)",
+        rb"A(?:KIA|SIA|Iza)",
+        rb"ya29\.",
+        rb"npm_",
+        rb"hf_",
+        rb"pypi-",
+        rb"://[^\s/\"]*@",
+    )
+)
+
+FreeText: TypeAlias = "Mapping[str, FreeText] | bool"
+"""Where free text is allowed: True, or per property (`*` for the items of a list)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hardened:
+    """An output that may leave: its value, its size, and where something was masked."""
+
+    output: JsonObject
+    size_bytes: int
+    masked: tuple[str, ...] = ()
+
+
+class OutputRefused(CapabilityInvalidOutput):
+    """The output holds what must not leave; the message names a rule, never a value."""
+
+    def __init__(self, rule: str, path: str) -> None:
+        super().__init__(f"the provider's output was refused ({rule})")
+        self.rule = rule
+        self.path = path
+
+
+class _Foreign(Exception):
+    """The value holds a type that JSON does not have."""
+
+
+def harden(
+    value: object,
+    *,
+    needles: tuple[bytes, ...] = (),
+    free_text: FreeText = False,
+    strict: bool = False,
+) -> Hardened:
+    """Check an output and give it as it may be sent.
+
+    Raises:
+        OutputRefused: it holds a credential, or is no JSON object within the limits.
+    """
+    try:
+        return _check(value, needles, free_text, strict)
+    except _Foreign:
+        return _check(_plain(value), needles, free_text, strict)
+
+
+def free_text_of(schema: Mapping[str, JsonValue]) -> FreeText:
+    """Find where an output schema says `x-free-text: true`."""
+    return _free_text(schema, 0)
+
+
+def _check(
+    value: object, needles: tuple[bytes, ...], free_text: FreeText, strict: bool
+) -> Hardened:
+    if type(value) is not dict:
+        if isinstance(value, dict) or is_dataclass(value):
+            raise _Foreign
+        _refuse("not an object", "")
+    output: JsonObject = value
+    if not _is_plainly_fine(output):
+        _walk(output)
+    try:
+        text = msgspec.json.encode(output)
+    except (TypeError, ValueError, RecursionError):
+        _refuse("not JSON", "")
+    if len(text) > OUTPUT_LIMIT_BYTES:
+        _refuse("too large", "")
+    for needle in needles:
+        if needle in text:
+            _refuse("known secret", "")
+    if free_text is True or not _may_hold_shapes(text):
+        return Hardened(output, len(text))
+    masked: list[str] = []
+    cleaned = _masked(output, free_text, "", masked)
+    if not masked:
+        return Hardened(output, len(text))
+    if strict:
+        _refuse("secret shape", masked[0])
+    assert isinstance(cleaned, dict)
+    return Hardened(cleaned, len(msgspec.json.encode(cleaned)), tuple(masked))
+
+
+def _may_hold_shapes(text: bytes) -> bool:
+    return any(piece.search(text) is not None for piece in _SHAPE_PIECES)
+
+
+def _is_plainly_fine(output: JsonObject) -> bool:
+    """Look at everything without noting where it stands; False sends the value to `_walk`.
+
+    Nearly every output ends here. Keys that were found harmless are remembered, so that the keys
+    of an object are looked up all at once.
+    """
+    level: list[dict[str, JsonValue] | list[JsonValue]] = [output]
+    for _ in range(DEPTH_LIMIT):
+        below: list[dict[str, JsonValue] | list[JsonValue]] = []
+        for holder in level:
+            if type(holder) is dict:
+                if not (_FINE_KEYS.issuperset(holder) or _has_fine_keys(holder)):
+                    return False
+                values = holder.values()
+            else:
+                if len(holder) == 2 and type(holder[0]) is str:  # type: ignore[index]  # a list
+                    return False  # perhaps a header
+                values = holder
+            for value in values:
+                kind = type(value)
+                if kind is str or kind is int:
+                    continue
+                if kind is dict or kind is list:
+                    below.append(value)  # type: ignore[arg-type]  # one of the two
+                elif kind is not bool and value is not None:
+                    return False
+        if not below:
+            return True
+        level = below
+    return False
+
+
+def _has_fine_keys(holder: dict[str, JsonValue]) -> bool:
+    for key in holder:
+        if key in _FINE_KEYS:
+            continue
+        if type(key) is not str:
+            return False
+        verdict = _verdict(key)
+        if verdict == _PAIR and "value" not in holder:
+            continue
+        if verdict != _FINE:
+            return False
+        if len(_FINE_KEYS) >= FINE_KEYS_LIMIT:
+            _FINE_KEYS.clear()
+        _FINE_KEYS.add(key)
+    return True
+
+
+def _walk(output: JsonObject) -> None:
+    """Look at every key and every type, level by level; never deeper than the limit."""
+    level: list[tuple[str, dict[str, JsonValue] | list[JsonValue]]] = [("", output)]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > DEPTH_LIMIT:
+            _refuse("too deep", level[0][0])
+        below: list[tuple[str, dict[str, JsonValue] | list[JsonValue]]] = []
+        for path, holder in level:
+            if type(holder) is dict:
+                _walk_object(path, holder, below)
+            else:
+                _walk_list(path, holder, below)  # type: ignore[arg-type]  # only these two
+        level = below
+
+
+def _walk_object(path: str, holder: dict[str, JsonValue], below: list[Any]) -> None:
+    for key, value in holder.items():
+        if type(key) is not str:
+            raise _Foreign
+        kind = type(value)
+        verdict = _verdict(key)
+        if verdict:
+            _judge(verdict, path, key, value, holder)
+        if kind is dict or kind is list:
+            below.append((f"{path}.{key}" if path else key, value))
+        elif kind is float:
+            _finite(value, path)  # type: ignore[arg-type]  # a float
+        elif kind not in _PLAIN:
+            raise _Foreign
+
+
+def _walk_list(path: str, holder: list[JsonValue], below: list[Any]) -> None:
+    if len(holder) == 2 and type(holder[0]) is str and _is_header(holder[0], holder[1]):
+        _refuse("credential header", f"{path}[]")
+    for value in holder:
+        kind = type(value)
+        if kind is dict or kind is list:
+            below.append((f"{path}[]", value))
+        elif kind is float:
+            _finite(value, path)  # type: ignore[arg-type]  # a float
+        elif kind not in _PLAIN:
+            raise _Foreign
+
+
+_PLAIN: Final = frozenset({str, int, bool, type(None)})
+
+
+def _judge(
+    verdict: int, path: str, key: str, value: JsonValue, holder: dict[str, JsonValue]
+) -> None:
+    where = f"{path}.{key[:64]}" if path else key[:64]
+    if verdict == _REFUSED:
+        _refuse("credential key", where)
+    if verdict == _MAYBE and isinstance(value, str) and looks_random(value):
+        _refuse("credential key", where)
+    if verdict == _PAIR and isinstance(value, str) and _is_header(value, holder.get("value")):
+        _refuse("credential header", where)
+
+
+@lru_cache(maxsize=8192)
+def _verdict(key: str) -> int:
+    """Say what a key stands for: nothing, a credential, perhaps one, the name of a pair."""
+    folded = fold_key(key).strip("_")
+    if folded in CREDENTIAL_KEYS or folded.replace("_", "") in _JOINED:
+        return _REFUSED
+    if folded in _PAIR_NAMES:
+        return _PAIR
+    if folded.endswith(_PAGE_TOKENS):
+        return _FINE
+    words = folded.split("_")
+    if words[-1] in {"token", "secret", "password", "passwd", "apikey", "credential"}:
+        return _MAYBE
+    return _FINE
+
+
+# "accesstoken" and "setcookie" are the same words without the gaps.
+_JOINED: Final = frozenset(key.replace("_", "") for key in CREDENTIAL_KEYS)
+
+
+def _is_header(name: str, value: object) -> bool:
+    if fold_key(name) not in _HEADERS or not isinstance(value, str):
+        return False
+    # A list of two tags may well begin with "cookie"; a header's value is no single word.
+    return len(value) >= 8 and (" " in value or "=" in value or looks_random(value))
+
+
+def _finite(value: float, path: str) -> None:
+    if not math.isfinite(value):
+        _refuse("not JSON", path)
+
+
+def _masked(value: JsonValue, free: FreeText, path: str, masked: list[str]) -> JsonValue:
+    # Recursion is bounded: _walk has refused anything deeper than DEPTH_LIMIT.
+    if free is True:
+        return value
+    if isinstance(value, str):
+        clean = _SHAPES.sub(REDACTED, value)
+        if clean != value:
+            masked.append(path)
+        return clean
+    inner = free if isinstance(free, Mapping) else {}
+    if isinstance(value, dict):
+        cleaned: JsonObject = {}
+        for key, item in value.items():
+            name = _SHAPES.sub(REDACTED, key)
+            where = f"{path}.{name}" if path else name
+            if name != key:
+                masked.append(where)
+            cleaned[name] = _masked(item, inner.get(key, False), where, masked)
+        return cleaned
+    if isinstance(value, list):
+        below = inner.get("*", False)
+        return [_masked(item, below, f"{path}[]", masked) for item in value]
+    return value
+
+
+def _plain(value: object, depth: int = 0) -> Any:
+    """Turn what providers in Python like to return into JSON; refuses bytes and the unknown."""
+    if depth > DEPTH_LIMIT:
+        _refuse("too deep", "")
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, Mapping):
+        return {_plain_key(key): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item, depth + 1) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: _plain(getattr(value, one.name), depth + 1) for one in fields(value)}
+    raise OutputRefused("not JSON", "")
+
+
+def _plain_key(key: object) -> str:
+    if not isinstance(key, str):
+        _refuse("not JSON", "")
+    return str.__str__(key)
+
+
+def _free_text(schema: JsonValue | Mapping[str, JsonValue], depth: int) -> FreeText:
+    if not isinstance(schema, Mapping) or depth > DEPTH_LIMIT:
+        return False
+    if schema.get("x-free-text") is True:
+        return True
+    found: dict[str, FreeText] = {}
+    properties = schema.get("properties")
+    if isinstance(properties, Mapping):
+        for name, inner in properties.items():
+            below = _free_text(inner, depth + 1)
+            if below:
+                found[name] = below
+    below = _free_text(schema.get("items"), depth + 1)
+    if below:
+        found["*"] = below
+    return found or False
+
+
+def _refuse(rule: str, path: str) -> NoReturn:
+    raise OutputRefused(rule, mask_secrets(path[:200]))
+
+
+__all__ = [
+    "CREDENTIAL_KEYS",
+    "DEPTH_LIMIT",
+    "OUTPUT_LIMIT_BYTES",
+    "REDACTED",
+    "FreeText",
+    "Hardened",
+    "OutputRefused",
+    "free_text_of",
+    "harden",
+]

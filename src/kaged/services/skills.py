@@ -1,0 +1,162 @@
+"""Skills as the gates see them: `SkillPolicy`, read from skill metadata and host config."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Protocol
+
+from kaged.base import KagedError
+from kaged.kernel.service_ids import ServiceId, parse_service_ids
+
+DEFAULTS: Final = "defaults"
+_YES: Final = frozenset({"1", "true", "yes"})
+_NO: Final = frozenset({"0", "false", "no", ""})
+# What a skill might want to say about its provider; only the operator's config may (SC-PROV-11).
+_OPERATOR_KEYS: Final = ("capability_provider", "command", "container", "image", "runtime", "env")
+_SECRET_NAME: Final = re.compile(
+    r"(?i)(?:^|_)(?:api_?key|token|secret|password|passwd|auth)(?:_|$)"
+)
+CHAT_TYPES_LIMIT: Final = 32
+
+
+class SkillMetadataInvalid(KagedError):
+    """A skill's metadata cannot be used; the skill may call no capability."""
+
+    code: ClassVar[str] = "skill_metadata_invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class SkillPolicy:
+    """Who may use a skill where. `chat_types` and `chat_ids` are None when there is no limit.
+
+    `capabilities` is None when the skill's own list is not known; the token's list counts then.
+    """
+
+    name: str
+    enabled: bool = True
+    chat_types: frozenset[str] | None = None
+    chat_ids: frozenset[str] | None = None
+    capabilities: frozenset[ServiceId] | None = None
+
+
+class SkillPolicies(Protocol):
+    """Where the gates look a skill up."""
+
+    def policy_of(self, skill: str) -> SkillPolicy | None:
+        """Give the policy of a skill; None when the host knows no such skill."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SkillMetadata:
+    """What a skill's own file says about access. `ignored` names keys that only hosts may set."""
+
+    name: str
+    sensitive: bool = False
+    chat_types: tuple[str, ...] = ()
+    capabilities: frozenset[ServiceId] | None = None
+    ignored: tuple[str, ...] = ()
+
+
+def parse_skill_metadata(name: str, found: Mapping[str, Any]) -> SkillMetadata:
+    """Read the part of a skill's front matter that is about access.
+
+    Raises:
+        SkillMetadataInvalid: a value of the wrong kind, an unknown key under `access`, an id that
+            is not namespaced, or a declared variable whose name says that it is a secret.
+        ServiceIdInvalid: a capability id that is not one.
+    """
+    access = found.get("access") or {}
+    if not isinstance(access, Mapping) or set(access) - {"chat_types"}:
+        raise SkillMetadataInvalid(f"skill {name}: access may hold chat_types only")
+    variables = found.get("env") or ()
+    for variable in variables if isinstance(variables, list | tuple | Mapping) else ():
+        if isinstance(variable, str) and _SECRET_NAME.search(variable):
+            raise SkillMetadataInvalid(
+                f"skill {name} wants the secret variable {variable}",
+                fix="use a capability: the host keeps the credential",
+            )
+    declared = found.get("capabilities")
+    return SkillMetadata(
+        name,
+        _flag(name, found.get("sensitive", False)),
+        _chat_types(name, access.get("chat_types", ())),
+        None if declared is None else parse_service_ids(declared),
+        tuple(key for key in _OPERATOR_KEYS if key in found),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SkillSettings:
+    """What the operator's config says about a skill."""
+
+    enabled: bool | None = None
+    allow_chat_ids: tuple[str, ...] | None = None
+
+
+@dataclass(slots=True)
+class SkillBook:
+    """The skills of this host: the operator's settings over what each skill's file says."""
+
+    settings: Mapping[str, SkillSettings] = field(default_factory=dict)
+    metadata: dict[str, SkillMetadata] = field(default_factory=dict)
+
+    def policy_of(self, skill: str) -> SkillPolicy | None:
+        """Give the policy of a skill; None when neither place names it."""
+        said = self.metadata.get(skill)
+        section = self.settings.get(skill) if skill != DEFAULTS else None
+        if said is None and section is None:
+            return None
+        said = said or SkillMetadata(skill)
+        section = section or SkillSettings()
+        chat_types = frozenset(said.chat_types) or (
+            frozenset({"private"}) if said.sensitive else None
+        )
+        chat_ids = section.allow_chat_ids
+        if chat_ids is None:
+            # An explicitly empty list of the skill's own lifts the default; absence does not.
+            chat_ids = self.settings.get(DEFAULTS, SkillSettings()).allow_chat_ids
+        return SkillPolicy(
+            skill,
+            section.enabled is not False,
+            chat_types,
+            frozenset(chat_ids) if chat_ids else None,
+            said.capabilities,
+        )
+
+
+def _flag(name: str, value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in _YES:
+        return True
+    if text in _NO:
+        return False
+    raise SkillMetadataInvalid(f"skill {name}: sensitive must be true or false")
+
+
+def _chat_types(name: str, value: object) -> tuple[str, ...]:
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list | tuple) or len(listed) > CHAT_TYPES_LIMIT:
+        raise SkillMetadataInvalid(f"skill {name}: access.chat_types must be a list of texts")
+    found: set[str] = set()
+    for item in listed:
+        if not isinstance(item, str):
+            raise SkillMetadataInvalid(f"skill {name}: access.chat_types must be a list of texts")
+        if item.strip():
+            found.add(item.strip().lower())
+    return tuple(sorted(found))
+
+
+__all__ = [
+    "SkillBook",
+    "SkillMetadata",
+    "SkillMetadataInvalid",
+    "SkillPolicies",
+    "SkillPolicy",
+    "SkillSettings",
+    "parse_skill_metadata",
+]

@@ -1,0 +1,195 @@
+"""`Trail`: one audit record per call, whatever becomes of it; never a secret in it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Final
+
+import structlog
+
+from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
+from kaged.base import Clock, JsonObject, JsonValue
+from kaged.services.caller import Caller
+from kaged.services.errors import CapabilityBackendUnavailable, CapabilityError
+from kaged.wire.tokens import TokenReason
+
+INPUT_KEYS_LIMIT: Final = 50
+KEY_CHARS: Final = 64
+FLOW_CHARS: Final = 12  # enough to find a flow again, not enough to use it
+
+# Failing before these means that somebody said no; after them that something went wrong.
+_WORK: Final = frozenset({"provider", "output"})
+_FAULTS: Final = frozenset({"capability_backend_unavailable", "capability_internal_error"})
+
+_log = structlog.get_logger("kaged.services")
+
+
+class Trail:
+    """Writes what happens with accounts into the audit log."""
+
+    def __init__(self, audit: AuditLog, clock: Clock, key: bytes) -> None:
+        self._audit = audit
+        self._clock = clock
+        self._key = hashlib.sha256(key).digest()
+
+    def start(self, event: str, request_id: str, caller: Caller) -> Record:
+        """Begin the record of one call; it is written when the call ends."""
+        return Record(self, event, request_id, caller)
+
+    async def intent(self, record: Record) -> None:
+        """Write durably that a mutating operation is about to run.
+
+        Raises:
+            CapabilityBackendUnavailable: it cannot be written, so the operation must not run.
+        """
+        data = record.intent_data()
+        try:
+            await self._audit.record(AuditEvent("capability_invoke_intent", data))
+        except AuditUnavailable:
+            raise CapabilityBackendUnavailable("the audit log cannot be written now") from None
+
+    def require_writable(self) -> None:
+        """Raise CapabilityBackendUnavailable while the audit log cannot be written."""
+        try:
+            self._audit.require_writable()
+        except AuditUnavailable:
+            raise CapabilityBackendUnavailable("the audit log cannot be written now") from None
+
+    async def write(self, name: str, data: JsonObject) -> None:
+        """Write an event of any kind."""
+        try:
+            await self._audit.record(AuditEvent(name, data))
+        except AuditUnavailable:
+            # Only a closed log says so here; the daemon is ending.
+            _log.warning("audit.lost", event_name=name)
+
+    async def rejected(self, record: Record, rule: str, path: str, *, masked: bool) -> None:
+        """Write that an output was refused or masked: where, never what."""
+        data = record.place()
+        await self.write(
+            "capability_output_rejected", {**data, "path": path, "rule": rule, "masked": masked}
+        )
+
+    def token_rejected(self, reason: TokenReason, method: str) -> None:
+        """Write that a token was refused: why and for which method, nothing of the token."""
+        self._audit.post(
+            AuditEvent(
+                "capability_token_rejected",
+                {"reason": reason.value, "method": method[:KEY_CHARS]},
+            )
+        )
+
+    def digest(self, data: bytes) -> str:
+        """Give a keyed fingerprint of an input: equal inputs compare, nobody can guess them."""
+        return hashlib.blake2b(data, key=self._key, digest_size=32).hexdigest()
+
+    def now_s(self) -> float:
+        """Give the time that durations are measured with."""
+        return self._clock.monotonic_s()
+
+
+class Record:
+    """What is known of one call so far. `gate` is the step that it stands at.
+
+    `fingerprint` is that of the input; `repeatable` says that doing it twice does no harm.
+    """
+
+    __slots__ = (
+        "_data",
+        "_event",
+        "_started_s",
+        "_trail",
+        "fingerprint",
+        "gate",
+        "repeatable",
+        "request_id",
+    )
+
+    def __init__(self, trail: Trail, event: str, request_id: str, caller: Caller) -> None:
+        self._trail = trail
+        self._event = event
+        self._started_s = trail.now_s()
+        self.request_id = request_id
+        self.gate = "id"
+        self.fingerprint = ""
+        self.repeatable = False
+        token, context = caller.token, caller.context
+        self._data: JsonObject = {
+            "request_id": request_id,
+            "user_id": token.effective_user_id,
+            "chat_id": context.chat_id,
+            "chat_type": context.chat_type,
+            "skill": token.skill,
+            "token_id": token.token_id,
+            "capability.id": None,
+            "account_ref": None,
+        }
+        if context.provider is not None:
+            self._data["provider"] = context.provider
+        if context.thread_id is not None:
+            self._data["thread_id"] = context.thread_id
+        if context.session_key is not None:
+            self._data["session_key"] = context.session_key
+        if caller.identity_fields:
+            self._data["identity_fields"] = list(caller.identity_fields)
+        if event == "capability_invoke":
+            self._data.update({"operation": None, "mutating": None, "input_keys": []})
+        else:
+            self._data["flow_id"] = None
+
+    def note(self, name: str, value: JsonValue) -> None:
+        """Add a field."""
+        self._data[name] = value
+
+    def note_capability(self, capability_id: str, namespace: str) -> None:
+        """Add which capability it is about."""
+        self._data["capability.id"] = capability_id
+        if self._event == "capability_invoke":
+            self._data["capability.namespace"] = namespace
+
+    def note_flow(self, flow_id: str) -> None:
+        """Add the flow, in a form that nobody can complete it with."""
+        self._data["flow_id"] = flow_id[:FLOW_CHARS]
+
+    def note_input(self, names: Iterable[str], fingerprint: str) -> None:
+        """Add the names of the input's fields and a fingerprint, never a value."""
+        keys = [name[:KEY_CHARS] for name in names][:INPUT_KEYS_LIMIT]
+        self.fingerprint = fingerprint
+        self._data["input_keys"] = [*keys]
+        self._data["input_hmac"] = fingerprint
+
+    def note_key(self, key: str) -> None:
+        """Add a hash of the idempotency key."""
+        self._data["idempotency_key_hash"] = hashlib.sha256(key.encode()).hexdigest()[:32]
+
+    def intent_data(self) -> JsonObject:
+        """Give the data of the record that is written before a mutating operation."""
+        return dict(self._data)
+
+    def place(self) -> JsonObject:
+        """Give which call of which operation it is."""
+        names = ("request_id", "capability.id", "operation", "user_id", "skill", "token_id")
+        return {name: self._data[name] for name in names}
+
+    async def ok(self, outcome: str = "ok") -> None:
+        """Write that the call went well."""
+        await self._write(outcome, None)
+
+    async def failed(self, error: CapabilityError) -> None:
+        """Write that it did not: denied by a gate, or an error behind them."""
+        self._data.setdefault("gate", self.gate)
+        if self._event == "capability_invoke":
+            self._data.update(error.noted)
+        broke = self.gate in _WORK or error.code in _FAULTS
+        await self._write("error" if broke else "denied", error.code)
+
+    async def _write(self, outcome: str, code: str | None) -> None:
+        data = self._data
+        data["outcome"] = outcome
+        data["error.code"] = code
+        data["duration_ms"] = round((self._trail.now_s() - self._started_s) * 1000, 3)
+        await self._trail.write(self._event, data)
+
+
+__all__ = ["Record", "Trail"]

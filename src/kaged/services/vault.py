@@ -1,0 +1,317 @@
+"""`Vault`: credentials, encrypted under their own key (user, capability, account).
+
+Each record is sealed with AES-256-GCM, and the three parts of its key are what it is bound to: a
+record that was altered, or copied over another one, does not open. The keys lie elsewhere
+(`vault_key`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Final
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from kaged.base import Clock, JsonObject
+from kaged.services.contract import CredentialHandle
+from kaged.services.errors import (
+    CapabilityAuthRequired,
+    CapabilityBackendUnavailable,
+    CapabilityInvalidInput,
+)
+from kaged.services.known_secrets import needles, secret_texts
+from kaged.services.vault_key import KEY_ID_CHARS, KeyRing, RingStore
+from kaged.store.vault_rows import VaultRow, VaultRows
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+VERSION: Final = 2  # 1 was the plain form of other hosts; it is read by nobody here
+PAYLOAD_LIMIT_BYTES: Final = 256 * 1024
+CACHE_LIMIT: Final = 1024
+_NONCE_BYTES: Final = 12
+
+
+class VaultError(CapabilityBackendUnavailable):
+    """A record does not open: it was altered, moved, or sealed with a key that is gone."""
+
+    retryable: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class CredentialScope:
+    """Whose credential: all three parts, each from verified data."""
+
+    user_id: str
+    capability_id: str
+    account_ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The secrets of one credential: as texts for messages, as bytes for outputs."""
+
+    texts: tuple[str, ...] = ()
+    needles: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Cached:
+    payload: bytes | None
+    known: Known
+    expires_at_ms: int | None
+
+
+NOTHING_KNOWN: Final = Known()
+
+
+class Vault:
+    """Reads and writes credentials. Knows at any time which texts must not leave the host."""
+
+    def __init__(self, rows: VaultRows, ring: KeyRing, ring_store: RingStore, clock: Clock) -> None:
+        self._rows = rows
+        self._ring = ring
+        self._ring_store = ring_store
+        self._clock = clock
+        self._ciphers: dict[str, AESGCM] = {}
+        # Opened once and kept: every output of a linked account is searched for its secrets.
+        self._cache: OrderedDict[CredentialScope, _Cached] = OrderedDict()
+        self._locks: WeakValueDictionary[CredentialScope, asyncio.Lock] = WeakValueDictionary()
+
+    async def get(self, scope: CredentialScope) -> JsonObject | None:
+        """Read a credential; None when there is none or it has expired.
+
+        Raises:
+            VaultError: there is one and it does not open.
+        """
+        cached = await self._load(scope)
+        return None if cached.payload is None else msgspec.json.decode(cached.payload)
+
+    async def known(self, scope: CredentialScope) -> Known:
+        """Give the texts of a credential that must never be seen in an output."""
+        cached = self._cache.get(scope)
+        if cached is None:
+            cached = await self._load(scope)
+        return cached.known
+
+    async def put(
+        self, scope: CredentialScope, payload: JsonObject, ttl_s: int | None = None
+    ) -> None:
+        """Store a credential in place of what was there."""
+        text = _encoded(payload)
+        now = self._clock.now_ms()
+        expires = None if ttl_s is None else now + ttl_s * 1000
+        sealed = self.seal(_binding(scope), text)
+        row = VaultRow(
+            scope.user_id,
+            scope.capability_id,
+            scope.account_ref,
+            VERSION,
+            self._ring.current,
+            sealed,
+            now,
+            now,
+            expires,
+        )
+        await self._rows.put(row)
+        self._remember(scope, text, expires)
+
+    async def delete(self, scope: CredentialScope) -> bool:
+        """Forget a credential; says whether there was one."""
+        self._cache.pop(scope, None)
+        return await self._rows.delete(scope.user_id, scope.capability_id, scope.account_ref)
+
+    async def delete_scope(self, user_id: str, capability_id: str) -> int:
+        """Forget all credentials of one user with one capability; gives how many."""
+        for scope in [*self._cache]:
+            if (scope.user_id, scope.capability_id) == (user_id, capability_id):
+                del self._cache[scope]
+        return await self._rows.delete_scope(user_id, capability_id)
+
+    def handle(self, scope: CredentialScope) -> CredentialHandle:
+        """Give a provider access to this credential and no other."""
+        return _Handle(self, scope)
+
+    def lock(self, scope: CredentialScope) -> asyncio.Lock:
+        """Give the lock under which this credential is renewed."""
+        found = self._locks.get(scope)
+        if found is None:
+            found = self._locks[scope] = asyncio.Lock()
+        return found
+
+    async def rotate(self) -> int:
+        """Seal every record anew with a fresh key and forget the old ones; gives how many.
+
+        A crash in between leaves records of both keys and a ring with both.
+        """
+        wider = self._ring.with_new()
+        await asyncio.to_thread(self._ring_store.save, wider)
+        self._ring = wider
+
+        def renewed(row: VaultRow) -> VaultRow | None:
+            scope = CredentialScope(row.user_id, row.capability_id, row.account_ref)
+            text = self.unseal(_binding(scope), row.sealed)
+            sealed = self.seal(_binding(scope), text)
+            return replace(row, sealed=sealed, key_id=wider.current)
+
+        return await self._rows.rewrite(renewed)
+
+    async def drop_old_keys(self) -> None:
+        """Forget the keys that nothing is sealed with any more; after `rotate`."""
+        narrow = self._ring.only_current()
+        await asyncio.to_thread(self._ring_store.save, narrow)
+        self._ring = narrow
+        self._ciphers = {}
+
+    # ---- sealing, also for what is kept elsewhere (the state of flows)
+
+    def seal(self, binding: tuple[str, ...], payload: bytes) -> bytes:
+        """Encrypt bytes that only open again under the same binding."""
+        key_id = self._ring.current
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = self._cipher(key_id).encrypt(nonce, payload, _aad(key_id, binding))
+        return bytes([VERSION]) + key_id.encode("ascii") + nonce + sealed
+
+    def unseal(self, binding: tuple[str, ...], sealed: bytes) -> bytes:
+        """Decrypt what `seal` made.
+
+        Raises:
+            VaultError: altered, bound to something else, or the key is gone.
+        """
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see _cipher
+
+        start = 1 + KEY_ID_CHARS
+        key_id = sealed[1:start].decode("ascii", errors="replace")
+        if sealed[:1] != bytes([VERSION]) or key_id not in self._ring.keys:
+            raise VaultError("a stored credential cannot be opened with the keys of the vault")
+        nonce, rest = sealed[start : start + _NONCE_BYTES], sealed[start + _NONCE_BYTES :]
+        try:
+            return self._cipher(key_id).decrypt(nonce, rest, _aad(key_id, binding))
+        except (InvalidTag, ValueError):
+            raise VaultError("a stored credential was altered or moved and is refused") from None
+
+    def _cipher(self, key_id: str) -> AESGCM:
+        cipher = self._ciphers.get(key_id)
+        if cipher is None:
+            # The library takes long to load and many hosts never link an account.
+            from cryptography.hazmat.primitives.ciphers.aead import (  # noqa: PLC0415 - see above
+                AESGCM,
+            )
+
+            cipher = self._ciphers[key_id] = AESGCM(self._ring.keys[key_id])
+        return cipher
+
+    async def _load(self, scope: CredentialScope) -> _Cached:
+        cached = self._cache.get(scope)
+        if cached is not None:
+            if cached.expires_at_ms is None or cached.expires_at_ms > self._clock.now_ms():
+                self._cache.move_to_end(scope)
+                return cached
+            await self.delete(scope)
+        row = await self._rows.get(scope.user_id, scope.capability_id, scope.account_ref)
+        if row is not None and (row.expires_at_ms or math.inf) <= self._clock.now_ms():
+            await self.delete(scope)
+            row = None
+        text = None if row is None else self.unseal(_binding(scope), row.sealed)
+        return self._remember(scope, text, None if row is None else row.expires_at_ms)
+
+    def _remember(
+        self, scope: CredentialScope, payload: bytes | None, expires_at_ms: int | None
+    ) -> _Cached:
+        known = NOTHING_KNOWN
+        if payload is not None:
+            texts = secret_texts(msgspec.json.decode(payload))
+            known = Known(texts, needles(texts))
+        cached = self._cache[scope] = _Cached(payload, known, expires_at_ms)
+        self._cache.move_to_end(scope)
+        while len(self._cache) > CACHE_LIMIT:
+            self._cache.popitem(last=False)
+        return cached
+
+
+class _Handle:
+    """One credential in the hands of a provider."""
+
+    __slots__ = ("_scope", "_vault")
+
+    def __init__(self, vault: Vault, scope: CredentialScope) -> None:
+        self._vault = vault
+        self._scope = scope
+
+    async def get(self) -> JsonObject | None:
+        return await self._vault.get(self._scope)
+
+    async def put(self, payload: JsonObject) -> None:
+        await self._vault.put(self._scope, payload)
+
+    async def delete(self) -> bool:
+        return await self._vault.delete(self._scope)
+
+    async def refresh(
+        self, stale: JsonObject, renew: Callable[[JsonObject], Awaitable[JsonObject]]
+    ) -> JsonObject:
+        async with self._vault.lock(self._scope):
+            current = await self._vault.get(self._scope)
+            if current is None:  # revoked meanwhile; renewing would bring it back
+                raise CapabilityAuthRequired("the account is not linked any more")
+            if current != stale:
+                return current  # somebody was faster; a rotating token must not be used twice
+            fresh = await renew(stale)
+            await self._vault.put(self._scope, fresh)
+            return fresh
+
+
+class StagedCredential:
+    """What a provider stores while its account has no name yet; kept in memory until linked."""
+
+    __slots__ = ("payload",)
+
+    def __init__(self) -> None:
+        self.payload: JsonObject | None = None
+
+    async def get(self) -> JsonObject | None:
+        """Give what was put."""
+        return self.payload
+
+    async def put(self, payload: JsonObject) -> None:
+        """Keep it until the account is linked."""
+        _encoded(payload)
+        self.payload = payload
+
+    async def delete(self) -> bool:
+        """Forget it."""
+        had, self.payload = self.payload is not None, None
+        return had
+
+    async def refresh(
+        self, stale: JsonObject, renew: Callable[[JsonObject], Awaitable[JsonObject]]
+    ) -> JsonObject:
+        """Replace it."""
+        self.payload = await renew(stale)
+        return self.payload
+
+
+def _encoded(payload: JsonObject) -> bytes:
+    text = msgspec.json.encode(payload)
+    if len(text) > PAYLOAD_LIMIT_BYTES:
+        raise CapabilityInvalidInput("the credential is too large for the vault")
+    return text
+
+
+def _binding(scope: CredentialScope) -> tuple[str, ...]:
+    return ("credential", scope.user_id, scope.capability_id, scope.account_ref)
+
+
+def _aad(key_id: str, binding: tuple[str, ...]) -> bytes:
+    # A JSON array keeps the parts apart whatever characters they hold (SC-ISO-11).
+    return json.dumps(["kaged vault", VERSION, key_id, *binding]).encode()
+
+
+__all__ = ["NOTHING_KNOWN", "CredentialScope", "Known", "StagedCredential", "Vault", "VaultError"]

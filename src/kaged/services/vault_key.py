@@ -1,0 +1,292 @@
+"""`KeyRing`: the keys that credentials are encrypted with, kept away from the database.
+
+The first place that has one counts: a systemd credential, the keyring of the desktop session when
+the `keyring` library is installed, a file of mode 0600 beside the database.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import ClassVar, Final, Protocol, assert_never
+
+from kaged.base import KagedError
+
+KEY_BYTES: Final = 32
+KEY_ID_CHARS: Final = 16
+RING_LIMIT_BYTES: Final = 64 * 1024
+KEYS_LIMIT: Final = 64
+CREDENTIAL_NAME: Final = "kaged-vault-key"
+KEYRING_SERVICE: Final = "kaged"
+
+
+class VaultKeyInvalid(KagedError):
+    """The key of the vault is missing, unreadable, or readable by others."""
+
+    code: ClassVar[str] = "vault_key_invalid"
+
+
+class KeyPlace(StrEnum):
+    """Where the key is kept."""
+
+    AUTO = "auto"
+    SYSTEMD = "systemd"
+    KEYRING = "keyring"
+    FILE = "file"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRing:
+    """The key that new records are sealed with, and older ones that still open theirs."""
+
+    current: str
+    keys: Mapping[str, bytes] = field(repr=False)
+
+    def with_new(self) -> KeyRing:
+        """Give a ring with a fresh key in front."""
+        fresh = new_ring()
+        return KeyRing(fresh.current, {**self.keys, **fresh.keys})
+
+    def only_current(self) -> KeyRing:
+        """Give a ring without the older keys."""
+        return KeyRing(self.current, {self.current: self.keys[self.current]})
+
+    def to_text(self) -> str:
+        """Write the ring as it is kept."""
+        keys = {name: key.hex() for name, key in self.keys.items()}
+        return json.dumps({"version": 1, "current": self.current, "keys": keys}) + "\n"
+
+
+def new_ring() -> KeyRing:
+    """Make a ring with one random key."""
+    name = secrets.token_hex(KEY_ID_CHARS // 2)
+    return KeyRing(name, {name: secrets.token_bytes(KEY_BYTES)})
+
+
+def parse_ring(text: str, place: str) -> KeyRing:
+    """Read a ring from its text.
+
+    Raises:
+        VaultKeyInvalid: it is none; what it holds is not repeated.
+    """
+    try:
+        found = json.loads(text)
+        keys = {str(name): bytes.fromhex(key) for name, key in found["keys"].items()}
+        ring = KeyRing(str(found["current"]), keys)
+        sound = found["version"] == 1 and 0 < len(keys) <= KEYS_LIMIT and ring.current in keys
+        lengths = all(len(k) == KEY_BYTES and len(n) == KEY_ID_CHARS for n, k in keys.items())
+    except (ValueError, KeyError, TypeError, AttributeError):
+        sound, lengths, ring = False, False, new_ring()
+    if not (sound and lengths):
+        raise VaultKeyInvalid(
+            f"what lies in {place} is no key of the vault",
+            fix="restore it from your backup; without it linked accounts must be linked again",
+            place=place,
+        )
+    return ring
+
+
+class RingStore(Protocol):
+    """One place that may hold the ring."""
+
+    @property
+    def place(self) -> str:
+        """Say where it is, for people."""
+        ...
+
+    def load(self) -> KeyRing | None:
+        """Read the ring; None when there is none. Raises VaultKeyInvalid."""
+        ...
+
+    def save(self, ring: KeyRing) -> None:
+        """Replace the ring. Raises VaultKeyInvalid where that cannot be done."""
+        ...
+
+
+class FileRing:
+    """A file that only its owner can read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.place = str(path)
+
+    def load(self) -> KeyRing | None:
+        """Read the file; a link, or a file that others can read, is refused."""
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise VaultKeyInvalid(
+                f"{self._path} cannot be opened: {error.strerror}",
+                fix="make it a plain file that belongs to the daemon's user",
+            ) from error
+        try:
+            facts = os.fstat(descriptor)
+            if not stat.S_ISREG(facts.st_mode) or facts.st_mode & 0o077:
+                raise VaultKeyInvalid(
+                    f"{self._path} must be a plain file that only its owner can read",
+                    fix=f"chmod 600 {self._path}, and think about who could have read it",
+                )
+            text = os.read(descriptor, RING_LIMIT_BYTES)
+        finally:
+            os.close(descriptor)
+        return parse_ring(text.decode("utf-8", errors="replace"), self.place)
+
+    def save(self, ring: KeyRing) -> None:
+        """Write it anew in one step; a crash leaves the old ring or the new one."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(descriptor, ring.to_text().encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        draft.replace(self._path)
+        directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
+class SystemdRing:
+    """A credential that systemd hands to the service, decrypted by it; it cannot be written."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / CREDENTIAL_NAME
+        self.place = f"the systemd credential {CREDENTIAL_NAME}"
+
+    def load(self) -> KeyRing | None:
+        """Read the credential."""
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise VaultKeyInvalid(f"{self.place} cannot be read: {error}") from error
+        return parse_ring(text[:RING_LIMIT_BYTES], self.place)
+
+    def save(self, ring: KeyRing) -> None:
+        """Refuse: systemd owns it."""
+        raise VaultKeyInvalid(
+            f"{self.place} cannot be changed by the daemon",
+            fix="put a ring with a new current key in front of the old one there, then restart",
+        )
+
+
+class SessionRing:
+    """The keyring of the operator's desktop session, through the optional `keyring` library."""
+
+    place = "the session's keyring"
+
+    def __init__(self, account: str) -> None:
+        self._account = account
+
+    def load(self) -> KeyRing | None:
+        """Read the entry; None when there is no library, no keyring or no entry."""
+        library = _keyring_library()
+        if library is None:
+            return None
+        try:
+            text = library.get_password(KEYRING_SERVICE, self._account)
+        # Boundary: back ends of the library raise whatever their desktop does.
+        except Exception as error:  # noqa: BLE001 - see above
+            raise VaultKeyInvalid(f"{self.place} does not answer: {type(error).__name__}") from None
+        return None if text is None else parse_ring(text, self.place)
+
+    def save(self, ring: KeyRing) -> None:
+        """Write the entry."""
+        library = _keyring_library()
+        if library is None:
+            raise VaultKeyInvalid(
+                "the keyring library is not installed", fix='set [capabilities] vault_key = "file"'
+            )
+        try:
+            library.set_password(KEYRING_SERVICE, self._account, ring.to_text())
+        except Exception as error:  # noqa: BLE001 - as in load
+            raise VaultKeyInvalid(f"{self.place} does not answer: {type(error).__name__}") from None
+
+
+class _KeyringLibrary(Protocol):
+    """The two functions of the optional library that are used."""
+
+    def get_password(self, service: str, account: str) -> str | None:
+        """Read an entry."""
+        ...
+
+    def set_password(self, service: str, account: str, text: str) -> None:
+        """Write an entry."""
+        ...
+
+
+def _keyring_library() -> _KeyringLibrary | None:
+    import importlib  # noqa: PLC0415 - only hosts that use a session keyring need it
+
+    try:
+        return importlib.import_module("keyring")  # type: ignore[return-value]  # has both
+    except ImportError:
+        return None
+
+
+def ring_stores(place: KeyPlace, path: Path, environ: Mapping[str, str]) -> tuple[RingStore, ...]:
+    """Give the places to look in, in order; a new ring goes to the last one."""
+    directory = environ.get("CREDENTIALS_DIRECTORY", "")
+    match place:
+        case KeyPlace.FILE:
+            return (FileRing(path),)
+        case KeyPlace.KEYRING:
+            return (SessionRing(str(path)),)
+        case KeyPlace.SYSTEMD:
+            return (SystemdRing(Path(directory or "/run/credentials/none")),)
+        case KeyPlace.AUTO:
+            systemd = (SystemdRing(Path(directory)),) if directory else ()
+            return (*systemd, FileRing(path))
+        case _:
+            assert_never(place)
+
+
+def open_ring(stores: tuple[RingStore, ...], *, vault_exists: bool) -> tuple[KeyRing, RingStore]:
+    """Give the ring and where it is kept; made on first use.
+
+    A ring is made only for an empty vault: a fresh key would hide that nothing opens any more.
+
+    Raises:
+        VaultKeyInvalid: missing for a vault with records, unreadable, or readable by others.
+    """
+    for store in stores:
+        found = store.load()
+        if found is not None:
+            return found, store
+    last = stores[-1]
+    if vault_exists:
+        raise VaultKeyInvalid(
+            f"accounts are linked but the key of the vault is missing ({last.place})",
+            fix="restore the key from your backup, or revoke the accounts and link them again",
+        )
+    ring = new_ring()
+    last.save(ring)
+    return ring, last
+
+
+__all__ = [
+    "CREDENTIAL_NAME",
+    "FileRing",
+    "KeyPlace",
+    "KeyRing",
+    "RingStore",
+    "SessionRing",
+    "SystemdRing",
+    "VaultKeyInvalid",
+    "new_ring",
+    "open_ring",
+    "parse_ring",
+    "ring_stores",
+]

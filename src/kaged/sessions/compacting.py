@@ -1,0 +1,351 @@
+"""`Compactor`: keeps an agent's window from overflowing, and never lets that stop a session.
+
+full? → plan → pre_compact → compactor or strategy, else drop → post_compact → store → audit
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from kaged.audit import AuditEvent, AuditUnavailable
+from kaged.base import KagedError
+from kaged.config.project import CompactionStrategy
+from kaged.plugins.hooks import CompactionEvent
+from kaged.sessions.compaction import (
+    TARGET_SHARE,
+    CompactionPlan,
+    plan_compaction,
+    threshold_tokens,
+    with_note,
+)
+from kaged.sessions.entry import EntryDraft, EntryKind
+from kaged.sessions.messages import NOTE_MARK, WindowMessage, message_of_json
+from kaged.sessions.summary import summarize
+from kaged.sessions.window import compaction_messages
+
+if TYPE_CHECKING:
+    from kaged.base import Clock, Ids, JsonObject, JsonValue
+    from kaged.plugins.hooks import PreCompactOutcome
+    from kaged.sessions.hooks import SessionHooks
+    from kaged.sessions.needs import Announcer, AuditPost, Ledger
+    from kaged.sessions.seat import AgentSeat
+
+THRESHOLD_CROSSED: Final = "threshold_crossed"
+REQUESTED: Final = "requested"
+CONTEXT_EXCEEDED: Final = "context_exceeded"
+GROWTH: Final = 1.05
+"""By how much a window that could not be made smaller must grow before it is tried again."""
+
+_log = structlog.get_logger("kaged.sessions")
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction did. `fallback` says that the strategy failed and old messages went."""
+
+    compaction_id: str
+    strategy: str
+    messages_before: int
+    messages_after: int
+    tokens_before: int
+    tokens_after: int
+    fallback: bool
+    summary: str | None
+
+    def as_json(self) -> JsonObject:
+        """Write it down for people."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What a strategy made of a plan. `note` goes where the messages stood that went."""
+
+    messages: Sequence[WindowMessage]
+    superseded: Sequence[str]
+    note: str = ""
+    summary: str | None = None
+    plugin: str | None = None
+
+
+class Compactor:
+    """Compacts windows of agents, each on its own."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        hooks: SessionHooks,
+        audit: AuditPost,
+        announce: Announcer,
+        *,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self._ledger = ledger
+        self._hooks = hooks
+        self._audit = audit
+        self._announce = announce
+        self._clock = clock
+        self._ids = ids
+
+    async def check(self, seat: AgentSeat) -> Compacted | None:
+        """Compact a window that is full; one that cannot be made smaller is left alone."""
+        tokens = seat.tokens
+        if tokens < self.threshold(seat) or tokens < seat.stuck_at * GROWTH:
+            return None
+        return await self.compact(seat, THRESHOLD_CROSSED)
+
+    def threshold(self, seat: AgentSeat) -> int:
+        """Give the number of tokens at which an agent's window is full."""
+        return threshold_tokens(seat.snapshot.agent.compaction.value, seat.model.context_tokens)
+
+    def plan(self, seat: AgentSeat) -> CompactionPlan:
+        """Choose what would go. Changes nothing and asks nobody."""
+        # In the units of the estimate, of which what stands in the request anyway is not ours.
+        fixed = seat.request_tokens - seat.window.tokens
+        scale = seat.tokens / seat.request_tokens if seat.request_tokens else 1.0
+        goal = min(self.threshold(seat), seat.tokens) * TARGET_SHARE / scale
+        return plan_compaction(seat.window.messages, max(0, int(goal) - fixed))
+
+    def preview(self, seat: AgentSeat) -> JsonObject:
+        """Tell what a compaction would do now (dry run)."""
+        plan = self.plan(seat)
+        compaction = seat.snapshot.agent.compaction.value
+        return {
+            "strategy": compaction.strategy.value,
+            "tokens": seat.tokens,
+            "threshold": self.threshold(seat),
+            "messages": len(seat.window.messages),
+            "would_compact": [one.id for one in plan.being],
+            "would_remain": [one.id for one in plan.remaining],
+            "always_keep": [one.id for one in plan.keep],
+            "tokens_after": plan.tokens_after,
+        }
+
+    async def compact(self, seat: AgentSeat, trigger: str) -> Compacted | None:
+        """Compact a window now; gives None when nothing of it may go."""
+        plan = self.plan(seat)
+        compaction_id = self._ids.tagged("cmp")
+        strategy = seat.snapshot.agent.compaction.value.strategy
+        if not plan.being:
+            seat.stuck_at = seat.tokens
+            self._post(
+                seat,
+                "compaction.flagged",
+                {"compaction_id": compaction_id, "flag": "nothing_to_compact"},
+            )
+            return None
+        started_s = self._clock.monotonic_s()
+        before, tokens_before = len(seat.window.messages), seat.tokens
+        self._post(
+            seat,
+            "compaction.triggered",
+            {
+                "compaction_id": compaction_id,
+                "strategy": strategy.value,
+                "messages": before,
+                "tokens": tokens_before,
+                "threshold": self.threshold(seat),
+            },
+        )
+        self._tell(seat, "compaction.started", {"compaction_id": compaction_id})
+        context = seat.hook_context(self._ids.tagged("req"))
+        asked = await self._hooks.pre_compact(
+            context, _event(plan.being, plan.remaining, strategy, trigger, plan.keep)
+        )
+        result = await self._strategy(seat, plan, asked, compaction_id, strategy)
+        used = strategy if result is not None else CompactionStrategy.DROP
+        result = result or _dropped(plan)
+        gone = [one for one in plan.being if one.id in set(result.superseded)]
+        said = await self._hooks.post_compact(
+            context, _event(gone, result.messages, used, trigger, plan.keep)
+        )
+        note = _note(
+            result.note,
+            (*asked.observed.retain, *said.retain),
+            (*asked.observed.inject, *said.inject),
+        )
+        messages = with_note(
+            seat.window.messages, result.messages, f"{compaction_id}{NOTE_MARK}note", note
+        )
+        await self._keep(seat, messages, result, used)
+        done = Compacted(
+            compaction_id=compaction_id,
+            strategy=used.value,
+            messages_before=before,
+            messages_after=len(messages),
+            tokens_before=tokens_before,
+            tokens_after=seat.tokens,
+            fallback=used is not strategy,
+            summary=result.summary,
+        )
+        self._completed(seat, done, result.plugin, (self._clock.monotonic_s() - started_s) * 1000)
+        return done
+
+    # -- own -----------------------------------------------------------------------------------
+
+    async def _strategy(
+        self,
+        seat: AgentSeat,
+        plan: CompactionPlan,
+        asked: PreCompactOutcome,
+        compaction_id: str,
+        strategy: CompactionStrategy,
+    ) -> _Result | None:
+        """Carry the strategy out; None, put on record, when it failed and old messages must go."""
+        delegate = seat.snapshot.agent.compaction.value.delegate
+        reason = asked.fallback
+        if asked.replacement is not None:
+            found = _replaced(seat, asked, delegate)
+            if found is not None:
+                return found
+            reason = "a message has no known role"
+        elif reason is None and strategy is CompactionStrategy.DELEGATE:
+            reason = "the designated compactor is not there"
+        if reason is None and strategy is CompactionStrategy.SUMMARIZE:
+            try:
+                text, usage = await summarize(seat.model, plan.being, seat.path)
+            except KagedError as error:
+                reason = f"{error.code}: {error.message}"
+            # Boundary: whatever a model's layer breaks with, the session goes on.
+            except Exception as error:  # noqa: BLE001 - see above
+                _log.exception("compaction.summary_broke", error=repr(error))
+                reason = type(error).__name__
+            else:
+                seat.run.spending.add(usage)
+                note = f"Summary of the earlier conversation:\n{text}"
+                return _Result(plan.remaining, [one.id for one in plan.being], note, text)
+        if reason is None:
+            return _dropped(plan)
+        self._post(
+            seat,
+            "compaction.failed",
+            {
+                "compaction_id": compaction_id,
+                "strategy": strategy.value,
+                "plugin": delegate,
+                "failure": "compactor" if delegate is not None else "strategy",
+                "detail": reason,
+            },
+        )
+        return None
+
+    async def _keep(
+        self,
+        seat: AgentSeat,
+        messages: Sequence[WindowMessage],
+        result: _Result,
+        strategy: CompactionStrategy,
+    ) -> None:
+        """Store the compaction and go on with the smaller window."""
+        known = seat.window.messages
+        marks = [one.id for one in known if one.stored and one.id in set(result.superseded)]
+        summarized: list[JsonValue] = [*marks]
+        draft = EntryDraft(
+            kind=EntryKind.COMPACTION,
+            content={
+                "kept": len(result.messages),
+                "summarized": summarized,
+                "summary": result.summary,
+                "strategy": strategy.value,
+                "messages": compaction_messages(messages, known, marks),
+            },
+            agent=seat.window_key,
+            run_id=seat.run.run_id or None,
+        )
+        await self._ledger.compact(seat.run.session_id, marks, draft, seat.window_key)
+        seat.window.replace(messages)
+
+    def _completed(
+        self, seat: AgentSeat, done: Compacted, plugin: str | None, duration_ms: float
+    ) -> None:
+        data: JsonObject = {
+            "compaction_id": done.compaction_id,
+            "strategy": done.strategy,
+            "messages_before": done.messages_before,
+            "messages_after": done.messages_after,
+            "summary": done.summary,
+            "fallback": done.fallback,
+            "duration_ms": round(duration_ms, 3),
+            "plugin": plugin,
+        }
+        self._post(seat, "compaction.completed", data)
+        seat.stuck_at = 0
+        if done.tokens_after >= self.threshold(seat):
+            # Whoever compacts next would find the same; wait until there is more to take out.
+            seat.stuck_at = done.tokens_after
+            flag: JsonObject = {"compaction_id": done.compaction_id, "flag": "still_full"}
+            self._post(seat, "compaction.flagged", {**flag, "plugin": plugin})
+        self._tell(seat, "compaction.finished", done.as_json())
+
+    def _post(self, seat: AgentSeat, name: str, data: JsonObject) -> None:
+        run = seat.run
+        placed: JsonObject = {**data, "session_id": run.session_id, "agent_path": seat.path}
+        try:
+            self._audit.post(AuditEvent(name, placed, project_id=run.project_id, caller=seat.path))
+        except AuditUnavailable as error:
+            _log.error("an audit event was lost", audit_event=name, error=str(error))
+
+    def _tell(self, seat: AgentSeat, name: str, data: JsonObject) -> None:
+        self._announce(seat.event(name, data))
+
+
+def _dropped(plan: CompactionPlan) -> _Result:
+    count = len(plan.being)
+    note = f"({count} earlier messages of this conversation were left out to save room.)"
+    return _Result(plan.remaining, [one.id for one in plan.being], note)
+
+
+def _replaced(seat: AgentSeat, asked: PreCompactOutcome, delegate: str | None) -> _Result | None:
+    """Take over a compactor's list exactly; None when a message of it means nothing to a model."""
+    replacement = asked.replacement
+    assert replacement is not None
+    known = {one.id: one for one in seat.window.messages}
+    messages: list[WindowMessage] = []
+    for number, one in enumerate(replacement.messages):
+        made = message_of_json(one, f"compactor{NOTE_MARK}{number}")
+        if made is None:
+            return None
+        original = known.get(made.id)
+        if original is None and made.stored:
+            # An id of its own making could be taken for an entry's.
+            made = message_of_json({**one, "id": f"{made.id}{NOTE_MARK}{number}"}, "")
+            assert made is not None
+        messages.append(original if original is not None and original == made else made)
+    return _Result(messages, replacement.superseded, summary=replacement.summary, plugin=delegate)
+
+
+def _note(own: str, retained: Sequence[str], injected: Sequence[str]) -> str:
+    """Put together what stands in the window in place of what went."""
+    kept = "\n".join(("To be kept in mind:", *(f"- {one}" for one in retained)))
+    parts = (own, kept if retained else "", *injected)
+    return "\n\n".join(one for one in parts if one)
+
+
+def _event(
+    being: Sequence[WindowMessage],
+    remaining: Sequence[WindowMessage],
+    strategy: CompactionStrategy,
+    trigger: str,
+    keep: Sequence[WindowMessage],
+) -> CompactionEvent:
+    return CompactionEvent(
+        being_compacted=[one.as_json() for one in being],
+        remaining=[one.as_json() for one in remaining],
+        strategy=strategy.value,
+        trigger=trigger,
+        always_keep=[one.as_json() for one in keep],
+    )
+
+
+__all__ = [
+    "CONTEXT_EXCEEDED",
+    "REQUESTED",
+    "THRESHOLD_CROSSED",
+    "Compacted",
+    "Compactor",
+]

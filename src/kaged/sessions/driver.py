@@ -1,0 +1,554 @@
+"""`SessionDriver`: starts, stops and resumes runs; the front door to the agent loop.
+
+message → durable → run → the loop → how it ended, durable → clean-up. One run per session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from kaged.base import KagedError, Tasks
+from kaged.sessions.budget import Budget, Spending
+from kaged.sessions.compacting import REQUESTED
+from kaged.sessions.idle import IdleWatch
+from kaged.sessions.lifecycle import SessionEvent
+from kaged.sessions.loop import LoopParts, run_agent
+from kaged.sessions.loop_errors import (
+    AgentUnknown,
+    BudgetSpent,
+    NothingToResume,
+    PromptRefused,
+    SessionEnded,
+    TooManyRuns,
+)
+from kaged.sessions.messages import INTERRUPTED, message_of, text_block
+from kaged.sessions.prompt import system_prompt
+from kaged.sessions.run_values import OPERATOR, RunEnd, Wishes, asks_tools, end_of, error_of
+from kaged.sessions.seat import AgentEnd, RunState
+from kaged.sessions.toolcalls import CANCELLED
+from kaged.sessions.transforms import Veto
+from kaged.store.agent_run_rows import AgentRunStatus, RunCause, RunResult
+from kaged.store.interaction_rows import InteractionRecord
+from kaged.store.session_errors import SessionBusy
+from kaged.store.session_rows import SessionRecord, SessionStatus
+from kaged.store.work_errors import InteractionPending
+from kaged.tools.context import ROOT_CALLER, CallerIdentity
+from kaged.wire.context import CallContext
+
+if TYPE_CHECKING:
+    from kaged.base import Clock, Ids, JsonObject
+    from kaged.sessions.hooks import SessionHooks
+    from kaged.sessions.known import Known, KnownSessions
+    from kaged.sessions.needs import Models, RunBook
+    from kaged.sessions.resume import Resumption
+    from kaged.sessions.seat import AgentSeat
+    from kaged.sessions.seating import Seating
+    from kaged.store import Store
+    from kaged.tools import ToolCallContext
+    from kaged.tools.resolution import AgentTools
+
+MAX_RUNS: Final = 1000
+MAX_ENDS: Final = 200
+"""How many ended runs are remembered in memory; older ones are asked of the store."""
+
+MAX_WISHES: Final = 10_000
+"""Of how many sessions it is remembered what their last run was started with."""
+
+CANCEL_PATIENCE_S: Final = 10.0
+
+RunEnded = Callable[[str, str], None]
+"""(project id, run id): cleans up what a run has left behind, in the background."""
+
+_log = structlog.get_logger("kaged.sessions")
+
+
+@dataclass(slots=True, eq=False)
+class _Live:
+    """A run under way."""
+
+    run: RunState
+    seat: AgentSeat
+    known: Known
+    cause: RunCause
+    ended: asyncio.Future[RunEnd]
+    cancelled: bool = False
+    task: asyncio.Task[None] | None = None
+
+
+class SessionDriver:
+    """Drives sessions. Everything that it starts ends with `close`."""
+
+    def __init__(
+        self,
+        store: Store,
+        book: RunBook,
+        known: KnownSessions,
+        seating: Seating,
+        parts: LoopParts,
+        resumption: Resumption,
+        hooks: SessionHooks,
+        models: Models,
+        *,
+        runs: dict[str, RunState],
+        idle_s: Callable[[], float],
+        run_ended: Sequence[RunEnded] = (),
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
+        self._store = store
+        self._book = book
+        self._known = known
+        self._seating = seating
+        self._parts = parts
+        self._resumption = resumption
+        self._hooks = hooks
+        self._models = models
+        self._runs = runs
+        self._run_ended = tuple(run_ended)
+        self._clock = clock
+        self._ids = ids
+        self._tasks = Tasks("sessions", _report_failure)
+        self._live: dict[str, _Live] = {}
+        self._by_session: dict[str, _Live] = {}
+        self._wishes: OrderedDict[str, Wishes] = OrderedDict()
+        self._ends: OrderedDict[str, RunEnd] = OrderedDict()
+        self._latest: dict[str, str] = {}
+        self._followers: dict[str, set[asyncio.Future[str]]] = {}
+        self._closing = False
+        self.idle = IdleWatch(self._idle, clock=clock, tasks=self._tasks, idle_s=idle_s)
+
+    # -- what operators ask --------------------------------------------------------------------
+
+    async def send(
+        self,
+        session_id: str,
+        text: str,
+        *,
+        model: str | None = None,
+        max_steps: int | None = None,
+        budget: Budget | None = None,
+        operator: str = OPERATOR,
+        agent: str = ROOT_CALLER,
+        cause: RunCause = RunCause.MESSAGE,
+        pinned: bool = False,
+        identity: CallerIdentity | None = None,
+    ) -> str:
+        """Say something in a session and start a run; returns its id once the words are on disk.
+
+        Raises:
+            SessionNotFound, SessionEnded, SessionBusy: nothing can be said there now.
+            AgentUnknown: the project has no such agent.
+            InteractionPending: it waits for an answer, not for a message.
+            ModelUnknown: nobody knows the agent's model.
+            PromptRefused: a script does not let it through.
+        """
+        session = await self._free(session_id)
+        said = await self._parts.transforms.before_prompt(session_id, text)
+        if isinstance(said, Veto):
+            raise PromptRefused(f"The message was not taken: {said.reason}", reason=said.reason)
+        wishes = Wishes(model, max_steps, budget or Budget(), operator, agent, identity)
+        live = await self._start(session, cause, wishes, said, pinned=pinned)
+        return live.run.run_id
+
+    async def resume(
+        self,
+        session_id: str,
+        *,
+        operator: str = OPERATOR,
+        identity: CallerIdentity | None = None,
+    ) -> str:
+        """Go on where a run was cut off, or with an answer that came meanwhile.
+
+        From here on it acts for whoever resumes it.
+
+        Raises:
+            NothingToResume: the last run came to its end.
+            SessionNotFound, SessionEnded, SessionBusy, InteractionPending: as `send`.
+        """
+        session = await self._free(session_id)
+        answers = await self._store.interactions.undelivered(session_id)
+        if not answers:
+            window = await self._parts.ledger.window(session_id, self._wishes_of(session).agent)
+            last = window[-1] if window else None
+            if last is None or (last.role == "assistant" and not asks_tools(last.content)):
+                raise NothingToResume(
+                    "The last run of this session is done.", fix="send a message to go on"
+                )
+        cause = RunCause.ANSWER if answers else RunCause.RESUME
+        wishes = replace(self._wishes_of(session, operator), identity=identity)
+        return (await self._start(session, cause, wishes, None)).run.run_id
+
+    async def answered(self, record: InteractionRecord) -> None:
+        """Start the run that goes on with an answer. Sessions that no loop ran are left alone.
+
+        Never raises: the answer is stored, and `resume` can be asked for again.
+        """
+        live = self._by_session.get(record.session_id)
+        if live is not None:
+            # The run that asked is about to end; one at a time.
+            await asyncio.wait({live.ended}, timeout=CANCEL_PATIENCE_S)
+        try:
+            _, ran = await self._store.agent_runs.page(record.session_id, 1, 0)
+            if ran:
+                session = await self._free(record.session_id)
+                wishes = self._wishes_of(session)
+                await self._start(session, RunCause.ANSWER, wishes, None)
+        except KagedError as error:
+            _log.warning("sessions.not_resumed", session_id=record.session_id, error=str(error))
+
+    async def wait(self, run_id: str) -> RunEnd:
+        """Wait for the end of a run. Raises RunNotFound."""
+        live = self._live.get(run_id)
+        if live is not None:
+            return await asyncio.shield(live.ended)
+        found = self._ends.get(run_id)
+        return found or end_of(await self._store.agent_runs.get(run_id))
+
+    async def follow(self, end: RunEnd) -> RunEnd:
+        """Wait for the end of the run that goes on where a paused one stopped."""
+        session_id = end.session_id
+        latest = self._latest.get(session_id, end.run_id)
+        if latest == end.run_id:
+            started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            self._followers.setdefault(session_id, set()).add(started)
+            try:
+                latest = await started
+            finally:
+                self._followers[session_id].discard(started)
+                if not self._followers[session_id]:
+                    del self._followers[session_id]
+        return await self.wait(latest)
+
+    async def cancel(self, which: str) -> bool:
+        """End the active run of a session, or a run; says whether there was one.
+
+        Returns when it has ended, or after a while when something in it will not let go.
+        """
+        live = self._by_session.get(which) or self._live.get(which)
+        if live is None or live.task is None:
+            return False
+        live.cancelled = True
+        live.task.cancel()
+        await asyncio.wait({live.ended}, timeout=CANCEL_PATIENCE_S)
+        return True
+
+    async def compact_now(
+        self, session_id: str, agent: str = ROOT_CALLER, *, dry_run: bool = False
+    ) -> JsonObject:
+        """Compact an agent's window, or tell what that would do.
+
+        Raises:
+            SessionNotFound, SessionBusy: there is no such session, or a run of it is active.
+        """
+        session = await self._store.sessions.of_id(session_id)
+        if not dry_run and session_id in self._by_session:
+            raise SessionBusy("A run of this session is active.", fix="wait for it, or cancel it")
+        wishes = self._wishes_of(session)
+        known = await self._known.of(session)
+        run = self._state(session, "", known, wishes)
+        path = agent.partition("#")[0]
+        _require_agent(known, path)
+        alias = self._alias(session, wishes, path, known)
+        seat = await self._seating.seat(run, path, agent, model=alias)
+        if dry_run:
+            return self._parts.compactor.preview(seat)
+        done = await self._parts.compactor.compact(seat, REQUESTED)
+        return {"compacted": False} if done is None else {"compacted": True, **done.as_json()}
+
+    # -- what the host asks --------------------------------------------------------------------
+
+    def takes_over(self, context: ToolCallContext) -> bool:
+        """Say whether a call comes out of a run; it then pauses, since it asked the operator."""
+        run = self._runs.get(context.run_id)
+        if run is None:
+            return False
+        run.pause(context.request_id)
+        return True
+
+    def active_in(self, projects: Collection[str]) -> int:
+        """Count the sessions of these projects that have a run under way."""
+        return sum(live.run.project_id in projects for live in self._by_session.values())
+
+    def fixed_tools(self, context: ToolCallContext) -> AgentTools | None:
+        """Give the tools of a caller as its session has them; None for callers without a run."""
+        run = self._runs.get(context.run_id)
+        found = None if run is None else run.snapshot.agents.get(context.caller)
+        return None if found is None else found.tools
+
+    def project_unloaded(self, project_id: str) -> None:
+        """End what runs in a project that is gone, in the background."""
+        self._known.forget(project_id)
+        for live in list(self._live.values()):
+            if live.run.project_id == project_id and live.task is not None:
+                live.cancelled = True
+                live.task.cancel()
+
+    async def recover(self) -> int:
+        """Go on with answers that a daemon before this one took but did not deliver."""
+        waiting = await self._store.interactions.all_undelivered()
+        for record in waiting:
+            await self.answered(record)
+        return len(waiting)
+
+    async def close(self) -> None:
+        """End every run; they are interrupted and can be resumed. Safe to call twice."""
+        self._closing = True
+        await self._tasks.close()
+
+    # -- one run -------------------------------------------------------------------------------
+
+    async def _free(self, session_id: str) -> SessionRecord:
+        """Give a session in which a run may start."""
+        session = await self._store.sessions.of_id(session_id)
+        if session.status == SessionStatus.ENDED.value or self._closing:
+            raise SessionEnded("This session is over.", fix="fork it, or start another")
+        if session_id in self._by_session:
+            raise SessionBusy(
+                "A run of this session is active.",
+                fix="wait for it, or cancel it",
+                session_id=session_id,
+            )
+        if len(self._live) >= MAX_RUNS:
+            raise TooManyRuns(f"{MAX_RUNS} runs are active.", fix="wait for some to end")
+        pending = await self._store.interactions.pending_of(session_id)
+        if pending is not None:
+            raise InteractionPending(
+                "This session waits for the operator.",
+                fix="answer what it asks, or withdraw the question",
+                request_id=pending,
+            )
+        return session
+
+    async def _start(
+        self,
+        session: SessionRecord,
+        cause: RunCause,
+        wishes: Wishes,
+        text: str | None,
+        *,
+        pinned: bool = False,
+    ) -> _Live:
+        """Begin a run on disk and start it; nothing of it is left behind when that fails."""
+        known = await self._known.of(session)
+        _require_agent(known, wishes.agent)
+        alias = self._alias(session, wishes, wishes.agent, known)
+        self._models.get(alias)  # who cannot be asked is not asked half-way
+        run_id = self._ids.tagged("run")
+        await self._book.begin_run(
+            session.id, cause=cause, model=alias, operator_id=wishes.operator, run_id=run_id
+        )
+        run = self._state(session, run_id, known, wishes)
+        run.resumes_pause = cause is RunCause.ANSWER
+        self._runs[run_id] = run
+        self.idle.busy(session.id)
+        try:
+            seat = await self._seating.seat(
+                run,
+                wishes.agent,
+                wishes.agent,
+                model=alias,
+                max_steps=wishes.max_steps,
+                prompt=known.prompt if wishes.agent == ROOT_CALLER else "",
+            )
+            seat.cleared = known.cleared
+            if text is not None:
+                await self._parts.tools.close(seat, INTERRUPTED)
+                await self._seating.tell(seat, text, pinned=pinned)
+        except BaseException as error:
+            self._runs.pop(run_id, None)
+            failed = error_of(error) if isinstance(error, KagedError) else None
+            await self._book.finish_run(run_id, RunResult(AgentRunStatus.FAILED, error=failed))
+            raise
+        self._remember(session.id, wishes)
+        ended = asyncio.get_running_loop().create_future()
+        live = _Live(run, seat, known, cause, ended)
+        self._live[run_id] = self._by_session[session.id] = live
+        live.task = self._tasks.start(self._drive(live), run_id)
+        self._latest[session.id] = run_id
+        for one in self._followers.get(session.id, ()):
+            if not one.done():
+                one.set_result(run_id)
+        return live
+
+    async def _drive(self, live: _Live) -> None:
+        """Carry a run out and put on record how it ended. Whatever happens, it ends."""
+        run, seat = live.run, live.seat
+        status, end = AgentRunStatus.FAILED, AgentEnd(paused=False)
+        error: JsonObject | None = None
+        try:
+            end = await self._work(live)
+            status = AgentRunStatus.PAUSED if end.paused else AgentRunStatus.COMPLETED
+        except asyncio.CancelledError:
+            # Not raised again: this task is the run, and how it ended must be put on record.
+            stopped = live.cancelled or not self._closing
+            status = AgentRunStatus.CANCELLED if stopped else AgentRunStatus.INTERRUPTED
+            if stopped:
+                await self._parts.tools.close(seat, CANCELLED)
+        except KagedError as failure:
+            error = error_of(failure)
+        # Boundary: a run ends, the daemon goes on.
+        except Exception as failure:  # noqa: BLE001 - see above
+            _log.exception("run.broke", run_id=run.run_id, error=type(failure).__name__)
+            error = {
+                "code": "internal_error",
+                "message": f"it broke inside ({type(failure).__name__}); the daemon's log has more",
+            }
+        finally:
+            await self._end(live, status, error, end)
+
+    async def _work(self, live: _Live) -> AgentEnd:
+        """Do what the run is for: settle what is open, then let the agent work."""
+        run, seat = live.run, live.seat
+        if live.cause in {RunCause.ANSWER, RunCause.RESUME}:
+            await self._resumption.settle(seat)
+        if run.top == ROOT_CALLER:
+            injected = await self._known.injections(live.known, seat, self._ids.tagged("req"))
+            seat.system_prompt = system_prompt(seat.system_prompt, injected)
+        passage = self._parts.policies.agent_call(run, seat.path, seat.model.alias)
+        asked = seat.window.messages[-1] if seat.window.messages else None
+        if passage is not None and asked is not None and asked.role == "user":
+            text, seat.system_prompt = await passage.before(
+                asked.text,
+                tools=seat.snapshot.tools.names,
+                model=seat.model.alias,
+                system_prompt=seat.system_prompt,
+            )
+            if text != asked.text:
+                seat.window.messages[-1] = message_of(asked.id, asked.role, [text_block(text)])
+        end = await self._timed(seat)
+        if passage is not None and not end.paused:
+            end = AgentEnd(False, await passage.after(end.text), end.finish_reason)
+        return end
+
+    async def _timed(self, seat: AgentSeat) -> AgentEnd:
+        """Let the agent work within the time that its run has, tool calls included."""
+        left_s = seat.run.spending.left_s
+        timer = asyncio.timeout(None if left_s is None else max(left_s, 0.0))
+        try:
+            async with timer:
+                return await run_agent(seat, self._parts)
+        except TimeoutError as error:
+            if not timer.expired():
+                raise
+            await self._parts.tools.close(seat, CANCELLED)
+            raise BudgetSpent("The run ends here: its time is used up.") from error
+
+    async def _end(
+        self, live: _Live, status: AgentRunStatus, error: JsonObject | None, end: AgentEnd
+    ) -> None:
+        run = live.run
+        usage = run.spending.usage
+        used: JsonObject = {
+            "input_tokens": usage.input_tokens,
+            "output_tokens": usage.output_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "cost_usd": usage.cost_usd,
+        }
+        paused = status is AgentRunStatus.PAUSED
+        ended = RunEnd(
+            run.run_id, run.session_id, status, end.text, run.spending.steps, used, error,
+            next(iter(run.pauses.values()), None) if paused else None, end.finish_reason,
+        )  # fmt: skip
+        try:
+            await self._book.finish_run(
+                run.run_id,
+                # A session that paused stays at its checkpoint, whatever its run's end says.
+                RunResult(status, run.spending.steps, used, error),
+            )
+        except KagedError as failure:
+            _log.error("run.end_not_stored", run_id=run.run_id, error=str(failure))
+        finally:
+            self._runs.pop(run.run_id, None)
+            self._live.pop(run.run_id, None)
+            self._by_session.pop(run.session_id, None)
+            self._ends[run.run_id] = ended
+            while len(self._ends) > MAX_ENDS:
+                self._ends.popitem(last=False)
+            if not live.ended.done():
+                live.ended.set_result(ended)
+        self._clean_up(run)
+        if not self._closing:
+            self.idle.touched(run.session_id)
+            await self._parts.between_turns(run.session_id)
+
+    def _clean_up(self, run: RunState) -> None:
+        """Have everything ended that belongs to a run (AT-SESS-13)."""
+        for one in self._run_ended:
+            try:
+                one(run.project_id, run.run_id)
+            # Boundary: one that fails keeps no other from cleaning up.
+            except Exception as error:  # noqa: BLE001 - see above
+                _log.error("run.clean_up_failed", run_id=run.run_id, error=repr(error))
+
+    async def _idle(self, session_id: str) -> None:
+        """Tell plugins and listeners that nothing happens in a session."""
+        try:
+            session = await self._store.sessions.of_id(session_id)
+            self._parts.announce(SessionEvent("session.idle", session_id, session.project_id))
+            wishes = self._wishes_of(session)
+            # Only the root has this hook; a workflow that another agent carries out has none.
+            if wishes.agent != ROOT_CALLER or not self._hooks.wants_idle(
+                session.project_id, ROOT_CALLER
+            ):
+                return
+            context = CallContext(
+                request_id=self._ids.tagged("req"),
+                operator_id=wishes.operator,
+                project_id=session.project_id,
+                agent_path=ROOT_CALLER,
+                session_id=session_id,
+            )
+            await self._hooks.session_idle(context, await self._known.history(session_id))
+        except KagedError as error:
+            _log.info("sessions.idle_not_told", session_id=session_id, error=str(error))
+
+    # -- small things --------------------------------------------------------------------------
+
+    def _state(self, session: SessionRecord, run_id: str, known: Known, wishes: Wishes) -> RunState:
+        return RunState(
+            session_id=session.id,
+            run_id=run_id,
+            project_id=session.project_id,
+            operator_id=wishes.operator,
+            identity=wishes.identity,
+            snapshot=known.snapshot,
+            spending=Spending(wishes.budget, self._clock),
+            top=wishes.agent,
+        )
+
+    def _alias(self, session: SessionRecord, wishes: Wishes, path: str, known: Known) -> str:
+        """Give the model of an agent: asked for, else the session's, else the agent's own."""
+        own = known.snapshot.agents[path].agent.model.value.alias
+        if path != wishes.agent:
+            return own
+        return wishes.model or (session.model if path == ROOT_CALLER else None) or own
+
+    def _remember(self, session_id: str, wishes: Wishes) -> None:
+        self._wishes[session_id] = wishes
+        self._wishes.move_to_end(session_id)
+        while len(self._wishes) > MAX_WISHES:
+            gone, _ = self._wishes.popitem(last=False)
+            self._latest.pop(gone, None)
+
+    def _wishes_of(self, session: SessionRecord, operator: str | None = None) -> Wishes:
+        found = self._wishes.get(session.id)
+        return found or Wishes(operator=operator or session.operator_id or OPERATOR)
+
+
+def _require_agent(known: Known, path: str) -> None:
+    if path not in known.snapshot.agents:
+        listed = ", ".join(sorted(known.snapshot.agents))
+        raise AgentUnknown(f"There is no agent {path[:200]!r}.", fix=f"The agents are {listed}.")
+
+
+def _report_failure(name: str, error: BaseException) -> None:
+    _log.error("task.failed", task=name, error=repr(error))
+
+
+__all__ = ["RunEnd", "RunEnded", "SessionDriver", "Wishes"]

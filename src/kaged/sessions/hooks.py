@@ -1,0 +1,91 @@
+"""`SessionHooks`: the moments of a session that plugins take part in, bound to who takes part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from kaged.plugins.hooks import CompactionEvent, Participant, PreCompactOutcome
+from kaged.plugins.observers import Observed
+
+if TYPE_CHECKING:
+    from kaged.base import JsonObject
+    from kaged.wire.context import CallContext
+
+
+class HookFirer(Protocol):
+    """What fires hooks: `kaged.plugins.hooks.HookRunner`. It never raises for a plugin's sake."""
+
+    async def session_start(
+        self, participants: Sequence[Participant], context: CallContext
+    ) -> Observed:
+        """Fire on_session_start."""
+        ...
+
+    async def session_idle(
+        self,
+        participants: Sequence[Participant],
+        context: CallContext,
+        transcript: Sequence[JsonObject],
+    ) -> None:
+        """Fire on_session_idle."""
+        ...
+
+    async def pre_compact(
+        self, participants: Sequence[Participant], context: CallContext, event: CompactionEvent
+    ) -> PreCompactOutcome:
+        """Fire pre_compact."""
+        ...
+
+    async def post_compact(
+        self, participants: Sequence[Participant], context: CallContext, event: CompactionEvent
+    ) -> Observed:
+        """Fire post_compact."""
+        ...
+
+
+Participants = Callable[[str, str], Sequence[Participant]]
+"""(project id, agent path) to the plugins of that agent, in declared order."""
+
+
+class SessionHooks:
+    """Fires the hooks of whatever agent a context names."""
+
+    def __init__(self, firer: HookFirer, participants: Participants) -> None:
+        self._firer = firer
+        self._participants = participants
+
+    async def session_start(self, context: CallContext) -> tuple[str, ...]:
+        """Fire on_session_start; gives the wrapped injections in plugin order."""
+        found = self._of(context)
+        return (await self._firer.session_start(found, context)).inject if found else ()
+
+    async def session_idle(self, context: CallContext, transcript: Sequence[JsonObject]) -> None:
+        """Fire on_session_idle."""
+        found = self._of(context)
+        if found:
+            await self._firer.session_idle(found, context, transcript)
+
+    async def pre_compact(self, context: CallContext, event: CompactionEvent) -> PreCompactOutcome:
+        """Fire pre_compact."""
+        found = self._of(context)
+        if not found:
+            return PreCompactOutcome(Observed())
+        return await self._firer.pre_compact(found, context, event)
+
+    async def post_compact(self, context: CallContext, event: CompactionEvent) -> Observed:
+        """Fire post_compact."""
+        found = self._of(context)
+        return await self._firer.post_compact(found, context, event) if found else Observed()
+
+    def wants_idle(self, project_id: str, agent_path: str) -> bool:
+        """Say whether anybody could want to know that a session is idle."""
+        return bool(self._participants(project_id, agent_path))
+
+    def _of(self, context: CallContext) -> Sequence[Participant]:
+        if context.project_id is None or context.agent_path is None:
+            return ()
+        return self._participants(context.project_id, context.agent_path)
+
+
+__all__ = ["HookFirer", "Participants", "SessionHooks"]

@@ -1,0 +1,132 @@
+"""`KnownSessions`: what is fixed about a session once it has started, found again when needed.
+
+The snapshot of agents and tools lives as long as the daemon. What plugins injected at the start
+is an entry of the session, so that no later run and no restart asks them again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kaged.sessions.content import decode_content
+from kaged.sessions.entry import EntryDraft, EntryKind
+from kaged.sessions.messages import message_of_entry
+from kaged.tools.context import ROOT_CALLER
+
+if TYPE_CHECKING:
+    from kaged.base import JsonObject, JsonValue
+    from kaged.sessions.hooks import SessionHooks
+    from kaged.sessions.messages import WindowMessage
+    from kaged.sessions.seat import AgentSeat
+    from kaged.sessions.snapshot import SessionSnapshot
+    from kaged.sessions.transcript import Transcript
+    from kaged.store import Store
+    from kaged.store.entry_rows import EntryRow
+    from kaged.store.session_rows import SessionRecord
+
+START_KIND: Final = "kaged.session_start"
+MAX_KNOWN: Final = 10_000
+
+TakeSnapshot = Callable[[str], Awaitable["SessionSnapshot"]]
+"""Fixes the agents of a project as they are now. Raises ProjectNotFound."""
+
+
+@dataclass(slots=True)
+class Known:
+    """One started session. `injections` is None until the start hook has fired or was found.
+
+    `cleared` is what policies made of its messages, so that each passes them once.
+    """
+
+    snapshot: SessionSnapshot
+    prompt: str
+    injections: tuple[str, ...] | None = None
+    cleared: dict[str, WindowMessage | None] = field(
+        default_factory=dict[str, "WindowMessage | None"]
+    )
+
+
+class KnownSessions:
+    """The sessions that ran since the daemon started; the oldest are forgotten first."""
+
+    def __init__(
+        self, store: Store, transcript: Transcript, hooks: SessionHooks, take: TakeSnapshot
+    ) -> None:
+        self._store = store
+        self._transcript = transcript
+        self._hooks = hooks
+        self._take = take
+        self._known: OrderedDict[str, Known] = OrderedDict()
+
+    async def of(self, session: SessionRecord) -> Known:
+        """Give what is fixed about a session; the first time fixes it.
+
+        Raises:
+            ProjectNotFound: its project is not loaded.
+        """
+        found = self._known.get(session.id)
+        if found is None:
+            header = await self._transcript.header(session.id)
+            prompt = "" if header is None else header.content.get("system_prompt")
+            snapshot = await self._take(session.project_id)
+            # Another call may have been faster; what came first counts.
+            found = self._known.setdefault(
+                session.id, Known(snapshot, prompt if isinstance(prompt, str) else "")
+            )
+            while len(self._known) > MAX_KNOWN:
+                self._known.popitem(last=False)
+        self._known.move_to_end(session.id)
+        return found
+
+    def forget(self, project_id: str) -> None:
+        """Let go of the sessions of a project that is gone."""
+        gone = [id_ for id_, one in self._known.items() if one.snapshot.project_id == project_id]
+        for id_ in gone:
+            del self._known[id_]
+
+    async def injections(self, known: Known, seat: AgentSeat, request_id: str) -> tuple[str, ...]:
+        """Give what plugins put before the system prompt; asks them once in a session's life."""
+        if known.injections is not None:
+            return known.injections
+        session_id = seat.run.session_id
+        found = await self._stored(session_id)
+        if found is None:
+            found = await self._hooks.session_start(seat.hook_context(request_id))
+            inject: list[JsonValue] = [*found]
+            draft = EntryDraft(
+                kind=EntryKind.CUSTOM,
+                content={"kind": START_KIND, "data": {"inject": inject}},
+                run_id=seat.run.run_id,
+            )
+            await self._transcript.append(session_id, [draft])
+        known.injections = found
+        return found
+
+    async def history(self, session_id: str) -> list[JsonObject]:
+        """Give every message of the root agent since the session started, in order (PH-AMB-47)."""
+        return [
+            message_of_entry(entry).as_json()
+            for entry in await self._transcript.entries(session_id)
+            if entry.kind is EntryKind.MESSAGE and entry.agent == ROOT_CALLER
+        ]
+
+    async def _stored(self, session_id: str) -> tuple[str, ...] | None:
+        def read(row: EntryRow, _: str | None) -> tuple[str, ...] | None:
+            content = decode_content(row.content)
+            data = content.get("data")
+            # A fork shows its parent's entry; its own start is a start of its own.
+            if row.session_id != session_id or content.get("kind") != START_KIND:
+                return None
+            inject = data.get("inject") if isinstance(data, dict) else None
+            return tuple(map(str, inject)) if isinstance(inject, list) else ()
+
+        rows = await self._store.entries.window(
+            session_id, (EntryKind.CUSTOM.value,), "primary", read
+        )
+        return next((one for one in rows if one is not None), None)
+
+
+__all__ = ["START_KIND", "Known", "KnownSessions", "TakeSnapshot"]

@@ -1,0 +1,271 @@
+"""`run_agent`: the agent loop, in one function.
+
+compact if full → assemble → ask the model → store its turn → make its tool calls → again
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, cast
+
+from kaged.models.errors import ModelBadAnswer, ModelContextExceeded
+from kaged.models.turn import (
+    ModelRequest,
+    ModelTurn,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    TurnFinished,
+    TurnRetried,
+)
+from kaged.sessions.compacting import CONTEXT_EXCEEDED
+from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
+from kaged.sessions.loop_errors import BudgetSpent, StepLimitReached
+from kaged.sessions.messages import AskedCall, text_block
+from kaged.sessions.prompt import assemble
+from kaged.sessions.seat import AgentEnd
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from kaged.base import Clock, Ids, JsonObject
+    from kaged.models.turn import ModelEvent
+    from kaged.sessions.compacting import Compactor
+    from kaged.sessions.needs import Announcer, Ledger, TodoWork
+    from kaged.sessions.policies import ModelPassage, Policies
+    from kaged.sessions.seat import AgentSeat
+    from kaged.sessions.toolcalls import ToolRunner
+    from kaged.sessions.transforms import Transforms
+
+MAX_CALLS_PER_TURN: Final = 64
+MAX_TURN_CHARS: Final = 1_000_000
+MAX_NAME_CHARS: Final = 200
+NOT_MADE: Final = (
+    "This call was not made, because the session waits for the operator. Make it again if it is "
+    "still wanted."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopParts:
+    """What the loop works with; the same for every run of a daemon.
+
+    `between_turns` is called when a turn of a session's top agent has ended and everything of it
+    is stored; it says whether people have gone to another session, so that this run is over.
+    """
+
+    ledger: Ledger
+    tools: ToolRunner
+    compactor: Compactor
+    todos: TodoWork
+    transforms: Transforms
+    policies: Policies
+    announce: Announcer
+    clock: Clock
+    ids: Ids
+    between_turns: Callable[[str], Awaitable[bool]]
+
+
+async def run_agent(seat: AgentSeat, parts: LoopParts) -> AgentEnd:
+    """Drive one agent until it is done, its limits are reached, or the session waits.
+
+    What it was asked stands in its window. Everything that it says and does is in the transcript
+    before the next thing happens.
+
+    Raises:
+        StepLimitReached, BudgetSpent: it may not go on.
+        ModelError: its model did not answer.
+        PipelineRefused, ReportedError: a policy ended it.
+    """
+    while True:
+        if seat.run.paused:
+            return AgentEnd(paused=True)
+        require_room(seat)
+        await parts.compactor.check(seat)
+        seat.turns += 1
+        parts.announce(seat.event("turn.started", {"index": seat.turns}))
+        turn = await ask(seat, parts)
+        calls = await keep_turn(seat, turn, parts)
+        if calls and not seat.run.paused:
+            await parts.tools.run(seat, calls)
+        elif calls:
+            # Another agent of this run asked the operator while this one's model was thinking.
+            await parts.tools.close(seat, NOT_MADE)
+        parts.announce(
+            seat.event("turn.ended", {"index": seat.turns, "had_tool_calls": bool(calls)})
+        )
+        if calls and seat.run.paused:
+            return AgentEnd(paused=True)
+        if seat.is_top and await parts.between_turns(seat.run.session_id):
+            return AgentEnd(False, turn.message.text, "switched")
+        if not calls:
+            return AgentEnd(False, turn.message.text, turn.finish_reason)
+
+
+def require_room(seat: AgentSeat) -> None:
+    """See that the agent may take another step.
+
+    Raises:
+        StepLimitReached: it took all of its own.
+        BudgetSpent: the run it belongs to used up what it was given.
+    """
+    if seat.steps >= seat.max_steps:
+        raise StepLimitReached(
+            f"{seat.path} took its {seat.max_steps} model steps and is not done.",
+            fix="send another message to let it go on, or raise max_steps",
+            agent=seat.path,
+            max_steps=seat.max_steps,
+        )
+    spent = seat.run.spending.exceeded()
+    if spent is not None:
+        raise BudgetSpent(f"The run ends here: {spent}.", fix="start another run with more")
+
+
+async def ask(seat: AgentSeat, parts: LoopParts) -> ModelTurn:
+    """Ask the model once; a window that turns out to be too large is compacted and asked again."""
+    passage = parts.policies.model_call(seat)
+    request = await assemble(seat, parts.todos, parts.transforms, passage)
+    try:
+        turn = await _timed(seat, request, parts, passage)
+    except ModelContextExceeded:
+        if await parts.compactor.compact(seat, CONTEXT_EXCEEDED) is None:
+            raise
+        request = await assemble(seat, parts.todos, parts.transforms, passage)
+        turn = await _timed(seat, request, parts, passage)
+    seat.steps += 1
+    seat.run.spending.add(turn.usage)
+    seat.gauge.learn(seat.request_tokens, turn.usage.input_tokens)
+    return turn
+
+
+async def keep_turn(seat: AgentSeat, turn: ModelTurn, parts: LoopParts) -> tuple[AskedCall, ...]:
+    """Store what the model said; gives the calls it asks for, each under an id of the host.
+
+    Nothing is called before this returns, so that after a crash it is known what was begun.
+    """
+    said = turn.message
+    names = seat.snapshot.names
+    calls = tuple(
+        AskedCall(
+            parts.ids.tagged("req"),
+            one.id,
+            names.own(one.name)[:MAX_NAME_CHARS],
+            one.arguments,
+            one.raw[:MAX_TURN_CHARS],
+        )
+        for one in _distinct(said.tool_calls)
+    )
+    blocks: list[JsonObject] = []
+    if said.thinking:
+        blocks.append({"type": "thinking", "text": said.thinking[:MAX_TURN_CHARS]})
+    if said.text or not calls:
+        blocks.append(text_block(said.text[:MAX_TURN_CHARS]))
+    blocks += [_call_block(one) for one in calls]
+    usage = turn.usage
+    counted: JsonObject = {
+        "input": usage.input_tokens,
+        "output": usage.output_tokens,
+        "cached": usage.cached_tokens,
+        "cost_usd": usage.cost_usd,
+    }
+    draft = EntryDraft(
+        kind=EntryKind.MESSAGE,
+        role=EntryRole.ASSISTANT,
+        content={
+            "content": [*blocks],
+            "usage": counted,
+            "model": turn.model or seat.model.alias,
+            "finish_reason": turn.finish_reason,
+        },
+        agent=seat.window_key,
+        run_id=seat.run.run_id,
+    )
+    seat.window.add(await parts.ledger.append(seat.run.session_id, [draft]))
+    return calls
+
+
+# -- own -------------------------------------------------------------------------------------------
+
+
+async def _timed(
+    seat: AgentSeat, request: ModelRequest, parts: LoopParts, passage: ModelPassage | None
+) -> ModelTurn:
+    """Ask within the time that the run has left."""
+    held = passage is not None and passage.holds_back
+    left_s = seat.run.spending.left_s
+    timer = asyncio.timeout(None if left_s is None else max(left_s, 0.0))
+    started_s = parts.clock.monotonic_s()
+    try:
+        async with timer:
+            turn = await _streamed(seat, request, parts, held=held)
+    except TimeoutError as error:
+        if not timer.expired():
+            raise
+        raise BudgetSpent("The run ends here: its time is used up.") from error
+    if passage is None:
+        return turn
+    latency_ms = round((parts.clock.monotonic_s() - started_s) * 1000)
+    passed = await passage.answered(turn, latency_ms)
+    if passage.holds_back and passed.message.text:
+        parts.announce(seat.event("text.delta", {"text": passed.message.text}))
+    return passed
+
+
+async def _streamed(
+    seat: AgentSeat, request: ModelRequest, parts: LoopParts, *, held: bool
+) -> ModelTurn:
+    """Read the model's answer to its end, telling what it says as it says it.
+
+    Raises:
+        ModelBadAnswer: the stream ended without an end.
+    """
+    stream = cast("AsyncGenerator[ModelEvent]", seat.model.stream(request))
+    async with aclosing(stream) as events:
+        async for event in events:
+            match event:
+                case TurnFinished():
+                    return event.turn
+                case TextDelta():
+                    if not held:
+                        parts.announce(seat.event("text.delta", {"text": event.text}))
+                case ThinkingDelta():
+                    if not held:
+                        parts.announce(seat.event("thinking.delta", {"text": event.text}))
+                case TurnRetried():
+                    data: JsonObject = {
+                        "reason": event.reason,
+                        "attempt": event.attempt,
+                        "wait_s": event.wait_s,
+                    }
+                    parts.announce(seat.event("model.retried", data))
+    raise ModelBadAnswer("The model's answer broke off before its end.", agent=seat.path)
+
+
+def _distinct(calls: tuple[ToolCall, ...]) -> list[ToolCall]:
+    """Give the calls of a turn, no more than anybody needs, each with an id of its own in it."""
+    seen: set[str] = set()
+    kept: list[ToolCall] = []
+    for number, call in enumerate(calls[:MAX_CALLS_PER_TURN]):
+        id_ = call.id if call.id and call.id not in seen else f"{call.id or 'call'}_{number}"
+        seen.add(id_)
+        kept.append(call if id_ == call.id else replace(call, id=id_))
+    return kept
+
+
+def _call_block(call: AskedCall) -> JsonObject:
+    block: JsonObject = {
+        "type": "tool_call",
+        "id": call.call_id,
+        "name": call.name,
+        "input": call.arguments,
+        "request_id": call.request_id,
+    }
+    if call.arguments is None:
+        block["raw"] = call.raw
+    return block
+
+
+__all__ = ["MAX_CALLS_PER_TURN", "LoopParts", "ask", "keep_turn", "require_room", "run_agent"]

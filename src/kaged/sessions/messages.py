@@ -1,0 +1,303 @@
+"""`WindowMessage`: one message of an agent's window, between the store, plugins and models. Pure.
+
+A message is a role and a list of blocks, as entries keep them: `text {text}`, `thinking {text}`,
+`tool_call {id, name, input, request_id}`, `tool_result_block {call_id, output, is_error, name,
+request_id}`. Blocks of other types are kept and shown to nobody.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kaged.base import JsonObject, JsonValue
+from kaged.models.turn import (
+    AssistantMessage,
+    ModelMessage,
+    SystemMessage,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+)
+from kaged.sessions.entry import Entry, EntryRole
+from kaged.sessions.tokens import MESSAGE_OVERHEAD, estimate_json, estimate_text
+
+if TYPE_CHECKING:
+    from kaged.sessions.toolnames import ToolNames
+
+NOTE_MARK: Final = ":"
+"""In the ids of messages that exist only inside a compaction; entry ids never have it."""
+
+INTERRUPTED: Final = (
+    "[interrupted] The run ended before this call had a result. It was not made again; find out "
+    "how far it got before you repeat it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AskedCall:
+    """A tool call that stands in an assistant's message, under the host's own `request_id`."""
+
+    request_id: str
+    call_id: str
+    name: str
+    arguments: JsonObject | None
+    raw: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowMessage:
+    """One message. `id` is that of its entry; `tokens` is an estimate."""
+
+    id: str
+    role: EntryRole
+    blocks: tuple[JsonObject, ...]
+    pinned: bool = False
+    tokens: int = field(default=0, compare=False)
+
+    @property
+    def stored(self) -> bool:
+        """Whether it has an entry of its own; what a compaction wrote has not."""
+        return NOTE_MARK not in self.id
+
+    @property
+    def text(self) -> str:
+        """Everything it says in words."""
+        return "\n".join(_texts(self.blocks, "text"))
+
+    @property
+    def calls(self) -> tuple[AskedCall, ...]:
+        """The tool calls that it asks for."""
+        return tuple(_call(one) for one in self.blocks if one.get("type") == "tool_call")
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The request ids of the calls whose results it holds."""
+        return tuple(
+            str(one.get("request_id") or one.get("call_id"))
+            for one in self.blocks
+            if one.get("type") == "tool_result_block"
+        )
+
+    def as_json(self) -> JsonObject:
+        """Write it as plugins see it: text alone is a string, anything else a list of blocks."""
+        only_text = len(self.blocks) == 1 and self.blocks[0].get("type") == "text"
+        content: JsonValue = self.text if only_text else [*self.blocks]
+        shown: JsonObject = {"id": self.id, "role": self.role.value, "content": content}
+        if self.pinned:
+            shown["pinned"] = True
+        return shown
+
+
+def message_of(
+    id_: str, role: EntryRole, blocks: Iterable[JsonObject], *, pinned: bool = False
+) -> WindowMessage:
+    """Make a message and estimate its size."""
+    listed = tuple(blocks)
+    size = MESSAGE_OVERHEAD + sum(_size(one) for one in listed)
+    return WindowMessage(id_, role, listed, pinned, size)
+
+
+def message_of_entry(entry: Entry) -> WindowMessage:
+    """Read a message out of its entry; one without a role speaks for the user."""
+    pinned = entry.content.get("pinned") is True
+    blocks = blocks_of(entry.content.get("content"))
+    return message_of(entry.id, entry.role or EntryRole.USER, blocks, pinned=pinned)
+
+
+def message_of_json(value: JsonObject, fallback_id: str) -> WindowMessage | None:
+    """Read a message that a plugin wrote; None when it has no known role."""
+    said = value.get("role")
+    word = "tool_result" if said == "tool" else said
+    if not isinstance(word, str) or word not in set(EntryRole):
+        return None
+    name = value.get("id")
+    return message_of(
+        name if isinstance(name, str) and name else fallback_id,
+        EntryRole(word),
+        blocks_of(value.get("content")),
+        pinned=value.get("pinned") is True,
+    )
+
+
+def blocks_of(content: JsonValue) -> tuple[JsonObject, ...]:
+    """Read the blocks of a content; bare text is one block."""
+    if isinstance(content, str):
+        return (text_block(content),)
+    if isinstance(content, list):
+        return tuple(
+            text_block(one) if isinstance(one, str) else one
+            for one in content
+            if isinstance(one, (str, dict))
+        )
+    return ()
+
+
+def text_block(text: str) -> JsonObject:
+    """Write words as a block."""
+    return {"type": "text", "text": text}
+
+
+def result_block(call: AskedCall, output: str, *, is_error: bool) -> JsonObject:
+    """Write the outcome of a tool call as a block."""
+    return {
+        "type": "tool_result_block",
+        "call_id": call.call_id,
+        "request_id": call.request_id,
+        "name": call.name,
+        "output": output,
+        "is_error": is_error,
+    }
+
+
+def open_calls(messages: Sequence[WindowMessage]) -> tuple[AskedCall, ...]:
+    """Give the calls that were asked for and have no result, in the order of asking."""
+    answered = {name for message in messages for name in message.answers}
+    return tuple(
+        call
+        for message in messages
+        for call in message.calls
+        if call.request_id not in answered and call.call_id not in answered
+    )
+
+
+def to_model(messages: Sequence[WindowMessage], names: ToolNames) -> list[ModelMessage]:
+    """Write a window as a model takes it, once; see `ModelView`."""
+    return ModelView(names).write(messages)
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """What was worked out about a message: how it is written, and whose results follow it."""
+
+    of: WindowMessage
+    written: ModelMessage | None
+    calls: tuple[AskedCall, ...] = ()
+    results: tuple[tuple[str, str, bool], ...] = ()
+
+
+class ModelView:
+    """Writes a window as a model takes it, again and again as it grows.
+
+    Results stand right behind the turn that asked for them, in the order of asking, whatever the
+    order they came in. A call without a result gets one that says so, and a result without a call
+    is left out: vendors refuse both. What a message comes to is worked out once.
+    """
+
+    __slots__ = ("_known", "_names")
+
+    def __init__(self, names: ToolNames) -> None:
+        self._names = names
+        self._known: dict[str, _Turn] = {}
+
+    def write(self, messages: Sequence[WindowMessage]) -> list[ModelMessage]:
+        """Write these messages; those that are the same as last time cost next to nothing."""
+        turns = [self._turn(message) for message in messages]
+        results: dict[str, tuple[str, bool]] = {}
+        for turn in turns:
+            for name, output, is_error in turn.results:
+                results.setdefault(name, (output, is_error))
+        written: list[ModelMessage] = []
+        for turn in turns:
+            if turn.written is None:
+                continue
+            written.append(turn.written)
+            for call in turn.calls:
+                found = results.get(call.request_id) or results.get(call.call_id)
+                output, is_error = found or (INTERRUPTED, True)
+                name = self._names.safe(call.name)
+                written.append(ToolResultMessage(call.call_id, name, output, is_error))
+        if len(self._known) > len(messages) * 2 + 16:
+            # What a compaction took out is not kept for ever.
+            self._known = {turn.of.id: turn for turn in turns}
+        return written
+
+    def _turn(self, message: WindowMessage) -> _Turn:
+        known = self._known.get(message.id)
+        if known is None or known.of is not message:
+            known = self._known[message.id] = self._read(message)
+        return known
+
+    def _read(self, message: WindowMessage) -> _Turn:
+        match message.role:
+            case EntryRole.SYSTEM:
+                return _Turn(message, SystemMessage(message.text))
+            case EntryRole.USER:
+                return _Turn(message, UserMessage(message.text))
+            case EntryRole.TOOL_RESULT:
+                # Written with the turn that asked.
+                return _Turn(message, None, results=tuple(_results(message)))
+            case EntryRole.ASSISTANT:
+                calls, text = message.calls, message.text
+                if not calls and not text:
+                    # An empty turn says nothing, and some vendors refuse it.
+                    return _Turn(message, None)
+                said = AssistantMessage(
+                    text,
+                    tuple(
+                        ToolCall(
+                            one.call_id, self._names.safe(one.name), one.arguments or {}, one.raw
+                        )
+                        for one in calls
+                    ),
+                    "\n".join(_texts(message.blocks, "thinking")),
+                )
+                return _Turn(message, said, calls)
+
+
+def _results(message: WindowMessage) -> Iterable[tuple[str, str, bool]]:
+    for block in message.blocks:
+        if block.get("type") == "tool_result_block":
+            name = str(block.get("request_id") or block.get("call_id"))
+            yield name, _text(block.get("output")), block.get("is_error") is True
+
+
+def _call(block: JsonObject) -> AskedCall:
+    call_id, request_id = block.get("id"), block.get("request_id")
+    given = block.get("input")
+    return AskedCall(
+        str(request_id or call_id),
+        str(call_id),
+        str(block.get("name")),
+        given if isinstance(given, dict) else None,
+        str(block.get("raw") or ""),
+    )
+
+
+def _texts(blocks: Sequence[JsonObject], kind: str) -> list[str]:
+    return [str(one.get("text") or "") for one in blocks if one.get("type") == kind]
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _size(block: JsonObject) -> int:
+    match block.get("type"):
+        case "text" | "thinking":
+            return estimate_text(str(block.get("text") or ""))
+        case "tool_result_block":
+            return MESSAGE_OVERHEAD + estimate_text(_text(block.get("output")))
+        case "tool_call":
+            return MESSAGE_OVERHEAD + estimate_json([block.get("name"), block.get("input")])
+        case _:
+            return 0
+
+
+__all__ = [
+    "INTERRUPTED",
+    "NOTE_MARK",
+    "AskedCall",
+    "ModelView",
+    "WindowMessage",
+    "blocks_of",
+    "message_of",
+    "message_of_entry",
+    "message_of_json",
+    "open_calls",
+    "result_block",
+    "text_block",
+    "to_model",
+]

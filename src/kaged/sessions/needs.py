@@ -1,0 +1,90 @@
+"""What the agent loop needs of the rest, as protocols; the transcript and others provide it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from kaged.audit import AuditEvent
+    from kaged.base import JsonValue
+    from kaged.models.turn import Model
+    from kaged.sessions.entry import Entry, EntryDraft
+    from kaged.sessions.lifecycle import SessionEvent
+    from kaged.store.agent_run_rows import AgentRunRecord, RunCause, RunResult
+    from kaged.tools import ToolCallContext
+
+
+class Ledger(Protocol):
+    """The transcript, as far as a run writes and reads it."""
+
+    async def append(self, session_id: str, drafts: Sequence[EntryDraft]) -> list[Entry]:
+        """Append entries in one step; they are on disk when this returns."""
+        ...
+
+    async def window(self, session_id: str, agent: str = "primary") -> list[Entry]:
+        """Give the messages and compactions of one agent that are not superseded."""
+        ...
+
+    async def compact(
+        self, session_id: str, superseded: Sequence[str], draft: EntryDraft, agent: str
+    ) -> Entry:
+        """Append a compaction and mark what it replaces, in one step."""
+        ...
+
+
+Announcer = Callable[["SessionEvent"], None]
+"""Tells everybody who listens what happens in sessions; never raises and never waits."""
+
+
+class TodoWork(Protocol):
+    """The todo lists, as far as the loop reminds of them and fills them."""
+
+    async def reminder(
+        self, project_id: str, session_id: str, *, just_shown: bool = False
+    ) -> str | None:
+        """Give what the agent is reminded of before its next step."""
+        ...
+
+    async def proposed(self, context: ToolCallContext, result: JsonValue, agent: str) -> None:
+        """Store the todos that a subagent proposes in its result, if it proposes any."""
+        ...
+
+
+class Models(Protocol):
+    """The models by alias."""
+
+    def get(self, alias: str) -> Model:
+        """Give a model. Raises ModelUnknown."""
+        ...
+
+
+class RunBook(Protocol):
+    """Keeps the runs of sessions: `kaged.sessions.book.SessionBook`."""
+
+    async def begin_run(
+        self,
+        session_id: str,
+        *,
+        cause: RunCause = ...,
+        model: str | None = None,
+        operator_id: str | None = None,
+        run_id: str | None = None,
+    ) -> AgentRunRecord:
+        """Note that a run begins. Raises SessionBusy when one is active."""
+        ...
+
+    async def finish_run(self, run_id: str, ended: RunResult) -> AgentRunRecord:
+        """Note how a run ended."""
+        ...
+
+
+class AuditPost(Protocol):
+    """The audit log, as far as compactions are put on record."""
+
+    def post(self, event: AuditEvent) -> None:
+        """Queue an event without waiting."""
+        ...
+
+
+__all__ = ["Announcer", "AuditPost", "Ledger", "Models", "RunBook", "TodoWork"]

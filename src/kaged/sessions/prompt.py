@@ -1,0 +1,104 @@
+"""What a model is asked: system prompt, window, reminder and tools, put together for one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from kaged.models.turn import ModelRequest
+from kaged.sessions.entry import EntryRole
+from kaged.sessions.messages import (
+    NOTE_MARK,
+    WindowMessage,
+    message_of,
+    message_of_json,
+    text_block,
+)
+
+if TYPE_CHECKING:
+    from kaged.sessions.needs import TodoWork
+    from kaged.sessions.policies import ModelPassage
+    from kaged.sessions.seat import AgentSeat
+    from kaged.sessions.transforms import Transforms
+
+TODO_TOOL: Final = "kaged.todo"
+SYSTEM_ID: Final = f"system{NOTE_MARK}prompt"
+REMINDER_ID: Final = f"system{NOTE_MARK}reminder"
+
+
+def system_prompt(own: str, injections: Sequence[str]) -> str:
+    """Put what plugins inject, wrapped by the host already, before an agent's own prompt."""
+    return "\n\n".join((*injections, own)) if injections else own
+
+
+async def assemble(
+    seat: AgentSeat, todos: TodoWork, transforms: Transforms, passage: ModelPassage | None
+) -> ModelRequest:
+    """Put together what the model is asked next. The reminder is in here and nowhere else.
+
+    Raises:
+        PipelineRefused, ReportedError: a policy does not let it go out.
+    """
+    messages = [message_of(SYSTEM_ID, EntryRole.SYSTEM, [text_block(seat.system_prompt)])]
+    messages += seat.window.messages
+    remind = await _reminder(seat, todos)
+    if remind is not None:
+        messages.insert(_reminder_place(messages), remind)
+    if transforms.has_context:
+        messages = await _transformed(seat, messages, transforms)
+    if passage is not None:
+        messages = await passage.clear(seat.cleared, messages)
+    return ModelRequest(
+        messages=seat.view.write(messages),
+        tools=seat.snapshot.specs,
+        agent=seat.path,
+    )
+
+
+async def _reminder(seat: AgentSeat, todos: TodoWork) -> WindowMessage | None:
+    """Make the sticky reminder of open todos; only the root of a session has a list."""
+    if seat.path != "primary":
+        return None
+    text = await todos.reminder(
+        seat.run.project_id, seat.run.session_id, just_shown=just_shown(seat.window.messages)
+    )
+    return None if text is None else message_of(REMINDER_ID, EntryRole.SYSTEM, [text_block(text)])
+
+
+def just_shown(messages: Sequence[WindowMessage]) -> bool:
+    """Say whether the turn right before this step holds the result of a todo call."""
+    for message in reversed(messages):
+        if message.role is not EntryRole.TOOL_RESULT:
+            return False
+        if any(block.get("name") == TODO_TOOL for block in message.blocks):
+            return True
+    return False
+
+
+def _reminder_place(messages: Sequence[WindowMessage]) -> int:
+    """Put the reminder near the end: before the last words of the user, else at the end.
+
+    Never between a turn and its results, which vendors refuse.
+    """
+    if messages and messages[-1].role is EntryRole.USER:
+        return len(messages) - 1
+    return len(messages)
+
+
+async def _transformed(
+    seat: AgentSeat, messages: list[WindowMessage], transforms: Transforms
+) -> list[WindowMessage]:
+    """Let scripts change the messages of this one request; what is no message is left out."""
+    shown = [one.as_json() for one in messages]
+    said = await transforms.context(seat.run.session_id, shown)
+    if said is shown:
+        return messages
+    read = (
+        message_of_json(one, f"script{NOTE_MARK}{number}")
+        for number, one in enumerate(said)
+        if isinstance(one, dict)
+    )
+    return [one for one in read if one is not None]
+
+
+__all__ = ["REMINDER_ID", "SYSTEM_ID", "TODO_TOOL", "assemble", "just_shown", "system_prompt"]

@@ -1,0 +1,84 @@
+"""`Resumption`: gives the calls that an earlier run left open their results, before a run goes on.
+
+A question gets its answer, a subagent that stopped with the session goes on, and anything else
+was cut off by a crash: it gets a result that says so, and is never made again by the host.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from kaged.sessions.messages import INTERRUPTED
+from kaged.store.interaction_rows import InteractionStatus
+from kaged.store.work_errors import InteractionNotFound, InteractionPending
+from kaged.toolbox.project.interactions import answer_json
+
+if TYPE_CHECKING:
+    from kaged.base import JsonObject
+    from kaged.sessions.messages import AskedCall
+    from kaged.sessions.seat import AgentSeat
+    from kaged.sessions.subagents import Delegations
+    from kaged.sessions.toolcalls import ToolRunner
+    from kaged.store.interaction_rows import InteractionRecord
+
+WITHDRAWN = "The operator withdrew the question and will not answer it."
+
+
+class Questions(Protocol):
+    """What agents asked the operator: `kaged.store.interaction_rows.InteractionRows`."""
+
+    async def get(self, project_id: str, request_id: str) -> InteractionRecord:
+        """Give a question. Raises InteractionNotFound."""
+        ...
+
+    async def mark_delivered(self, request_id: str) -> None:
+        """Note that the agent got the answer."""
+        ...
+
+
+class Resumption:
+    """Settles what is open in a seat's window."""
+
+    def __init__(self, questions: Questions, tools: ToolRunner, children: Delegations) -> None:
+        self._questions = questions
+        self._tools = tools
+        self._children = children
+
+    async def settle(self, seat: AgentSeat) -> None:
+        """Give each open call its result, in the order of asking.
+
+        Raises:
+            InteractionPending: one of them still waits for the operator.
+        """
+        for call in seat.window.open_calls():
+            asked = await self._asked(seat, call)
+            if asked is not None:
+                await self._deliver(seat, call, asked)
+            elif seat.run.resumes_pause and self._children.knows(seat, call):
+                await self._children.resume(seat, call, self.settle)
+            else:
+                await self._tools.answer(seat, call, INTERRUPTED, is_error=True)
+
+    async def _asked(self, seat: AgentSeat, call: AskedCall) -> InteractionRecord | None:
+        try:
+            return await self._questions.get(seat.run.project_id, call.request_id)
+        except InteractionNotFound:
+            return None
+
+    async def _deliver(self, seat: AgentSeat, call: AskedCall, asked: InteractionRecord) -> None:
+        if asked.status is InteractionStatus.PENDING:
+            raise InteractionPending(
+                "This session waits for the operator.",
+                fix="answer what it asks first",
+                request_id=asked.request_id,
+            )
+        if asked.answer is None:
+            withdrawn: JsonObject = {"code": "interaction_withdrawn", "message": WITHDRAWN}
+            await self._tools.answer(seat, call, withdrawn, is_error=True)
+        else:
+            await self._tools.answer(seat, call, answer_json(asked))
+        # After the result is on disk: a crash in between delivers it again, never not at all.
+        await self._questions.mark_delivered(asked.request_id)
+
+
+__all__ = ["Questions", "Resumption"]

@@ -1,0 +1,72 @@
+"""`Wishes` and `RunEnd`: what a run is started with, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kaged.sessions.budget import Budget
+from kaged.store.agent_run_rows import AgentRunStatus
+from kaged.tools.context import ROOT_CALLER
+
+if TYPE_CHECKING:
+    from kaged.base import JsonObject, KagedError
+    from kaged.store.agent_run_rows import AgentRunRecord
+    from kaged.tools.context import CallerIdentity
+
+OPERATOR: Final = "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What whoever starts a run wants of it."""
+
+    model: str | None = None
+    max_steps: int | None = None
+    budget: Budget = field(default_factory=Budget)
+    operator: str = OPERATOR
+    agent: str = ROOT_CALLER
+    identity: CallerIdentity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnd:
+    """How a run ended. `interaction` is what it asked when it paused."""
+
+    run_id: str
+    session_id: str
+    status: AgentRunStatus
+    text: str = ""
+    steps: int = 0
+    usage: JsonObject = field(default_factory=dict)
+    error: JsonObject | None = None
+    interaction: JsonObject | None = None
+    finish_reason: str = "stop"
+
+
+def error_of(error: KagedError) -> JsonObject:
+    """Write an error as runs keep it."""
+    return {"code": error.code, "message": str(error)}
+
+
+def end_of(record: AgentRunRecord) -> RunEnd:
+    """Give what the store knows of a run's end; its words are in the transcript."""
+    return RunEnd(
+        record.id,
+        record.session_id,
+        record.status,
+        steps=record.steps,
+        usage=record.usage,
+        error=record.error,
+    )
+
+
+def asks_tools(content: JsonObject) -> bool:
+    """Say whether the content of a message asks for tool calls."""
+    blocks = content.get("content")
+    return isinstance(blocks, list) and any(
+        isinstance(one, dict) and one.get("type") == "tool_call" for one in blocks
+    )
+
+
+__all__ = ["OPERATOR", "RunEnd", "Wishes", "asks_tools", "end_of", "error_of"]

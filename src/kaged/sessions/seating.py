@@ -1,0 +1,84 @@
+"""`Seating`: gives an agent its place in a run: model, prompt, tools and window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
+from kaged.sessions.messages import text_block
+from kaged.sessions.prompt import system_prompt
+from kaged.sessions.seat import AgentSeat
+from kaged.sessions.window import Window, load_window
+
+if TYPE_CHECKING:
+    from kaged.base import JsonObject
+    from kaged.sessions.needs import Ledger, Models
+    from kaged.sessions.policies import Policies
+    from kaged.sessions.seat import RunState
+
+
+class Seating:
+    """Makes seats. The same agent has a new one in every run and for every task."""
+
+    def __init__(self, models: Models, ledger: Ledger, policies: Policies) -> None:
+        self._models = models
+        self._ledger = ledger
+        self._policies = policies
+
+    async def seat(
+        self,
+        run: RunState,
+        path: str,
+        window_key: str,
+        *,
+        depth: int = 0,
+        model: str | None = None,
+        max_steps: int | None = None,
+        prompt: str = "",
+        injections: Sequence[str] = (),
+        fresh: bool = False,
+    ) -> AgentSeat:
+        """Seat an agent. A `fresh` window has nothing in it and is not looked for in the store.
+
+        Raises:
+            ModelUnknown: nobody knows its model.
+            PipelineRefused, ReportedError: a policy does not let its prompt through.
+        """
+        snapshot = run.snapshot.agents[path]
+        agent = snapshot.agent
+        chosen = self._models.get(model or agent.model.value.alias)
+        own = await self._policies.prompt(run, path, prompt or agent.system_prompt.value.text)
+        window = (
+            Window()
+            if fresh
+            else load_window(await self._ledger.window(run.session_id, window_key))
+        )
+        return AgentSeat(
+            run=run,
+            path=path,
+            window_key=window_key,
+            snapshot=snapshot,
+            model=chosen,
+            window=window,
+            system_prompt=system_prompt(own, injections),
+            max_steps=max_steps or agent.max_steps.value,
+            depth=depth,
+        )
+
+    async def tell(self, seat: AgentSeat, text: str, *, pinned: bool = False) -> None:
+        """Put what an agent is asked into its window, and into the transcript first."""
+        content: JsonObject = {"content": [text_block(text)]}
+        if pinned:
+            content["pinned"] = True
+        draft = EntryDraft(
+            kind=EntryKind.MESSAGE,
+            role=EntryRole.USER,
+            content=content,
+            agent=seat.window_key,
+            run_id=seat.run.run_id or None,
+        )
+        seat.window.add(await self._ledger.append(seat.run.session_id, [draft]))
+
+
+__all__ = ["Seating"]

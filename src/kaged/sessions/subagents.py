@@ -1,0 +1,161 @@
+"""`Delegations`: what answers `agent-<key>`: the child agent at work, inside its parent's run.
+
+It has its own prompt, model, tools, cage, plugins and window, and sees the delegation message and
+nothing else. What goes wrong with it is an error of the tool call and ends nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Protocol
+
+from kaged.base import KagedError
+from kaged.config.project import TodoReview
+from kaged.sessions.budget import MAX_DEPTH
+from kaged.sessions.loop import LoopParts, run_agent
+from kaged.sessions.loop_errors import DelegationTooDeep
+from kaged.sessions.seat import child_key
+from kaged.sessions.toolcalls import CANCELLED
+from kaged.tools.errors import ToolNotFound, tool_error_of
+from kaged.tools.registry import SYNTHETIC_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from kaged.base import JsonObject, JsonValue
+    from kaged.sessions.messages import AskedCall
+    from kaged.sessions.policies import AgentPassage
+    from kaged.sessions.seat import AgentSeat, RunState
+    from kaged.sessions.seating import Seating
+    from kaged.tools import ToolCall, ToolCallContext
+
+_BELOW = ".subagents."
+
+
+class Settle(Protocol):
+    """Gives the open calls of a seat their results before it goes on; see `resume`."""
+
+    def __call__(self, seat: AgentSeat) -> Awaitable[None]:
+        """Settle them."""
+        ...
+
+
+class Delegations:
+    """The children at work. `runs` are the runs under way, by id."""
+
+    def __init__(self, seating: Seating, parts: LoopParts, runs: dict[str, RunState]) -> None:
+        self._seating = seating
+        self._parts = parts
+        self._runs = runs
+
+    async def delegate(self, call: ToolCall) -> JsonValue:
+        """Carry out an `agent-<key>` call: the handler of these tools in every session.
+
+        Raises:
+            KagedError: whatever kept the child from being done.
+        """
+        context = call.context
+        run = self._runs.get(context.run_id)
+        if run is None:
+            raise ToolNotFound(
+                f"{call.tool_name} is answered by the agent loop, and this call did not come "
+                "from one",
+                fix="send the task to the agent in a session",
+            )
+        path = child_path(context.caller, call.tool_name)
+        depth = _depth(path) - _depth(run.top)
+        if depth > MAX_DEPTH:
+            raise DelegationTooDeep(
+                f"Agents called agents {depth} deep; {MAX_DEPTH} is the most.", agent=path
+            )
+        message, extra = str(call.args["message"]), call.args.get("context")
+        if extra:
+            message += f"\n\nContext:\n{json.dumps(extra, ensure_ascii=False, indent=1)}"
+        seat = await self._seating.seat(
+            run, path, child_key(path, context.request_id), depth=depth, fresh=True
+        )
+        passage = self._parts.policies.agent_call(run, path, seat.model.alias)
+        if passage is not None:
+            message, seat.system_prompt = await passage.before(
+                message,
+                tools=seat.snapshot.tools.names,
+                model=seat.model.alias,
+                system_prompt=seat.system_prompt,
+            )
+        await self._seating.tell(seat, message)
+        return await self._work(seat, context, passage)
+
+    async def resume(self, seat: AgentSeat, call: AskedCall, settle: Settle) -> None:
+        """Go on with a child that stopped when the session began to wait; stores its result."""
+        run = seat.run
+        path = child_path(seat.path, call.name)
+        context = seat.call_context(call.request_id)
+        try:
+            child = await self._seating.seat(
+                run, path, child_key(path, call.request_id), depth=seat.depth + 1
+            )
+            await settle(child)
+            passage = self._parts.policies.agent_call(run, path, child.model.alias)
+            result = await self._work(child, context, passage)
+        except KagedError as error:
+            body = tool_error_of(error).as_json()
+            shown: JsonObject = {name: body[name] for name in ("code", "message", "detail")}
+            await self._parts.tools.answer(seat, call, shown, is_error=True)
+            return
+        if call.request_id not in run.waiting:
+            await self._parts.tools.answer(seat, call, result)
+
+    def knows(self, seat: AgentSeat, call: AskedCall) -> bool:
+        """Say whether a call sets one of the agent's children to work."""
+        return (
+            call.name.startswith(SYNTHETIC_PREFIX)
+            and child_path(seat.path, call.name) in seat.run.snapshot.agents
+        )
+
+    async def _work(
+        self, seat: AgentSeat, context: ToolCallContext, passage: AgentPassage | None
+    ) -> JsonValue:
+        """Let a child work to its end, or until the session waits; gives its result."""
+        run, parts = seat.run, self._parts
+        try:
+            end = await run_agent(seat, parts)
+        except asyncio.CancelledError:
+            await parts.tools.close(seat, CANCELLED)
+            raise
+        if end.paused:
+            run.waiting.add(context.request_id)
+            return {"interaction_requested": next(iter(run.pauses.values()))}
+        text = end.text
+        if passage is not None:
+            text = await passage.after(text)
+        result = structured(text)
+        if seat.snapshot.agent.todo_review.value is TodoReview.AUTO:
+            await parts.todos.proposed(context, result, seat.path)
+        return result
+
+
+def child_path(parent: str, tool_name: str) -> str:
+    """Give the path of the agent that an `agent-<key>` tool of a parent stands for."""
+    return f"{parent}{_BELOW}{tool_name.removeprefix(SYNTHETIC_PREFIX)}"
+
+
+def structured(text: str) -> JsonValue:
+    """Give what an agent answered: an object where its words are one, else the words."""
+    bare = text.strip()
+    if bare.startswith("```") and bare.endswith("```"):
+        bare = bare.removeprefix("```json").removeprefix("```").removesuffix("```").strip()
+    if not (bare.startswith("{") and bare.endswith("}")):
+        return text
+    try:
+        found = json.loads(bare)
+    except (ValueError, RecursionError):
+        return text
+    return found if isinstance(found, dict) else text
+
+
+def _depth(path: str) -> int:
+    return path.count(_BELOW)
+
+
+__all__ = ["Delegations", "Settle", "child_path", "structured"]

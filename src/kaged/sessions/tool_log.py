@@ -1,0 +1,218 @@
+"""`ToolCallLog`: keeps every tool call of every session, and tells of it as it happens.
+
+The desk does not wait for it. Calls are written in batches by one task, each row as soon as there
+is something new about it; `flush` returns when all of it is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import structlog
+
+from kaged.base import JsonObject, JsonValue, Tasks
+from kaged.sessions.lifecycle import SessionEvent
+from kaged.store.errors import StoreError
+from kaged.store.tool_call_rows import CallChange, ToolCallRecord, ToolCallStatus
+
+if TYPE_CHECKING:
+    from kaged.base import Clock
+    from kaged.sessions.lifecycle import Lifecycle
+    from kaged.store.tool_call_rows import ToolCallRows
+    from kaged.tools.outcomes import ToolOutcome, ToolStart
+
+PENDING_LIMIT: Final = 10_000
+BATCH_LIMIT: Final = 256
+RESULT_LIMIT_BYTES: Final = 256 * 1024
+EVENT_RESULT_LIMIT_BYTES: Final = 32 * 1024
+PREVIEW_BYTES: Final = 2000
+
+_log = structlog.get_logger("kaged.sessions")
+
+_encode = msgspec.json.Encoder().encode
+
+Redact = Callable[[JsonValue], JsonValue]
+
+
+class ToolCallLog:
+    """Takes starts and outcomes from the tool desk. Use it from the event loop only.
+
+    `redact` takes the secrets out of params, the way the audit log does.
+    """
+
+    def __init__(
+        self,
+        rows: ToolCallRows,
+        lifecycle: Lifecycle,
+        redact: Redact,
+        *,
+        clock: Clock,
+    ) -> None:
+        self._rows = rows
+        self._lifecycle = lifecycle
+        self._redact = redact
+        self._clock = clock
+        self._tasks = Tasks("tool calls", _report_failure)
+        self._calls: dict[ToolStart, CallChange] = {}
+        self._pending: dict[CallChange, None] = {}
+        self._writing: asyncio.Task[None] | None = None
+        self._closed = False
+        self.lost = 0
+
+    # -- what the desk tells -------------------------------------------------------------------
+
+    def tool_started(self, start: ToolStart) -> None:
+        """Take note of a call that begins."""
+        context = start.context
+        begun = ToolCallRecord(
+            request_id=context.request_id,
+            session_id=context.session_id,
+            run_id=context.run_id,
+            project_id=context.project_id,
+            caller=context.caller,
+            tool_name=start.tool_name,
+            params=self._redact(start.params),
+            status=ToolCallStatus.RUNNING,
+            result=None,
+            error=None,
+            started_at_ms=self._clock.now_ms(),
+            finished_at_ms=None,
+        )
+        change = self._calls[start] = CallChange(begun)
+        self._note(change)
+        self._tell("tool.started", begun, {"params": begun.params})
+
+    def tool_called(self, outcome: ToolOutcome) -> None:
+        """Take note of how a call ended."""
+        change = None if outcome.start is None else self._calls.pop(outcome.start, None)
+        if change is None:
+            return
+        begun = change.begun
+        # While nothing can be written, what waits in memory stays small.
+        behind = len(self._pending) > BATCH_LIMIT
+        result, size = _bounded(outcome.result, PREVIEW_BYTES if behind else RESULT_LIMIT_BYTES)
+        change.ended = ToolCallRecord(
+            request_id=begun.request_id,
+            session_id=begun.session_id,
+            run_id=begun.run_id,
+            project_id=begun.project_id,
+            caller=begun.caller,
+            tool_name=begun.tool_name,
+            params=begun.params,
+            status=_status(outcome),
+            result=result,
+            error=outcome.error,
+            started_at_ms=begun.started_at_ms,
+            finished_at_ms=self._clock.now_ms(),
+        )
+        self._note(change)
+        shown = result if size <= EVENT_RESULT_LIMIT_BYTES else _cut(outcome.result, size)
+        self._tell(
+            "tool.finished",
+            begun,
+            {
+                "status": change.ended.status.value,
+                "duration_ms": outcome.duration_ms,
+                "error": outcome.error,
+                "result": shown,
+            },
+        )
+
+    # -- what the daemon asks ------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Return when everything noted so far is on disk, or cannot be put there now."""
+        if self._pending or not self._idle:
+            await asyncio.shield(self._work())
+
+    async def close(self) -> None:
+        """Write what is left and take no more. Safe to call twice."""
+        if not self._closed:
+            await self.flush()
+            self._closed = True
+            await self._tasks.close()
+
+    # -- own -----------------------------------------------------------------------------------
+
+    def _note(self, change: CallChange) -> None:
+        if self._closed:
+            self.lost += 1
+            return
+        self._pending[change] = None
+        if len(self._pending) > PENDING_LIMIT:
+            del self._pending[next(iter(self._pending))]
+            self.lost += 1
+            if self.lost == 1 or self.lost % PENDING_LIMIT == 0:
+                _log.error("tool_calls.lost", lost=self.lost)
+        self._work()
+
+    @property
+    def _idle(self) -> bool:
+        return self._writing is None or self._writing.done()
+
+    def _work(self) -> asyncio.Task[None]:
+        """Have the writing task run; gives it."""
+        if self._writing is None or self._writing.done():
+            self._writing = self._tasks.start(self._write_batches(), "write")
+        return self._writing
+
+    async def _write_batches(self) -> None:
+        while self._pending:
+            batch = list(self._pending)[:BATCH_LIMIT]
+            for change in batch:
+                del self._pending[change]
+            try:
+                await self._rows.write(batch)
+            except StoreError as error:
+                _log.error("tool_calls.not_written", calls=len(batch), error=error.message)
+                # First in line again, with what is new about them since.
+                self._pending = {**dict.fromkeys(batch), **self._pending}
+                return  # the next call tries again
+
+    def _tell(self, name: str, call: ToolCallRecord, more: JsonObject) -> None:
+        data: JsonObject = {
+            "request_id": call.request_id,
+            "caller": call.caller,
+            "tool_name": call.tool_name,
+            **more,
+        }
+        self._lifecycle.emit(
+            SessionEvent(name, call.session_id, call.project_id, call.run_id, data)
+        )
+
+
+def _report_failure(name: str, error: BaseException) -> None:
+    _log.error("task.failed", task=name, error=repr(error))
+
+
+def _status(outcome: ToolOutcome) -> ToolCallStatus:
+    if outcome.cancelled:
+        return ToolCallStatus.CANCELLED
+    if outcome.denied:
+        return ToolCallStatus.DENIED
+    return ToolCallStatus.COMPLETED if outcome.error is None else ToolCallStatus.FAILED
+
+
+def _bounded(result: JsonValue, limit: int) -> tuple[JsonValue, int]:
+    """Give a result as it may be kept, and how large it is."""
+    size = len(_encoded(result))
+    return (result, size) if size <= limit else (_cut(result, size), size)
+
+
+def _cut(result: JsonValue, size: int) -> JsonObject:
+    preview = _encoded(result)[:PREVIEW_BYTES].decode("utf-8", "ignore")
+    return {"truncated": True, "bytes": size, "preview": preview}
+
+
+def _encoded(result: JsonValue) -> bytes:
+    try:
+        return _encode(result)
+    except UnicodeEncodeError:
+        return json.dumps(result).encode()
+
+
+__all__ = ["ToolCallLog"]

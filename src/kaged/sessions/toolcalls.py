@@ -1,0 +1,201 @@
+"""`ToolRunner`: the tool calls of one model turn, through the desk, side by side where safe.
+
+Calls that change nothing run together; one that changes something, or asks the operator, runs by
+itself in its turn. Each result is durable before the next step, and once the session waits for
+the operator nothing more is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
+from kaged.sessions.loop_errors import SessionPaused
+from kaged.sessions.messages import AskedCall, result_block
+from kaged.sessions.transforms import ToolResultView, Veto
+from kaged.tools import ToolError
+from kaged.tools.errors import PluginUnavailable
+
+if TYPE_CHECKING:
+    from kaged.base import JsonObject, JsonValue
+    from kaged.sessions.needs import Ledger
+    from kaged.sessions.seat import AgentSeat
+    from kaged.sessions.transforms import Transforms
+    from kaged.tools.dispatch import ToolDesk
+
+MAX_PARALLEL: Final = 8
+"""How many calls of one turn run at the same time."""
+
+RESULT_LIMIT_CHARS: Final = 200_000
+"""How much of a result a model is shown; the record of the call has all of it."""
+
+ASKING_TOOLS: Final = frozenset({"kaged.ask", "kaged.form", "kaged.checkpoint"})
+BLOCKED: Final = "[BLOCKED]"
+CANCELLED: Final = "[cancelled] The run was cancelled before this call had a result."
+
+
+class ToolRunner:
+    """Carries out what models ask for."""
+
+    def __init__(self, desk: ToolDesk, ledger: Ledger, transforms: Transforms) -> None:
+        self._desk = desk
+        self._ledger = ledger
+        self._transforms = transforms
+
+    async def run(self, seat: AgentSeat, calls: Sequence[AskedCall]) -> None:
+        """Make the calls and store their results; those that wait for the operator stay open."""
+        for batch in self._batches(seat, calls):
+            if seat.run.paused and not _asks(batch[0]):
+                await self._not_made(seat, batch)
+            elif len(batch) == 1:
+                await self._one(seat, batch[0])
+            else:
+                await self._together(seat, batch)
+
+    async def close(self, seat: AgentSeat, reason: str) -> None:
+        """Give every call without a result this one, so that no call stays open for ever."""
+        drafts = [_draft(seat, call, reason, is_error=True) for call in seat.window.open_calls()]
+        if drafts:
+            seat.window.add(await self._ledger.append(seat.run.session_id, drafts))
+
+    async def answer(
+        self, seat: AgentSeat, call: AskedCall, result: JsonValue, *, is_error: bool = False
+    ) -> None:
+        """Store the outcome of a call that was not made here: an answer of the operator."""
+        await self._keep(seat, call, result_text(result), is_error=is_error)
+
+    # -- own -----------------------------------------------------------------------------------
+
+    def _batches(
+        self, seat: AgentSeat, calls: Sequence[AskedCall]
+    ) -> Iterator[Sequence[AskedCall]]:
+        together: list[AskedCall] = []
+        for call in calls:
+            alone = _asks(call) or self._changes(seat, call)
+            if together and (alone or len(together) == MAX_PARALLEL):
+                yield together
+                together = []
+            if alone:
+                yield [call]
+            else:
+                together.append(call)
+        if together:
+            yield together
+
+    def _changes(self, seat: AgentSeat, call: AskedCall) -> bool:
+        """Say whether a call may change something; when in doubt it does."""
+        found = self._desk.find(call.name, seat.call_context(call.request_id))
+        if found is None or call.arguments is None:
+            return False  # it will be refused
+        changes = found.entry.tool.changes
+        if isinstance(changes, bool):
+            return changes
+        try:
+            return changes({**call.arguments, **(found.extra or {})})
+        # Boundary: the arguments are as the model wrote them and checked by nobody yet.
+        except Exception:  # noqa: BLE001 - see above
+            return True
+
+    async def _together(self, seat: AgentSeat, calls: Sequence[AskedCall]) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call in calls:
+                    group.create_task(self._one(seat, call))
+        except BaseExceptionGroup as several:
+            # What a call can end with is a result by now; this is the store, and says it once.
+            raise several.exceptions[0] from several
+
+    async def _one(self, seat: AgentSeat, call: AskedCall) -> None:
+        """Make one call and store its result."""
+        run = seat.run
+        params: JsonValue = call.raw if call.arguments is None else call.arguments
+        is_error = False
+        try:
+            if call.arguments is not None:
+                asked = await self._transforms.before_tool_call(
+                    run.session_id, call.name, call.arguments
+                )
+                if isinstance(asked, Veto):
+                    await self._keep(seat, call, f"{BLOCKED} {asked.reason}", is_error=True)
+                    return
+                params = asked
+            result = await self._desk.dispatch(
+                call.name, params, seat.call_context(call.request_id)
+            )
+            if call.request_id in run.waiting:
+                run.asked(call.request_id, result)
+                return  # the operator's answer, or the resumed subagent, gives its result
+            text = result_text(result)
+        except ToolError as error:
+            is_error = True
+            text = error_text(error)
+        text = await self._transforms.after_tool_result(
+            ToolResultView(run.session_id, call.request_id, call.name, text, is_error)
+        )
+        await self._keep(seat, call, text, is_error=is_error)
+
+    async def _not_made(self, seat: AgentSeat, calls: Sequence[AskedCall]) -> None:
+        """Refuse calls of a turn that asked the operator first: who knows what the answer is."""
+        refusal = SessionPaused(
+            "This call was not made, because the session waits for the operator.",
+            fix="make it again if it is still wanted",
+        )
+        for call in calls:
+            await self._keep(
+                seat, call, _written({"code": refusal.code, "message": str(refusal)}), is_error=True
+            )
+
+    async def _keep(self, seat: AgentSeat, call: AskedCall, text: str, *, is_error: bool) -> None:
+        draft = _draft(seat, call, text, is_error=is_error)
+        seat.window.add(await self._ledger.append(seat.run.session_id, [draft]))
+
+
+def result_text(result: JsonValue) -> str:
+    """Write a result as the model gets it; a long one is cut and says so."""
+    text = result if isinstance(result, str) else _written(result)
+    if len(text) <= RESULT_LIMIT_CHARS:
+        return text
+    return f"{text[:RESULT_LIMIT_CHARS]}\n[cut: {len(text)} characters in all]"
+
+
+def error_text(error: ToolError) -> str:
+    """Write an error as the model gets it. What a plugin cannot do now is marked as blocked."""
+    body = error.as_json()
+    written = _written({name: body[name] for name in ("code", "message", "detail")})
+    if error.code == PluginUnavailable.code:
+        return f"{BLOCKED} {written}"
+    return written
+
+
+def _draft(seat: AgentSeat, call: AskedCall, text: str, *, is_error: bool) -> EntryDraft:
+    block: JsonObject = result_block(call, text, is_error=is_error)
+    return EntryDraft(
+        kind=EntryKind.MESSAGE,
+        role=EntryRole.TOOL_RESULT,
+        content={"content": [block]},
+        agent=seat.window_key,
+        run_id=seat.run.run_id,
+    )
+
+
+def _asks(call: AskedCall) -> bool:
+    return call.name in ASKING_TOOLS
+
+
+def _written(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+__all__ = [
+    "ASKING_TOOLS",
+    "BLOCKED",
+    "CANCELLED",
+    "MAX_PARALLEL",
+    "RESULT_LIMIT_CHARS",
+    "ToolRunner",
+    "error_text",
+    "result_text",
+]

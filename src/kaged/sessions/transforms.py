@@ -1,0 +1,165 @@
+"""`Transforms`: where rings above may look at and change what a run is about to do.
+
+Each list is asked in order of registration; what one gives is what the next gets. Whoever raises
+or takes too long is logged and passed over, except where a no may be said: there it counts as a
+no.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import structlog
+
+from kaged.base import JsonObject, JsonValue
+
+PATIENCE_S: Final = 10.0
+"""How long one transform may take."""
+
+MAX_TRANSFORMS: Final = 200
+
+T = TypeVar("T")
+_log = structlog.get_logger("kaged.sessions")
+
+
+@dataclass(frozen=True, slots=True)
+class Veto:
+    """A no, with the reason that people and the agent are given."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResultView:
+    """The result of a tool call on its way to the model."""
+
+    session_id: str
+    request_id: str
+    name: str
+    text: str
+    is_error: bool
+
+
+BeforePrompt = Callable[[str, str], Awaitable[str | Veto | None]]
+"""(session id, the user's text) to another text, a veto, or None for no change."""
+
+BeforeToolCall = Callable[[str, str, JsonObject], Awaitable[JsonObject | Veto | None]]
+"""(session id, tool name, arguments) to other arguments, a veto, or None."""
+
+AfterToolResult = Callable[[ToolResultView], Awaitable[str | None]]
+"""A result to another text for the model, or None."""
+
+Context = Callable[[str, Sequence[JsonObject]], Awaitable[Sequence[JsonObject] | None]]
+"""(session id, messages) to other messages for this one request, or None."""
+
+
+class Transforms:
+    """The four lists. `patience_s` bounds each single answer."""
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._before_prompt: list[BeforePrompt] = []
+        self._before_tool_call: list[BeforeToolCall] = []
+        self._after_tool_result: list[AfterToolResult] = []
+        self._context: list[Context] = []
+
+    def on_before_prompt(self, one: BeforePrompt) -> Callable[[], None]:
+        """Ask before a user's message enters a session; gives the way to take it back."""
+        return _added(self._before_prompt, one)
+
+    def on_before_tool_call(self, one: BeforeToolCall) -> Callable[[], None]:
+        """Ask before a tool call goes to the desk, which decides it as changed."""
+        return _added(self._before_tool_call, one)
+
+    def on_after_tool_result(self, one: AfterToolResult) -> Callable[[], None]:
+        """Ask before a result is stored and shown to the model."""
+        return _added(self._after_tool_result, one)
+
+    def on_context(self, one: Context) -> Callable[[], None]:
+        """Ask before each model call; changes concern that request only."""
+        return _added(self._context, one)
+
+    @property
+    def has_context(self) -> bool:
+        """Whether anybody wants to see requests."""
+        return bool(self._context)
+
+    async def before_prompt(self, session_id: str, text: str) -> str | Veto:
+        """Pass a user's message; a transform that fails refuses it."""
+        for one in tuple(self._before_prompt):
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    said = await one(session_id, text)
+            except Exception as error:  # noqa: BLE001 - boundary: whoever may say no and breaks, says no
+                return _refused("before_prompt", error)
+            if isinstance(said, Veto):
+                return said
+            text = text if said is None else said
+        return text
+
+    async def before_tool_call(
+        self, session_id: str, name: str, arguments: JsonObject
+    ) -> JsonObject | Veto:
+        """Pass a tool call; a transform that fails refuses it."""
+        for one in tuple(self._before_tool_call):
+            try:
+                async with asyncio.timeout(self._patience_s):
+                    said = await one(session_id, name, arguments)
+            except Exception as error:  # noqa: BLE001 - boundary: whoever may say no and breaks, says no
+                return _refused("before_tool_call", error)
+            if isinstance(said, Veto):
+                return said
+            arguments = arguments if said is None else said
+        return arguments
+
+    async def after_tool_result(self, view: ToolResultView) -> str:
+        """Pass a result; gives the text to go on with."""
+        text = view.text
+        for one in tuple(self._after_tool_result):
+            shown = ToolResultView(view.session_id, view.request_id, view.name, text, view.is_error)
+            said = await self._asked("after_tool_result", one(shown))
+            text = said if isinstance(said, str) else text
+        return text
+
+    async def context(self, session_id: str, messages: Sequence[JsonObject]) -> Sequence[JsonValue]:
+        """Pass the messages of a request; gives those to send."""
+        current: Sequence[JsonObject] = messages
+        for one in tuple(self._context):
+            said = await self._asked("context", one(session_id, current))
+            current = current if said is None else said
+        return current
+
+    async def _asked(self, what: str, question: Awaitable[T]) -> T | None:
+        try:
+            async with asyncio.timeout(self._patience_s):
+                return await question
+        except Exception as error:  # noqa: BLE001 - boundary: one that breaks is passed over
+            _log.warning("sessions.transform_failed", what=what, error=repr(error))
+            return None
+
+
+def _refused(what: str, error: Exception) -> Veto:
+    _log.warning("sessions.transform_failed", what=what, error=repr(error))
+    return Veto(f"what was asked at {what} failed ({type(error).__name__})")
+
+
+def _added(listed: list[T], one: T) -> Callable[[], None]:
+    if len(listed) >= MAX_TRANSFORMS:
+        raise ValueError(f"no more than {MAX_TRANSFORMS} transforms of one kind")
+    listed.append(one)
+    there = True
+
+    def take_back() -> None:
+        # Once: the same function may be registered again, and that is another registration.
+        nonlocal there
+        if there:
+            there = False
+            listed.remove(one)
+
+    return take_back
+
+
+__all__ = ["ToolResultView", "Transforms", "Veto"]

@@ -1,0 +1,129 @@
+"""`LoopWorkflows`: carries workflows out, each as a session of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import TYPE_CHECKING, ClassVar
+
+from kaged.base import KagedError
+from kaged.store.agent_run_rows import AgentRunStatus, RunCause
+from kaged.store.session_errors import SessionExists
+from kaged.store.session_rows import SessionKind
+from kaged.toolbox.project.workflows import INTERRUPTED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kaged.base import JsonObject, JsonValue
+    from kaged.config.workflows import Workflow, WorkflowStep
+    from kaged.sessions.driver import RunEnd, SessionDriver
+    from kaged.sessions.transcript import Transcript
+    from kaged.store.run_rows import RunRecord
+
+
+class WorkflowFailed(KagedError):
+    """A step of a workflow did not come to its end."""
+
+    code: ClassVar[str] = "workflow_failed"
+
+
+class LoopWorkflows:
+    """The workflow runner of daemons that have an agent loop."""
+
+    def __init__(
+        self,
+        driver: Callable[[], SessionDriver],
+        transcript: Transcript,
+        root_of: Callable[[str], str],
+    ) -> None:
+        self._driver = driver
+        self._transcript = transcript
+        self._root_of = root_of
+
+    async def run(self, run: RunRecord, workflow: Workflow) -> JsonValue:
+        """Do what the workflow says, step by step; the last words are the result.
+
+        A step that asks the operator waits for the answer, within the time of the workflow.
+
+        Raises:
+            WorkflowFailed: a step failed, with the reason in its message.
+            KagedError: the first step could not be started.
+        """
+        # A run whose session exists was begun by a daemon before; that one ended it.
+        with contextlib.suppress(SessionExists):
+            await self._transcript.create(
+                run.project_id,
+                kind=SessionKind.WORKFLOW,
+                cwd=self._root_of(run.project_id),
+                model=None,
+                title=f"workflow {run.workflow_name}",
+                session_id=run.run_id,
+                operator_id=run.invoker_id,
+            )
+        driver = self._driver()
+        result: JsonValue = None
+        try:
+            for agent, message in messages_of(workflow, run.inputs):
+                run_id = await driver.send(
+                    run.run_id,
+                    message,
+                    operator=run.invoker_id,
+                    agent=agent,
+                    cause=RunCause.WORKFLOW,
+                )
+                result = _said(await self._end(driver, run_id))
+        except asyncio.CancelledError:
+            await driver.cancel(run.run_id)
+            raise
+        return result
+
+    async def _end(self, driver: SessionDriver, run_id: str) -> RunEnd:
+        """Wait for the end of a step, through all its pauses."""
+        end = await driver.wait(run_id)
+        while end.status is AgentRunStatus.PAUSED:
+            end = await driver.follow(end)
+        return end
+
+
+def _said(end: RunEnd) -> JsonValue:
+    if end.status is AgentRunStatus.INTERRUPTED:
+        raise WorkflowFailed(INTERRUPTED)  # as one says whose daemon was killed
+    if end.status is not AgentRunStatus.COMPLETED:
+        said = "" if end.error is None else f": {end.error.get('message')}"
+        raise WorkflowFailed(f"the agent's run ended as {end.status.value}{said}")
+    return {"text": end.text}
+
+
+def messages_of(workflow: Workflow, inputs: JsonObject) -> Sequence[tuple[str, str]]:
+    """Give whom a workflow tells what: its steps, or the description; inputs come with the first.
+
+    In the text of a step `{{name}}` stands for an input.
+    """
+    steps: tuple[WorkflowStep, ...] = workflow.steps or ()
+    if not steps:
+        return [(workflow.agent, _with_inputs(workflow.description, inputs))]
+    written: list[tuple[str, str]] = []
+    for number, step in enumerate(steps):
+        text = step.message
+        for name, value in inputs.items():
+            text = text.replace(f"{{{{{name}}}}}", _shown(value))
+        written.append(
+            (step.agent or workflow.agent, _with_inputs(text, inputs) if number == 0 else text)
+        )
+    return written
+
+
+def _with_inputs(text: str, inputs: JsonObject) -> str:
+    if not inputs:
+        return text or "Carry out this workflow."
+    listed = "\n".join(f"- {name}: {_shown(value)}" for name, value in inputs.items())
+    return f"{text}\n\nInputs:\n{listed}".strip()
+
+
+def _shown(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+__all__ = ["LoopWorkflows", "WorkflowFailed", "messages_of"]

@@ -1,0 +1,307 @@
+"""`BranchRows`: new sessions, forks of them, the project's current one, and taking one away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from kaged.base import Clock, Ids
+from kaged.store.chain import HEADER_POSITION, Place, find_place
+from kaged.store.database import Database
+from kaged.store.entry_rows import EntryRow, EntryRows, NewEntry, add_marks, read_header
+from kaged.store.schema import (
+    agent_runs,
+    current_sessions,
+    entries,
+    entry_marks,
+    interactions,
+    sessions,
+    tool_calls,
+)
+from kaged.store.session_errors import ForkTooDeep, NothingToFork, SessionBusy, SessionExists
+from kaged.store.session_rows import (
+    SessionKind,
+    SessionRecord,
+    SessionStatus,
+    ensure_session,
+    insert_session,
+    require_session,
+    session_by_id,
+)
+
+DEPTH_LIMIT = 10_000
+
+_S = sessions.c
+_E = entries.c
+_P = current_sessions.c
+
+Reheader = Callable[[str, SessionRecord, str], NewEntry]
+"""Makes a fork's header of its parent's content, the parent, and the entry it is forked at."""
+Words = Callable[[str, str], str]
+"""Gives what an entry was put into the index with, of its kind and content."""
+
+
+class BranchRows:
+    """Sessions as wholes: how they begin, branch and end."""
+
+    def __init__(self, database: Database, clock: Clock, ids: Ids, entry_rows: EntryRows) -> None:
+        self._database = database
+        self._clock = clock
+        self._ids = ids
+        self._entries = entry_rows
+
+    async def create(
+        self, fresh: SessionRecord, header: NewEntry, *, current: bool = False
+    ) -> tuple[SessionRecord, EntryRow]:
+        """Begin a session with its header. One that is known without a header gets it.
+
+        Raises:
+            SessionExists: it has a header.
+            SessionNotFound: the id belongs to a session of another project.
+        """
+        now_ms = self._clock.now_ms()
+
+        def work(conn: Connection) -> tuple[SessionRecord, EntryRow]:
+            kind = SessionKind(fresh.kind)
+            known = ensure_session(conn, fresh.id, fresh.project_id, kind, now_ms)
+            if known.head_entry is not None:
+                raise SessionExists(
+                    f"There is a session {fresh.id}.", fix="go on in it, or give another id"
+                )
+            conn.execute(
+                update(sessions)
+                .where(_S.id == fresh.id)
+                .values(
+                    title=fresh.title,
+                    model=fresh.model,
+                    operator_id=fresh.operator_id,
+                    parent_session=fresh.parent_session,
+                    parent_entry=fresh.parent_entry,
+                )
+            )
+            (made,) = self._entries.write(conn, known, [header], now_ms)
+            if current:
+                point_to(conn, fresh.project_id, fresh.id, now_ms)
+            return session_by_id(conn, fresh.id), made
+
+        return await self._database.write(work)
+
+    async def fork(
+        self,
+        session_id: str,
+        at: str | None,
+        new_id: str,
+        reheader: Reheader,
+        *,
+        from_current: str | None = None,
+    ) -> tuple[SessionRecord, EntryRow, bool]:
+        """Branch off at an entry, sharing everything up to it; what it costs does not grow.
+
+        With `from_current` the project's current session becomes the fork if it is that one now;
+        gives whether that was so.
+
+        Raises:
+            SessionNotFound, EntryNotFound, EntryAmbiguous: there is no such session or entry.
+            NothingToFork: the session has nothing but a header.
+            ForkTooDeep: it is too many forks away from the first session.
+        """
+        now_ms = self._clock.now_ms()
+
+        def work(conn: Connection) -> tuple[SessionRecord, EntryRow, bool]:
+            source = session_by_id(conn, session_id)
+            place = _fork_place(conn, source, at)
+            parent = read_header(conn, source.id)
+            assert parent is not None  # it has an entry, and the header is the first
+            fresh = self._branch(conn, source, place, new_id, now_ms)
+            header = reheader(parent.content, source, place.id)
+            row = EntryRow(
+                new_id, HEADER_POSITION, self._ids.ulid(), header.kind, header.role, header.agent,
+                None, now_ms, header.content,
+            )  # fmt: skip
+            insert_session(conn, fresh if fresh.base_session else replace(fresh, head_entry=row.id))
+            self._entries.put(conn, [row], [""])
+            moved = from_current is not None and current_of(conn, source.project_id) in {
+                None,
+                from_current,
+            }
+            if moved:
+                point_to(conn, source.project_id, new_id, now_ms)
+            return session_by_id(conn, new_id), row, moved
+
+        return await self._database.write(work)
+
+    async def adopt(
+        self,
+        fresh: SessionRecord,
+        rows: Sequence[EntryRow],
+        words: Sequence[str],
+        marks: Sequence[tuple[str, str, int]],
+    ) -> SessionRecord:
+        """Take in a whole session from elsewhere, with its entries and marks, or nothing of it."""
+
+        def work(conn: Connection) -> SessionRecord:
+            insert_session(conn, fresh)
+            self._entries.put(conn, rows, words)
+            for entry_id, by, position in marks:
+                add_marks(conn, fresh.id, [entry_id], by, position)
+            return session_by_id(conn, fresh.id)
+
+        return await self._database.write(work)
+
+    async def current(self, project_id: str) -> str | None:
+        """Give the project's current session; None if it has none."""
+        return await self._database.read(lambda conn: current_of(conn, project_id))
+
+    async def set_current(
+        self, project_id: str, session_id: str, *, only_from: str | None = None
+    ) -> bool:
+        """Make a session the project's current one; gives whether that was done.
+
+        With `only_from` it is done only if that one, or none, is the current one now.
+
+        Raises:
+            SessionNotFound: the project has no such session.
+        """
+        now_ms = self._clock.now_ms()
+
+        def work(conn: Connection) -> bool:
+            require_session(conn, project_id, session_id)
+            if only_from is not None and current_of(conn, project_id) not in {None, only_from}:
+                return False
+            point_to(conn, project_id, session_id, now_ms)
+            return True
+
+        return await self._database.write(work)
+
+    async def delete(self, project_id: str, session_id: str, words: Words) -> SessionRecord:
+        """Take a session away. Forks keep what they share with it.
+
+        Raises:
+            SessionNotFound: the project has no such session.
+            SessionBusy: a run of it is active, or it waits for the operator.
+        """
+        now_ms = self._clock.now_ms()
+
+        def work(conn: Connection) -> SessionRecord:
+            session = require_session(conn, project_id, session_id)
+            if session.status == SessionStatus.RUNNING.value or _has_active_run(conn, session_id):
+                raise SessionBusy(
+                    "A run of this session is active.", fix="cancel it first", session_id=session_id
+                )
+            if session.status == SessionStatus.CHECKPOINT.value:
+                raise SessionBusy(
+                    "This session waits for the operator.",
+                    fix="answer what it asks, or withdraw the question",
+                    session_id=session_id,
+                )
+            conn.execute(update(sessions).where(_S.id == session_id).values(deleted_at_ms=now_ms))
+            conn.execute(delete(current_sessions).where(_P.session_id == session_id))
+            for table in (agent_runs, tool_calls, interactions):
+                conn.execute(delete(table).where(table.c.session_id == session_id))
+            self._shrink(conn, session_id, words)
+            return session
+
+        return await self._database.write(work)
+
+    def _branch(
+        self, conn: Connection, source: SessionRecord, place: Place, new_id: str, now_ms: int
+    ) -> SessionRecord:
+        shared = place.position > HEADER_POSITION
+        depth = 0
+        if shared:
+            owner = select(_S.depth).where(_S.id == place.session_id)
+            depth = int(conn.execute(owner).scalar_one()) + 1
+        if depth > DEPTH_LIMIT:
+            raise ForkTooDeep(
+                f"This session is {DEPTH_LIMIT} forks deep.",
+                fix="export it and import the export, which is a session of its own",
+            )
+        return SessionRecord(
+            id=new_id,
+            project_id=source.project_id,
+            kind=SessionKind.PRIMARY.value,
+            status=SessionStatus.IDLE.value,
+            detail=None,
+            bound_issue=source.bound_issue,
+            created_at_ms=now_ms,
+            updated_at_ms=now_ms,
+            title=source.title,
+            model=source.model,
+            operator_id=source.operator_id,
+            parent_session=source.id,
+            parent_entry=place.id,
+            base_session=place.session_id if shared else None,
+            base_position=place.position if shared else None,
+            depth=depth,
+            head_entry=place.id if shared else None,
+            head_position=place.position if shared else HEADER_POSITION,
+        )
+
+    def _shrink(self, conn: Connection, session_id: str, words: Words) -> None:
+        """Drop what no fork shares of a deleted session, and of deleted ones before it."""
+        next_up: str | None = session_id
+        while next_up is not None:
+            one, next_up = next_up, None
+            last = conn.execute(
+                select(func.max(_S.base_position)).where(_S.base_session == one)
+            ).scalar()
+            self._drop_behind(conn, one, HEADER_POSITION - 1 if last is None else last, words)
+            if last is None:
+                base = conn.execute(select(_S.base_session).where(_S.id == one)).scalar()
+                conn.execute(delete(sessions).where(_S.id == one))
+                if base is not None and _is_deleted(conn, base):
+                    next_up = base
+
+    def _drop_behind(self, conn: Connection, session_id: str, keep: int, words: Words) -> None:
+        gone = select(_E.seq, _E.kind, _E.content).where(
+            _E.session_id == session_id, _E.position > keep
+        )
+        for seq, kind, content in conn.execute(gone).all():
+            said = words(kind, content)
+            if said:
+                self._database.backend.drop_text(conn, entries.name, seq, {"words": said})
+        conn.execute(delete(entries).where(_E.session_id == session_id, _E.position > keep))
+        marks = entry_marks.c
+        conn.execute(
+            delete(entry_marks).where(marks.session_id == session_id, marks.position > keep)
+        )
+
+
+def current_of(conn: Connection, project_id: str) -> str | None:
+    """Read which session is the project's current one."""
+    return conn.execute(select(_P.session_id).where(_P.project_id == project_id)).scalar()
+
+
+def point_to(conn: Connection, project_id: str, session_id: str, now_ms: int) -> None:
+    """Make a session the project's current one, as a part of a larger unit of work."""
+    values = {"session_id": session_id, "updated_at_ms": now_ms}
+    if current_of(conn, project_id) is None:
+        conn.execute(insert(current_sessions).values(project_id=project_id, **values))
+    else:
+        conn.execute(update(current_sessions).where(_P.project_id == project_id).values(**values))
+
+
+def _fork_place(conn: Connection, source: SessionRecord, at: str | None) -> Place:
+    if at:
+        return find_place(conn, source, at)
+    if source.head_entry is None or source.head_position <= HEADER_POSITION:
+        raise NothingToFork(
+            "This session has no entries to fork at.", fix="say something in it first"
+        )
+    return find_place(conn, source, source.head_entry)
+
+
+def _has_active_run(conn: Connection, session_id: str) -> bool:
+    runs = agent_runs.c
+    wanted = select(runs.id).where(runs.session_id == session_id, runs.status == "running")
+    return conn.execute(wanted).first() is not None
+
+
+def _is_deleted(conn: Connection, session_id: str) -> bool:
+    wanted = select(_S.deleted_at_ms).where(_S.id == session_id)
+    return conn.execute(wanted).scalar() is not None
+
+
+__all__ = ["BranchRows", "Reheader", "Words", "current_of", "point_to"]

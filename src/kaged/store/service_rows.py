@@ -1,0 +1,249 @@
+"""`ServiceRows`: linked accounts, pending flows and stored state of the service capabilities.
+
+Credentials are not here; they are in `vault_rows`, which nothing but the vault may import.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, and_, delete, func, insert, select, update
+
+from kaged.base import Clock, JsonObject
+from kaged.store.schema import service_accounts, service_flows, service_state
+from kaged.store.transactions import Transactions
+
+_A = service_accounts.c
+_F = service_flows.c
+_S = service_state.c
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRow:
+    """One linked account of one user with one capability."""
+
+    user_id: str
+    capability_id: str
+    account_ref: str
+    account_name: str | None
+    account_email: str | None
+    created_at_ms: int
+    updated_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRow:
+    """One pending flow. `sealed` holds its secrets, encrypted."""
+
+    flow_id: str
+    user_id: str
+    capability_id: str
+    account_hint: str | None
+    flow_type: str
+    auth_url: str = field(repr=False)
+    user_code: str | None = field(repr=False)
+    poll_interval_s: int | None
+    sealed: bytes = field(repr=False)
+    failures: int
+    created_at_ms: int
+    expires_at_ms: int
+
+
+class ServiceRows:
+    """Who has linked what, and what is being linked."""
+
+    def __init__(self, database: Transactions, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    # ---- accounts
+
+    async def accounts(self, user_id: str, capability_id: str) -> tuple[AccountRow, ...]:
+        """Give the accounts of one user with one capability, by name."""
+        wanted = and_(_A.user_id == user_id, _A.capability_id == capability_id)
+
+        def work(conn: Connection) -> tuple[AccountRow, ...]:
+            rows = conn.execute(select(*_A).where(wanted).order_by(_A.account_ref))
+            return tuple(AccountRow(*row) for row in rows)
+
+        return await self._database.read(work)
+
+    async def all_accounts(
+        self, *, user_id: str | None, limit: int, offset: int
+    ) -> tuple[AccountRow, ...]:
+        """Give a page of accounts for the operator, of one user or of everybody."""
+        query = select(*_A).order_by(_A.user_id, _A.capability_id, _A.account_ref)
+        if user_id is not None:
+            query = query.where(_A.user_id == user_id)
+
+        def work(conn: Connection) -> tuple[AccountRow, ...]:
+            return tuple(
+                AccountRow(*row) for row in conn.execute(query.limit(limit).offset(offset))
+            )
+
+        return await self._database.read(work)
+
+    async def link(self, account: AccountRow, flow_id: str) -> None:
+        """Link an account and end its flow, both or neither."""
+
+        def work(conn: Connection) -> None:
+            wanted = _account_key(account.user_id, account.capability_id, account.account_ref)
+            values = {column.name: getattr(account, column.name) for column in _A}
+            kept = {name: value for name, value in values.items() if name != "created_at_ms"}
+            if not conn.execute(update(service_accounts).where(wanted).values(kept)).rowcount:
+                conn.execute(insert(service_accounts).values(values))
+            conn.execute(delete(service_flows).where(_F.flow_id == flow_id))
+
+        await self._database.write(work)
+
+    async def unlink(self, user_id: str, capability_id: str, account_ref: str) -> bool:
+        """Remove an account and what was remembered of it; says whether it was there."""
+        wanted = _account_key(user_id, capability_id, account_ref)
+        return await self._database.write(
+            lambda conn: conn.execute(delete(service_accounts).where(wanted)).rowcount > 0
+        )
+
+    # ---- flows
+
+    async def flow(self, flow_id: str) -> FlowRow | None:
+        """Give one flow, expired or not."""
+
+        def work(conn: Connection) -> FlowRow | None:
+            row = conn.execute(select(*_F).where(_F.flow_id == flow_id)).first()
+            return None if row is None else FlowRow(*row)
+
+        return await self._database.read(work)
+
+    async def pending_flows(self, user_id: str) -> tuple[FlowRow, ...]:
+        """Give the unexpired flows of one user, the latest expiry first."""
+        wanted = and_(_F.user_id == user_id, _F.expires_at_ms > self._clock.now_ms())
+
+        def work(conn: Connection) -> tuple[FlowRow, ...]:
+            order = (_F.expires_at_ms.desc(), _F.flow_id)
+            rows = conn.execute(select(*_F).where(wanted).order_by(*order))
+            return tuple(FlowRow(*row) for row in rows)
+
+        return await self._database.read(work)
+
+    async def add_flow(self, flow: FlowRow, limit: int) -> bool:
+        """Keep a flow; False, and nothing kept, when so many are pending already."""
+        now = self._clock.now_ms()
+
+        def work(conn: Connection) -> bool:
+            conn.execute(delete(service_flows).where(_F.expires_at_ms <= now))
+            count = conn.execute(select(func.count()).select_from(service_flows)).scalar() or 0
+            if count >= limit:
+                return False
+            values = {column.name: getattr(flow, column.name) for column in _F}
+            conn.execute(insert(service_flows).values(values))
+            return True
+
+        return await self._database.write(work)
+
+    async def fail_flow(self, flow_id: str, limit: int) -> None:
+        """Count a failed completion; the flow ends with the last one that is allowed."""
+
+        def work(conn: Connection) -> None:
+            changed = update(service_flows).where(_F.flow_id == flow_id)
+            conn.execute(changed.values(failures=_F.failures + 1))
+            conn.execute(
+                delete(service_flows).where(and_(_F.flow_id == flow_id, _F.failures >= limit))
+            )
+
+        await self._database.write(work)
+
+    async def end_flow(self, flow_id: str) -> None:
+        """Forget a flow."""
+        await self._database.write(
+            lambda conn: conn.execute(delete(service_flows).where(_F.flow_id == flow_id))
+        )
+
+    async def reseal_flow(self, flow_id: str, sealed: bytes) -> None:
+        """Replace the secrets of a flow."""
+        await self._database.write(
+            lambda conn: conn.execute(
+                update(service_flows).where(_F.flow_id == flow_id).values(sealed=sealed)
+            )
+        )
+
+    async def all_flows(self) -> tuple[FlowRow, ...]:
+        """Give every flow, for a change of the key."""
+        return await self._database.read(
+            lambda conn: tuple(FlowRow(*row) for row in conn.execute(select(*_F)))
+        )
+
+    # ---- what providers remember
+
+    async def state(
+        self, user_id: str, capability_id: str, chat_id: str, name: str
+    ) -> JsonObject | None:
+        """Give one entry; an empty `chat_id` is what belongs to no chat."""
+        wanted = _state_key(user_id, capability_id, chat_id, name)
+
+        def work(conn: Connection) -> JsonObject | None:
+            text = conn.execute(select(_S.value).where(wanted)).scalar()
+            return None if text is None else json.loads(text)
+
+        return await self._database.read(work)
+
+    async def put_state(
+        self,
+        user_id: str,
+        capability_id: str,
+        chat_id: str,
+        name: str,
+        value: JsonObject,
+        *,
+        limit: int,
+    ) -> bool:
+        """Write one entry; False, and nothing written, when the scope already has so many."""
+        wanted = _state_key(user_id, capability_id, chat_id, name)
+        values: dict[str, Any] = {
+            "value": json.dumps(value),
+            "updated_at_ms": self._clock.now_ms(),
+        }
+
+        def work(conn: Connection) -> bool:
+            if conn.execute(update(service_state).where(wanted).values(values)).rowcount:
+                return True
+            scope = and_(_S.user_id == user_id, _S.capability_id == capability_id)
+            count = conn.execute(select(func.count()).select_from(service_state).where(scope))
+            if (count.scalar() or 0) >= limit:
+                return False
+            key = {
+                "user_id": user_id,
+                "capability_id": capability_id,
+                "chat_id": chat_id,
+                "name": name,
+            }
+            conn.execute(insert(service_state).values(**key, **values))
+            return True
+
+        return await self._database.write(work)
+
+    async def delete_state(self, user_id: str, capability_id: str, chat_id: str, name: str) -> bool:
+        """Remove one entry; says whether it was there."""
+        wanted = _state_key(user_id, capability_id, chat_id, name)
+        return await self._database.write(
+            lambda conn: conn.execute(delete(service_state).where(wanted)).rowcount > 0
+        )
+
+
+def _account_key(user_id: str, capability_id: str, account_ref: str) -> Any:
+    return and_(
+        _A.user_id == user_id, _A.capability_id == capability_id, _A.account_ref == account_ref
+    )
+
+
+def _state_key(user_id: str, capability_id: str, chat_id: str, name: str) -> Any:
+    return and_(
+        _S.user_id == user_id,
+        _S.capability_id == capability_id,
+        _S.chat_id == chat_id,
+        _S.name == name,
+    )
+
+
+__all__ = ["AccountRow", "FlowRow", "ServiceRows"]

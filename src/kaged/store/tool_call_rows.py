@@ -1,0 +1,127 @@
+"""`ToolCallRows`: every call of a tool in a session, with its params, its result and its times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select, update
+
+from kaged.base import JsonObject, JsonValue
+from kaged.store.database import Database
+from kaged.store.schema import tool_calls
+
+_C = tool_calls.c
+_COLUMNS = tuple(column for column in _C if column.name != "seq")
+
+
+class ToolCallStatus(StrEnum):
+    """How far a call is. `denied`: it was not allowed to begin."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DENIED = "denied"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCallRecord:
+    """One call of a tool. `params` have no secrets in them; one of `result` and `error` counts."""
+
+    request_id: str
+    session_id: str
+    run_id: str
+    project_id: str
+    caller: str
+    tool_name: str
+    params: JsonValue
+    status: ToolCallStatus
+    result: JsonValue
+    error: JsonObject | None
+    started_at_ms: int
+    finished_at_ms: int | None
+
+
+class CallChange:
+    """What is to be written about one call: that it began, how it ended, or both.
+
+    `seq` is filled in once its row is there.
+    """
+
+    __slots__ = ("begun", "ended", "seq")
+
+    def __init__(self, begun: ToolCallRecord) -> None:
+        self.begun = begun
+        self.ended: ToolCallRecord | None = None
+        self.seq: int | None = None
+
+
+class ToolCallRows:
+    """The tool calls of all sessions, in the order in which they began."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def write(self, changes: Sequence[CallChange]) -> None:
+        """Write what is new about these calls, in one unit."""
+
+        def work(conn: Connection) -> list[int]:
+            return [_put(conn, one.seq, one.ended or one.begun) for one in changes]
+
+        for one, seq in zip(changes, await self._database.write(work), strict=True):
+            one.seq = seq
+
+    async def page(
+        self, session_id: str, run_id: str | None, limit: int, offset: int
+    ) -> tuple[Sequence[ToolCallRecord], int]:
+        """Give some calls of a session, oldest first, and how many there are in all."""
+        conditions = [_C.session_id == session_id]
+        if run_id is not None:
+            conditions.append(_C.run_id == run_id)
+
+        def work(conn: Connection) -> tuple[Sequence[ToolCallRecord], int]:
+            total = conn.execute(select(func.count()).select_from(tool_calls).where(*conditions))
+            wanted = (
+                select(*_COLUMNS).where(*conditions).order_by(_C.seq).limit(limit).offset(offset)
+            )
+            return [_record(row) for row in conn.execute(wanted)], int(total.scalar() or 0)
+
+        return await self._database.read(work)
+
+    async def of_request(self, request_id: str) -> Sequence[ToolCallRecord]:
+        """Give the calls that were made under a request id, oldest first."""
+        wanted = select(*_COLUMNS).where(_C.request_id == request_id).order_by(_C.seq)
+        return await self._database.read(
+            lambda conn: [_record(row) for row in conn.execute(wanted)]
+        )
+
+
+def _put(conn: Connection, seq: int | None, call: ToolCallRecord) -> int:
+    values = {column.name: getattr(call, column.name) for column in _COLUMNS}
+    values["status"] = call.status.value
+    values["params"] = json.dumps(call.params)
+    values["result"] = None if call.result is None else json.dumps(call.result)
+    values["error"] = None if call.error is None else json.dumps(call.error)
+    if seq is not None:
+        conn.execute(update(tool_calls).where(_C.seq == seq).values(values))
+        return seq
+    made = conn.execute(insert(tool_calls).values(values)).inserted_primary_key
+    assert made is not None
+    return int(made[0])
+
+
+def _record(row: Sequence[Any]) -> ToolCallRecord:
+    fields = dict(zip((column.name for column in _COLUMNS), row, strict=True))
+    fields["status"] = ToolCallStatus(fields["status"])
+    fields["params"] = json.loads(fields["params"])
+    fields["result"] = None if fields["result"] is None else json.loads(fields["result"])
+    fields["error"] = None if fields["error"] is None else json.loads(fields["error"])
+    return ToolCallRecord(**fields)
+
+
+__all__ = ["CallChange", "ToolCallRecord", "ToolCallRows", "ToolCallStatus"]

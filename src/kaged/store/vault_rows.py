@@ -1,0 +1,117 @@
+"""`VaultRows`: encrypted credentials by (user, capability, account). Only the vault reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, and_, delete, insert, select, update
+
+from kaged.base import Clock
+from kaged.store.schema import service_vault
+from kaged.store.transactions import Transactions
+
+_C = service_vault.c
+
+
+@dataclass(frozen=True, slots=True)
+class VaultRow:
+    """One encrypted credential. What is inside `sealed` only the vault can tell."""
+
+    user_id: str
+    capability_id: str
+    account_ref: str
+    version: int
+    key_id: str
+    sealed: bytes = field(repr=False)
+    created_at_ms: int
+    updated_at_ms: int
+    expires_at_ms: int | None
+
+
+class VaultRows:
+    """The credentials of everybody. Every lookup names all three parts of the key."""
+
+    def __init__(self, database: Transactions, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def get(self, user_id: str, capability_id: str, account_ref: str) -> VaultRow | None:
+        """Give one row."""
+        wanted = _key(user_id, capability_id, account_ref)
+
+        def work(conn: Connection) -> VaultRow | None:
+            row = conn.execute(select(*_C).where(wanted)).first()
+            return None if row is None else _row(row)
+
+        return await self._database.read(work)
+
+    async def put(self, row: VaultRow) -> None:
+        """Write one row in place of what was there; the time of its making stays."""
+        await self._database.write(lambda conn: put_row(conn, row))
+
+    async def delete(self, user_id: str, capability_id: str, account_ref: str) -> bool:
+        """Remove one row; says whether it was there."""
+        wanted = _key(user_id, capability_id, account_ref)
+        return await self._database.write(
+            lambda conn: conn.execute(delete(service_vault).where(wanted)).rowcount > 0
+        )
+
+    async def delete_scope(self, user_id: str, capability_id: str) -> int:
+        """Remove all accounts of one user with one capability; gives how many."""
+        wanted = and_(_C.user_id == user_id, _C.capability_id == capability_id)
+        return await self._database.write(
+            lambda conn: conn.execute(delete(service_vault).where(wanted)).rowcount
+        )
+
+    async def rewrite(self, change: Callable[[VaultRow], VaultRow | None]) -> int:
+        """Let `change` replace every row, all of them or none; None leaves a row as it is."""
+
+        def work(conn: Connection) -> int:
+            changed = 0
+            for found in conn.execute(select(*_C)).all():
+                fresh = change(_row(found))
+                if fresh is not None:
+                    put_row(conn, fresh)
+                    changed += 1
+            return changed
+
+        return await self._database.write(work)
+
+    async def is_empty(self) -> bool:
+        """Say whether there is no row at all."""
+        return await self._database.read(
+            lambda conn: conn.execute(select(_C.version).limit(1)).first() is None
+        )
+
+    async def keys(self) -> tuple[tuple[str, str, str], ...]:
+        """Give the keys of all rows, without what they hold."""
+
+        def work(conn: Connection) -> tuple[tuple[str, str, str], ...]:
+            columns = (_C.user_id, _C.capability_id, _C.account_ref)
+            return tuple((a, b, c) for a, b, c in conn.execute(select(*columns)))
+
+        return await self._database.read(work)
+
+
+def put_row(conn: Connection, row: VaultRow) -> None:
+    """Write one row inside somebody's transaction."""
+    wanted = _key(row.user_id, row.capability_id, row.account_ref)
+    values = {column.name: getattr(row, column.name) for column in _C}
+    kept = {name: value for name, value in values.items() if name != "created_at_ms"}
+    if not conn.execute(update(service_vault).where(wanted).values(kept)).rowcount:
+        conn.execute(insert(service_vault).values(values))
+
+
+def _key(user_id: str, capability_id: str, account_ref: str) -> Any:
+    return and_(
+        _C.user_id == user_id, _C.capability_id == capability_id, _C.account_ref == account_ref
+    )
+
+
+def _row(row: Sequence[Any]) -> VaultRow:
+    return VaultRow(**dict(zip((column.name for column in _C), row, strict=True)))
+
+
+__all__ = ["VaultRow", "VaultRows", "put_row"]

@@ -1,0 +1,103 @@
+"""`kaged session`, end to end with a real daemon."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.running_daemon import kaged, make_home, make_project
+
+PROJECT = """\
+version: 1
+project: sample
+primary:
+  model: default
+  system_prompt: You help.
+"""
+EXPORT = (
+    '{"format":"kaged-session","version":1,"session":{"id":"ses_OLD","kind":"primary",'
+    '"title":"Brought along","model":"m","parent_session":null,"parent_entry":null,'
+    '"created_at":"2025-01-01T00:00:00.000Z"}}\n'
+    '{"id":"01JGFJJZ000000000000000000","ts":"2025-01-01T00:00:00.000Z","kind":"header",'
+    '"agent":"primary","content":{"version":1,"cwd":"/","model":"m","system_prompt":""}}\n'
+    '{"id":"01JGFJJZ01AAAAAAAAAAAAAAAA","ts":"2025-01-01T00:00:01.000Z","kind":"message",'
+    '"agent":"primary","content":{"content":[{"type":"text",'
+    '"text":"Where \\u001b[31m is the fox?"}]},"role":"user"}\n'
+    '{"id":"01JGFJJZ02BBBBBBBBBBBBBBBB","ts":"2025-01-01T00:00:02.000Z","kind":"message",'
+    '"agent":"primary","content":{"content":[{"type":"text","text":"Looking."},'
+    '{"type":"tool_call","id":"c1","name":"search.text","input":{"pattern":"fox"}}]},'
+    '"role":"assistant"}\n'
+    '{"id":"01JGFJJZ03CCCCCCCCCCCCCCCC","ts":"2025-01-01T00:00:03.000Z","kind":"message",'
+    '"agent":"primary","content":{"content":[{"type":"tool_result_block","call_id":"c1",'
+    '"output":"in the den","is_error":false}]},"role":"tool_result"}\n'
+    '{"entries":4}\n'
+)
+
+
+class Desk:
+    """The commands of one user, in the folder of one loaded project."""
+
+    def __init__(self, home: Path, root: Path) -> None:
+        self.home = home
+        self.root = root
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return kaged(self.home, *arguments, cwd=self.root)
+
+    def json(self, *arguments: str, expect: int = 0) -> Any:
+        done = self.run(*arguments, "--json")
+        assert done.returncode == expect, (done.stdout, done.stderr)
+        return json.loads(done.stderr if expect else done.stdout)
+
+
+@pytest.fixture
+def desk(home: Path, tmp_path: Path) -> Desk:
+    """Give commands on a loaded project."""
+    made = Desk(make_home(home), make_project(tmp_path / "sample", PROJECT))
+    made.json("project", "load")
+    return made
+
+
+def test_a_sessions_way_through_the_commands(desk: Desk) -> None:
+    assert desk.json("session", "show", expect=3)["error"]["code"] == "session_not_found"
+    file = desk.root / "old.jsonl"
+    file.write_text(EXPORT, encoding="utf-8")
+    taken = desk.json("session", "import", str(file))
+    session = taken["session"]["id"]
+    assert taken["imported_from"] == "ses_OLD"
+    assert desk.run("session", "switch", session).stdout == f"Now in {session}.\n"
+
+    shown = desk.run("session", "show").stdout
+    assert "Brought along" in shown
+    assert "\x1b" not in shown
+    assert "→ search.text" in shown
+    assert "← in the den" in shown
+    assert len(desk.json("session", "show", session, "-n", "0")["entries_shown"]) == 4
+
+    fork = desk.json("session", "fork", "--at", "01jgfjjz01")["session"]["id"]
+    moved = desk.json("session", "fork", "--at", "01JGFJJZ02", "--switch")
+    assert moved["current"] == moved["session"]["id"] != session
+    listed = [line.split("\t") for line in desk.run("session", "list").stdout.splitlines()]
+    assert {line[1] for line in listed} == {session, fork, moved["current"]}
+    assert [line[1] for line in listed if line[0] == "*"] == [moved["current"]]
+    refused = desk.json("session", "fork", "--at", "01JG", expect=7)["error"]
+    assert refused["code"] == "entry_ambiguous"
+
+    found = desk.run("session", "search", "fox").stdout
+    assert found.startswith(f"{session}\t01JGFJJZ01AAAAAAAAAAAAAAAA\tuser\t2025-01-01 00:00:01\t")
+    named = desk.run("session", "title", session, "Foxes").stdout
+    assert named == f"{session} is called 'Foxes' now.\n"
+    copy = desk.root / "copy.jsonl"
+    desk.json("session", "export", session, str(copy))
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert desk.run("session", "export", session).stdout == copy.read_text(encoding="utf-8")
+    file.write_text(EXPORT[:-3], encoding="utf-8")
+    refused = desk.json("session", "import", str(file), expect=6)["error"]
+    assert refused["code"] == "session_import_invalid"
+
+    assert desk.run("session", "delete", session).stdout == f"Deleted {session}.\n"
+    assert desk.json("session", "show", fork)["entries"] == 2

