@@ -32,6 +32,7 @@ def test_the_demo_goes_through_and_touches_nothing_of_the_users(tmp_path: Path) 
         "ALLOWED  edit.text log.txt",
         "DENIED  file.read secrets.txt, for the lookout",
         "UNDONE  log.txt: day one: calm sea",
+        "REWOUND  log.txt: day one: calm sea",
     ):
         assert line in done.stdout
     assert done.stdout.count("DENIED  chart.read") == 2

@@ -64,6 +64,7 @@ async def test_workflows_are_listed_from_memory(lab: WorkLab) -> None:
     assert wrong.code == "invalid_params"
 
 
+@requirement("AT-FLOW-04", "AT-FLOW-09")
 async def test_a_run_is_started_and_goes_on_by_itself(lab: WorkLab, clock: ManualClock) -> None:
     made = await lab.call("kaged.workflow.trigger", **DEPLOY)
     assert set(made) == {"run_id", "workflow_name", "status", "created_at"}
@@ -228,6 +229,7 @@ async def test_workflows_are_for_the_root_agent(lab: WorkLab) -> None:
     assert len(lab.runner.started) <= 1
 
 
+@requirement("AT-AUD-24", "AT-AUD-25")
 async def test_starting_and_asking_are_on_record(lab: WorkLab) -> None:
     run_id = await start(lab, name="deploy", inputs={"branch": "b" * 5000})
     await lab.call("kaged.workflow.status", run_id=run_id)

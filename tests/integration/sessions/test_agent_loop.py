@@ -76,7 +76,7 @@ async def test_the_loop_goes_on_until_the_model_stops_calling_tools(tmp_path: Pa
         ]
 
 
-@requirement("AT-SESS-05")
+@requirement("AT-SESS-05", "AT-DSL-11")
 async def test_a_model_that_never_stops_is_ended_by_max_steps(tmp_path: Path) -> None:
     """The other endings of the loop: as many steps as the agent may take."""
     turns = [say("again", call("file_peek")) for _ in range(9)]

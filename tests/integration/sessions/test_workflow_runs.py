@@ -156,6 +156,7 @@ async def test_a_workflow_that_asks_counts_as_running_and_one_cut_off_as_failed(
         assert (status["status"], status["error"]) == ("failed", "interrupted")
 
 
+@requirement("AT-FLOW-04", "AT-FLOW-09", "AT-AMB-06")
 async def test_the_root_agent_starts_a_workflow_and_asks_how_it_fares(tmp_path: Path) -> None:
     """Through its tools, from another session."""
     root = PlayedModel(
