@@ -23,7 +23,9 @@ from kaged.services.contract import (
     RevokingProvider,
     StateHandle,
 )
+from kaged.services.sanitize import harden
 
+MIN_SECRET_CHARS = 7
 ANN = CapabilityCallContext("ann", chat_type="private")
 
 
@@ -110,4 +112,7 @@ class ProviderLab:
             )
         )
         compile_schema(spec.output_schema).validate(output)
+        # SC-PROV-07: nothing a provider answers holds a credential, by its name or by its value.
+        held = (self.credential.held or {}).get("password", "")
+        harden(output, needles=(str(held).encode(),) if len(str(held)) >= MIN_SECRET_CHARS else ())
         return output

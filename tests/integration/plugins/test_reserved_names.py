@@ -27,7 +27,7 @@ async def store(tmp_path: Path) -> AsyncIterator[StoreLab]:
     await made.close()
 
 
-@requirement("PH-AMB-04", "PH-TOOL-07", "AT-AMB-25")
+@requirement("PH-AMB-04", "PH-TOOL-07", "AT-AMB-25", "AT-REG-21")
 async def test_a_built_in_namespace_is_no_plugin(store: StoreLab, tmp_path: Path) -> None:
     for name in RESERVED:
         source = write_plugin(tmp_path / "src" / name, name=name)

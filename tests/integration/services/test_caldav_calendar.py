@@ -19,6 +19,7 @@ from kaged.services.errors import (
 )
 from kaged.services.providers.caldav_calendar import CalDavCalendar, CalendarSettings
 from kaged.services.providers.linkpage import LinkPage
+from requirements import requirement
 
 USERS = {"ann": "ann-pass-1", "bob": "bob-pass-1"}
 MARCH: dict[str, Any] = {"start": "2026-03-01", "end": "2026-04-01"}
@@ -84,6 +85,7 @@ async def test_calendars_are_found_from_the_servers_root(lab: ProviderLab) -> No
     assert all(one["writable"] for one in found)
 
 
+@requirement("SC-PROV-07")
 async def test_an_event_lives_through_create_list_search_update_delete(lab: ProviderLab) -> None:
     event_id = await create(lab, "Dentist", 3, location="Main St 1", description="Bring card")
     (seen,) = (await lab.invoke("search", text="dentIST", **MARCH))["events"]

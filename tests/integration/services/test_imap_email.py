@@ -26,6 +26,7 @@ from kaged.services.providers.imap_email import EmailSettings, ImapEmail
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.mailbox import MailHost, Security
 from kaged.services.providers.oauth import OAuthClient, OAuthSettings
+from requirements import requirement
 
 USERS = {"ann@example.org": "ann-pass-1", "bob@example.org": "bob-pass-1", "eve": "eve-pass-1"}
 
@@ -183,6 +184,7 @@ async def test_search_finds_what_is_meant(
     assert [one["subject"] for one in found["messages"]] == expected
 
 
+@requirement("SC-PROV-07")
 async def test_read_gives_text_and_attachments_and_leaves_the_message_unseen(
     lab: ProviderLab,
 ) -> None:
@@ -200,6 +202,7 @@ async def test_read_gives_text_and_attachments_and_leaves_the_message_unseen(
     assert again["seen"] is True
 
 
+@requirement("SC-PROV-07")
 async def test_send_goes_out_from_the_linked_address_and_is_kept(
     lab: ProviderLab, sink: SmtpSink
 ) -> None:

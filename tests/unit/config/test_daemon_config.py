@@ -10,6 +10,7 @@ from kaged.config.daemonconfig import DaemonConfig
 from kaged.config.hostvalues import Bind
 from kaged.config.toolsections import OptionalSource
 from kaged.kernel.policy import CageLimits
+from requirements import requirement
 from unit.config.trials import OperatorFiles, errors, warnings
 
 FULL = """\
@@ -207,6 +208,7 @@ def test_tcp_can_be_switched_off(operator: OperatorFiles) -> None:
     assert operator.config('[daemon]\nbind = "off"').value.daemon.bind is None
 
 
+@requirement("AT-REG-21")
 def test_a_bad_mcp_server_is_out_of_use_and_the_others_work(operator: OperatorFiles) -> None:
     loaded = operator.config(
         """\

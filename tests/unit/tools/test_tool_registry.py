@@ -203,6 +203,7 @@ def test_a_plugin_registers_only_names_of_its_own(name: str) -> None:
     assert registry.names() == ("memory-md.retain",)
 
 
+@requirement("AT-REG-21")
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
 def test_nobody_from_outside_owns_a_built_in_namespace(name: str) -> None:
     for outside in (False, True):
