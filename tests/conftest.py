@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -15,6 +16,11 @@ settings.register_profile("full", deadline=None, derandomize=True)
 settings.load_profile("full" if os.environ.get("KAGED_FULL_RUN") else "explore")
 
 pytest_plugins = ["requirements.plugin"]
+
+# A run that was started in the background inherits a deaf ear for Ctrl-C, and so would everything
+# that tests start; a daemon listens for it in any case.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
