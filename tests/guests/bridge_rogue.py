@@ -13,7 +13,7 @@ NAMES = (
     " result_number result_true result_null error_string error_no_code error_empty_code"
     " error_no_message error_empty_message error_numeric_code version_2 version_text version_float"
     " version_null version_absent version_true extra_key not_json array bad_utf8 nan duplicate_key"
-    " deep exit_3 exit_3_valid sleep flood flood_stderr crash grandchild grandchild_done deserter"
+    " deep exit_3 exit_3_valid sleep flood flood_stderr crash grandchild grandchild_done"
     " leak_key leak_token quota denied long_error secret_error secret_stderr closed_pipe env fds"
     " stubborn nothing"
 ).split()
@@ -125,9 +125,8 @@ elif name == "flood_stderr":
     say(fine)
 elif name == "crash":
     os.kill(os.getpid(), signal.SIGKILL)
-elif name in {"grandchild", "grandchild_done", "deserter"}:
-    # Keeps our standard output open; a deserter leaves our group and session as well.
-    child = subprocess.Popen(["sleep", "600"], start_new_session=name == "deserter")
+elif name in {"grandchild", "grandchild_done"}:
+    child = subprocess.Popen(["sleep", "600"])  # keeps our standard output open
     Path(given["pid_file"]).write_text(str(child.pid))
     if name == "grandchild_done":
         say(fine)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -27,30 +26,14 @@ def mark_value(account: str) -> str:
 
 def end_stragglers(account: str) -> int:
     """Kill every process that was started for this account; gives how many. Blocks a moment."""
-    return end_holders(f"{MARK}={mark_value(account)}".encode())
-
-
-def end_holders(variable: bytes, spare: Collection[int] = ()) -> int:
-    """Kill every process with this `NAME=value` in its environment, except in groups to spare.
-
-    For programs whose environment may hold nothing but what was agreed: one of their own variables
-    serves as the mark. Gives how many; blocks a moment.
-    """
+    wanted = f"{MARK}={mark_value(account)}".encode()
     ended = 0
     for _ in range(_ROUNDS):
-        found = [pid for pid in _marked(variable) if group_of(pid) not in spare]
+        found = _marked(wanted)
         if not found:
             break
-        ended += sum(_kill(pid, variable) for pid in found)
+        ended += sum(_kill(pid, wanted) for pid in found)
     return ended
-
-
-def group_of(pid: int) -> int:
-    """Give the process group of a process, 0 when it is gone."""
-    try:
-        return os.getpgid(pid)
-    except OSError:
-        return 0
 
 
 def _marked(wanted: bytes) -> list[int]:
@@ -86,4 +69,4 @@ def _kill(pid: int, wanted: bytes) -> bool:
         os.close(pidfd)
 
 
-__all__ = ["MARK", "end_holders", "end_stragglers", "group_of", "mark_value"]
+__all__ = ["MARK", "end_stragglers", "mark_value"]

@@ -139,7 +139,7 @@ async def test_a_bridges_own_error_reaches_the_caller_scrubbed(lab: BridgeLab) -
 
 
 @requirement("SC-BRG-16")
-@pytest.mark.parametrize("operation", ["sleep", "stubborn", "grandchild", "deserter"])
+@pytest.mark.parametrize("operation", ["sleep", "stubborn", "grandchild"])
 async def test_a_bridge_that_does_not_answer_is_ended_with_its_group(
     lab: BridgeLab, operation: str
 ) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
-from weakref import WeakSet
 
 import structlog
 
@@ -26,7 +25,6 @@ from kaged.cage import (
     Uncaged,
     UncagedRequest,
 )
-from kaged.cage.stragglers import end_holders, group_of
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityInvalidOutput,
@@ -34,7 +32,6 @@ from kaged.services.errors import (
 )
 from kaged.services.known_secrets import scrub
 from kaged.services.providers.bridge_command import BridgeSpec
-from kaged.wire.token_keys import SECRET_VARIABLE
 
 STDERR_LIMIT_BYTES: Final = 64 * 1024
 TERM_GRACE_S: Final = 0.5
@@ -116,7 +113,6 @@ class BridgeRunner:
         self._discard: asyncio.TimerHandle | None = None
         self._preparing = False
         self._closed = False
-        self._alive: WeakSet[CageProcess] = WeakSet()
         self.running = 0
         self.most = 0
 
@@ -161,9 +157,7 @@ class BridgeRunner:
         """
         try:
             self._place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            process = await self._spawner.spawn(self._request())
-            self._alive.add(process)
-            return process  # noqa: TRY300 - what can fail is above
+            return await self._spawner.spawn(self._request())
         except (CageError, OSError) as error:
             _log.warning("bridge.not_started", provider=self._spec.name, error=str(error)[:300])
             raise CapabilityBackendUnavailable(
@@ -191,8 +185,6 @@ class BridgeRunner:
             # Its group has gone with it. Whoever left the group may still hold the pipe; what the
             # bridge itself wrote is here by then.
             await asyncio.wait([out.ended], timeout=AFTER_EXIT_S)
-            if not out.ended.done():
-                await self._end_those_who_left()
         finally:
             out.close()
             errors.close()
@@ -213,25 +205,9 @@ class BridgeRunner:
     async def _end(self, process: CageProcess) -> None:
         try:
             await process.stop(term_grace_s=TERM_GRACE_S)
-            await self._end_those_who_left()
         finally:
             process.close()
             self._free()
-
-    async def _end_those_who_left(self) -> None:
-        """End what left the group of a bridge without a cage; a cage takes everything along.
-
-        The key is this bridge's own and nobody else's, so whoever holds it was started by it; those
-        in the groups of its live processes are its calls under way.
-        """
-        key = dict(self._place.env).get(SECRET_VARIABLE)
-        if self._spec.cage is not None or key is None:
-            return
-        groups = {group_of(one.pid) for one in self._alive if one.running}
-        variable = f"{SECRET_VARIABLE}={key}".encode()
-        ended = await asyncio.to_thread(end_holders, variable, groups)
-        if ended:
-            _log.warning("bridge.stragglers", provider=self._spec.name, ended=ended)
 
     def _free(self) -> None:
         self.running -= 1
