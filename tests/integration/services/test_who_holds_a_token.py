@@ -100,6 +100,13 @@ async def test_only_the_command_of_a_person_holds_that_persons_token(tmp_path: P
                     break
                 await asyncio.sleep(0.1)
             assert unseen() == set()
+            # The program itself, not the shell and the cage that are about to become it.
+            await until(
+                lambda: any(
+                    line.startswith("sleep 611") and user_of(environ)
+                    for line, environ in children().values()
+                )
+            )
             holders: set[str] = set()
             for line, environ in children().values():
                 whom = user_of(environ)

@@ -64,6 +64,10 @@ async def edit(lab: LspLab, path: str, old: str, new: str) -> None:
 
 async def errors(lab: LspLab, path: str) -> list[tuple[int, str]]:
     said = await lab.lsp("diagnostics", path=path, severity="error")
+    for _ in range(5):  # its first build may take longer than one question waits
+        if said.get("complete", True):
+            break
+        said = await lab.lsp("diagnostics", path=path, severity="error")
     assert said.get("complete", True), said
     return [(one["line"], one["message"]) for one in said["diagnostics"]]
 
