@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kaged.base.realpath import real_path
 from kaged.cage.arguments import check_path
 from kaged.cage.errors import GrantRefused
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
@@ -208,7 +209,10 @@ def _step(fd: int, name: str, path: str) -> int:
 
 
 def _through_link(path: str, link: str) -> GrantRefused:
-    real = os.path.realpath(path)
+    try:
+        real = real_path(path)
+    except OSError:
+        return GrantRefused(path, f"{link} is a symbolic link that changes all the time")
     return GrantRefused(
         path,
         f"{link} is a symbolic link, and it leads to {real}, which was not granted",

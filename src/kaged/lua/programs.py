@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kaged.base import JsonObject, KagedError
+from kaged.base.realpath import real_path
 from kaged.cage import CageKind, CageProcess, CageRequest, Cause, HostMount, Programs, Spawner
 from kaged.cage.collect import Collected, collect
 from kaged.cage.compile import SYSTEM_PATH
@@ -185,7 +186,10 @@ def find_program(cmd: str, cwd: str, root: str) -> str:
     else:
         candidates = [f"{folder}/{cmd}" for folder in SYSTEM_PATH.split(":")]
     for path in candidates:
-        real = os.path.realpath(path)
+        try:
+            real = real_path(path)
+        except OSError:
+            continue
         if not (real.startswith(("/usr/", f"{root}/")) and Path(real).is_file()):
             continue
         if not os.access(real, os.X_OK):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from kaged.base.realpath import real_path
 from kaged.kernel.mounts import Mount, has_magic
 from kaged.kernel.permissions import PathFact, compile_policy, decide_tool
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
@@ -111,7 +112,10 @@ def _mount(grant: FsGrant, all_grants: tuple[FsGrant, ...]) -> Mount | None:
     literal = os.path.lexists(path)  # AT-DSL-06: what exists under exactly that name is meant
     pattern = has_magic(path) and not literal
     fixed, rest = _split(path) if pattern else (path, "")
-    real = os.path.realpath(fixed)
+    try:
+        real = real_path(fixed)
+    except OSError:
+        return None  # what keeps changing is granted to nobody
     if _moved_by_caller(fixed, grant, all_grants) and not (
         mode is FsMode.RO and _writable_anyway(real, all_grants)
     ):
@@ -123,10 +127,12 @@ def _mount(grant: FsGrant, all_grants: tuple[FsGrant, ...]) -> Mount | None:
 
 def _writable_anyway(real: str, all_grants: tuple[FsGrant, ...]) -> bool:
     """Say whether the caller may write there by another grant, so that `ro` only takes away."""
-    return any(
-        other.mode == FsMode.RW and _below(real, os.path.realpath(other.path))
-        for other in all_grants
-    )
+    try:
+        return any(
+            other.mode == FsMode.RW and _below(real, real_path(other.path)) for other in all_grants
+        )
+    except OSError:
+        return False
 
 
 def _split(path: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 from typing import Final, NoReturn
 
+from kaged.base.realpath import real_path
 from kaged.workspace.errors import (
     FileMissing,
     FileUnreadable,
@@ -24,7 +25,6 @@ from kaged.workspace.syscalls import open_place
 
 _READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
-_RESOLVE_TRIES: Final = 5
 _KINDS: Final = {
     stat.S_IFDIR: "is a directory",
     stat.S_IFIFO: "is a FIFO",
@@ -142,12 +142,11 @@ def kind_of(mode: int) -> str:
 
 
 def _real(written: str, text: str) -> str:
-    for _ in range(_RESOLVE_TRIES):
-        try:
-            return os.path.realpath(written)
-        except OSError:
-            continue  # a link went away between being seen and being read
-    raise PathRefused("it changes while it is being looked at", text, fix="try again")
+    try:
+        return real_path(written)
+    except OSError as error:
+        problem = "it changes while it is being looked at"
+        raise PathRefused(problem, text, fix="try again") from error
 
 
 def _is_link(written: str, parts: tuple[str, ...], text: str) -> bool:

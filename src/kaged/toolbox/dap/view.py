@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.base.realpath import real_path
 from kaged.toolbox.dap.breakpoints import SourceBreakpoint
 from kaged.toolbox.dap.errors import DapRequestFailed
 from kaged.toolbox.dap.session import DebugSession, State, ended
@@ -40,8 +41,8 @@ class View:
         """Give a path of the adapter's as one of the project's; None when it lies outside."""
         workspace = self.call.workspace
         try:
-            return workspace.resolve(workspace.relative_of(os.path.realpath(path)))
-        except PathRefused:
+            return workspace.resolve(workspace.relative_of(real_path(path)))
+        except (PathRefused, OSError):
             return None
 
     def shown_path(self, path: str) -> str:
@@ -156,7 +157,10 @@ def objects_in(value: JsonValue) -> list[JsonObject]:
 
 
 def _real(path: str | None) -> str | None:
-    return None if path is None else os.path.realpath(path)
+    try:
+        return None if path is None else real_path(path)
+    except OSError:
+        return path
 
 
 def _int(value: JsonValue, default: int) -> int:

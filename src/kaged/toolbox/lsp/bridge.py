@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kaged.base import Clock, JsonObject, JsonValue
+from kaged.base.realpath import real_path
 from kaged.toolbox.lsp.errors import LspServerNotFound
 from kaged.toolbox.lsp.filesync import FileSync, is_skipped
 from kaged.toolbox.lsp.languages import Languages
@@ -220,8 +221,8 @@ class LspBridge:
                 found = workspace.resolve(workspace.relative_of(resolved))
                 if found.resolved == resolved:
                     return found
-            return workspace.resolve(workspace.relative_of(os.path.realpath(resolved)))
-        except PathRefused:
+            return workspace.resolve(workspace.relative_of(real_path(resolved)))
+        except (PathRefused, OSError):
             return None
 
     def status(self, languages: tuple[str, ...]) -> list[JsonValue]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from kaged.base.realpath import real_path
 from kaged.toolbox.search.place import Sight
 from kaged.workspace.path import is_inside
 
@@ -78,7 +79,10 @@ class Listing:
         """Look up links to regular files; only what stays in the project exists for a caller."""
         for path in paths:
             written = sight.resolved(path)
-            target = os.path.realpath(written)
+            try:
+                target = real_path(written)
+            except OSError:
+                continue  # it is being swapped: it exists for nobody at this moment
             if not Path(written).is_symlink() or not is_inside(root, target):
                 continue
             try:
