@@ -2,6 +2,8 @@
 
 A run writes `build/requirements.json`: for every marked test its ids and outcome. `make test` sets
 KAGED_FULL_RUN=1; then a skipped test fails the run, because a missing tool must never pass quietly.
+A full run also names its failures in `build/failed.txt`; `scripts/test` gives a few of them a second
+look, alone on the machine, and that run (KAGED_SECOND_LOOK=1) writes its outcomes over the first.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import pytest
 from requirements.rows import ROOT, known_ids
 
 RESULTS = ROOT / "build" / "requirements.json"
+FAILED = ROOT / "build" / "failed.txt"
 _PROPERTY = "requirement"
 _WATCHED = ("src", "tests", "sdk", "plugins", "docs", "benchmarks", "scripts", "pyproject.toml")
 
@@ -41,6 +44,17 @@ class Outcomes:
             self.skipped.append(report.nodeid)
         elif report.when == "call":
             self.passed.add(report.nodeid)
+
+    def over(self, first: dict[str, object]) -> dict[str, object]:
+        """Give the first run's content with what the second look saw of the same tests."""
+        tests = first["tests"]
+        assert isinstance(tests, list)
+        seen = self.passed | self.failed
+        for test in tests:
+            if test["node"] in seen:
+                test["passed"] = test["node"] in self.passed - self.failed
+                test["second_look"] = True
+        return first
 
     def as_json(self, *, full: bool) -> dict[str, object]:
         """Give the file's content; a test counts as passed only if no phase failed."""
@@ -89,6 +103,7 @@ class _Recorder:
         self._config = config
         self._outcomes = Outcomes()
         self._full = os.environ.get("KAGED_FULL_RUN") == "1"
+        self._second = os.environ.get("KAGED_SECOND_LOOK") == "1"
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._outcomes.add(report)
@@ -99,8 +114,13 @@ class _Recorder:
             return
         if self._full:
             RESULTS.parent.mkdir(exist_ok=True)
-            text = json.dumps(self._outcomes.as_json(full=True), indent=1)
-            RESULTS.write_text(text, encoding="utf-8")
+            if self._second:
+                content = self._outcomes.over(json.loads(RESULTS.read_text(encoding="utf-8")))
+            else:
+                content = self._outcomes.as_json(full=True)
+            RESULTS.write_text(json.dumps(content, indent=1), encoding="utf-8")
+            failed = "".join(f"{node}\n" for node in sorted(self._outcomes.failed))
+            FAILED.write_text(failed, encoding="utf-8")
             if self._outcomes.skipped and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

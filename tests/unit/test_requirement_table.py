@@ -91,5 +91,18 @@ def test_a_test_that_fails_in_teardown_proves_nothing() -> None:
     assert outcomes.skipped == ["t::c"]
 
 
+def test_a_second_look_speaks_only_for_the_tests_it_saw() -> None:
+    first, second = Outcomes(), Outcomes()
+    for node in ("t::a", "t::b", "t::c"):
+        first.add(_report(node, "call", "failed"))
+    second.add(_report("t::a", "call", "passed"))
+    second.add(_report("t::b", "call", "failed"))
+    assert second.over(first.as_json(full=True))["tests"] == [
+        {"node": "t::a", "ids": ["PH-WIRE-01"], "passed": True, "second_look": True},
+        {"node": "t::b", "ids": ["PH-WIRE-01"], "passed": False, "second_look": True},
+        {"node": "t::c", "ids": ["PH-WIRE-01"], "passed": False},
+    ]
+
+
 def test_the_fingerprint_is_stable() -> None:
     assert tree_fingerprint() == tree_fingerprint()
