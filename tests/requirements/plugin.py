@@ -2,8 +2,8 @@
 
 A run writes `build/requirements.json`: for every marked test its ids and outcome. `make test` sets
 KAGED_FULL_RUN=1; then a skipped test fails the run, because a missing tool must never pass quietly.
-A full run also names its failures in `build/failed.txt`; `scripts/test` gives a few of them a second
-look, alone on the machine, and that run (KAGED_SECOND_LOOK=1) writes its outcomes over the first.
+A full run also names its failures in `build/failed.txt`; `scripts/test` gives a few of them a
+second look, alone, and that run (KAGED_SECOND_LOOK=1) writes its outcomes over the first.
 """
 
 from __future__ import annotations
