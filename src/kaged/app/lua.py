@@ -157,6 +157,12 @@ class Scripts:
         """Answer a dialog; null dismisses it. Raises DialogNotFound."""
         (await self._ready(project_id)).dialogs.answer(dialog_id, value)
 
+    async def front(
+        self, project_id: str, script: str, entry: str, params: JsonObject
+    ) -> JsonObject:
+        """Have a script draw, complete or hear a key for a front end. Raises ScriptDown."""
+        return await (await self._ready(project_id)).ask_ui(script, entry, params)
+
     async def reload(self, project_id: str, who: Asker) -> JsonObject:
         """Read the folder and the grants again and load everything anew."""
         runtime = await self._ready(project_id)

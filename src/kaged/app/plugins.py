@@ -129,6 +129,10 @@ class Plugins:
         """Give its knobs with the values in force for one agent of a loaded project."""
         return self._knobs.values(project_id, agent_path, name)
 
+    def compaction_knobs(self, project_id: str, agent_path: str) -> list[JsonObject]:
+        """Give the knobs of an agent's observers and compactors, each with its plugin."""
+        return self._knobs.compaction_view(project_id, agent_path)
+
     async def write_knob(
         self, name: str, project_id: str, agent_path: str, knob: str, value: JsonValue, who: Asker
     ) -> JsonObject:

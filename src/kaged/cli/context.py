@@ -26,6 +26,7 @@ DEBUG_VARIABLE = "KAGED_DEBUG"
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON, and errors as JSON on stderr.")
 ]
+Lines = Annotated[int, typer.Option("--lines", "-n", min=1, max=200, help="How many at most.")]
 NoStart = Annotated[
     bool, typer.Option("--no-start", help="Do not start a daemon when none is running.")
 ]
@@ -123,6 +124,7 @@ def quiet_logs() -> None:
 
 __all__ = [
     "AsJson",
+    "Lines",
     "NoStart",
     "Offline",
     "command",

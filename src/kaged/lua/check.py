@@ -39,7 +39,6 @@ class _Watcher:
     asked: dict[str, bool] = field(default_factory=dict[str, bool])
     notices: list[str] = field(default_factory=list[str])
     used: list[str] = field(default_factory=list[str])
-    ended_for: str = ""
 
     async def call(self, line: Line, method: str, params: JsonObject) -> JsonValue:
         """Answer requests for capabilities; refuse the rest."""
@@ -65,8 +64,7 @@ class _Watcher:
         """Pass nothing on."""
 
     def ended(self, script: Script, reason: str) -> None:
-        """Note why its worker ended."""
-        self.ended_for = reason
+        """Nothing waits for it: what it did until then is the answer."""
 
 
 async def check_script(

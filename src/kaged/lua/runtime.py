@@ -198,11 +198,6 @@ class ScriptRuntime:
         """Give the notices with higher numbers."""
         return tuple(data for seq, data in self._notices if seq > number)
 
-    @property
-    def noticed(self) -> int:
-        """The number of the newest notice."""
-        return self._noticed
-
     # -- commands ------------------------------------------------------------------------------
 
     def commands(self) -> list[JsonObject]:

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kaged.mcp.errors import McpAnswerInvalid
 from kaged.mcp.texts import MAX_DESCRIPTION_CHARS, clean_text, one_line
-from kaged.tools.errors import PipelineRefused, ReportedError
+from kaged.tools.errors import PipelineRefused
+from kaged.tools.policy_answer import policy_answer
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from kaged.base import Clock, JsonObject, JsonValue
     from kaged.mcp.outside import OutsideServer
-    from kaged.pipeline.passage import CallPassage, Passed
+    from kaged.pipeline.passage import CallPassage
     from kaged.pipeline.pipeline import Pipeline
     from kaged.tools import ToolCallContext
 
 MAX_OFFERS: Final = 200
 MAX_URI_CHARS: Final = 2000
+_UNDONE: Final = "nothing was fetched"
 
 
 class Offers:
@@ -57,7 +59,9 @@ class Offers:
             from kaged.pipeline.slots import PromptMetadata  # noqa: PLC0415 - only with a pipeline
 
             about = PromptMetadata(name=name, server_id=server.name)
-            passed = await _asked(passage.before_prompt(name, arguments, about))
+            passed = await policy_answer(
+                passage.before_prompt(name, arguments, about), undone=_UNDONE
+            )
             if passed.changed:
                 name = str(passed.payload.prompt_id)
                 arguments = {str(k): str(v) for k, v in (passed.payload.args or {}).items()}
@@ -69,7 +73,7 @@ class Offers:
         said = clean_text(answer.get("description") or "", MAX_DESCRIPTION_CHARS)
         result: JsonValue = {"description": said, "messages": messages}
         if passage is not None:
-            passed = await _asked(passage.after_prompt(name, result, about))  # pyright: ignore[reportPossiblyUnboundVariable] - set with the passage
+            passed = await policy_answer(passage.after_prompt(name, result, about), undone=_UNDONE)  # pyright: ignore[reportPossiblyUnboundVariable] - set with the passage
             result = _json(passed.payload.result) if passed.changed else result
         if not isinstance(result, dict):
             raise McpAnswerInvalid("a policy plugin made a prompt into something that is none")
@@ -84,7 +88,7 @@ class Offers:
             from kaged.pipeline.slots import ResourceMetadata  # noqa: PLC0415 - as above
 
             about = ResourceMetadata(uri=uri, server_id=server.name)
-            passed = await _asked(passage.before_resource(uri, {}, about))
+            passed = await policy_answer(passage.before_resource(uri, {}, about), undone=_UNDONE)
             uri = str(passed.payload.uri) if passed.changed else uri
         answer = _bounded(server, await server.fetch("resources/read", {"uri": uri}))
         contents = answer.get("contents")
@@ -92,7 +96,7 @@ class Offers:
             raise McpAnswerInvalid(f"{server.name} gave a resource without contents")
         result: JsonValue = {"contents": contents}
         if passage is not None:
-            passed = await _asked(passage.after_resource(uri, result, about))  # pyright: ignore[reportPossiblyUnboundVariable] - set with the passage
+            passed = await policy_answer(passage.after_resource(uri, result, about), undone=_UNDONE)  # pyright: ignore[reportPossiblyUnboundVariable] - set with the passage
             result = _json(passed.payload.content) if passed.changed else result
         if not isinstance(result, dict):
             raise McpAnswerInvalid("a policy plugin made a resource into something that is none")
@@ -137,11 +141,11 @@ async def passed_resource(
     from kaged.pipeline.slots import ResourceMetadata  # noqa: PLC0415 - only with a pipeline
 
     about = ResourceMetadata(uri=uri, server_id="kaged", mime_type="application/json")
-    passed = await _asked(passage.before_resource(uri, {}, about))
+    passed = await policy_answer(passage.before_resource(uri, {}, about), undone=_UNDONE)
     if passed.changed and str(passed.payload.uri) != uri:
         raise PipelineRefused("a policy plugin sends this elsewhere, which is not possible here")
     text = await read()
-    passed = await _asked(passage.after_resource(uri, text, about))
+    passed = await policy_answer(passage.after_resource(uri, text, about), undone=_UNDONE)
     return str(_json(passed.payload.content)) if passed.changed else text
 
 
@@ -189,31 +193,6 @@ def _bounded(server: OutsideServer, answer: JsonObject) -> JsonObject:
             fix="raise max_output_kb of the server, or ask for less",
         )
     return answer
-
-
-async def _asked(question: Coroutine[Any, Any, Passed]) -> Passed:
-    """Wait for the plugins; a no and a failure become errors of the fetch."""
-    from kaged.pipeline.errors import PipelineNotReady, PluginError  # noqa: PLC0415 - as above
-
-    try:
-        passed = await question
-    except PluginError as error:
-        name = error.error.plugin_name
-        raise ReportedError(
-            error.code, f"the policy {name} failed, so nothing was fetched"
-        ) from error
-    except PipelineNotReady as error:
-        raise ReportedError(error.code, str(error)) from error
-    decision = passed.decision
-    if not decision.allowed:
-        _, denier, reason = (*decision.detail.split(": ", 2), "", "")[:3]
-        raise PipelineRefused(
-            f"the policy {denier} refused: {reason}",
-            fix=decision.remedy,
-            detail=decision.detail,
-            denied_by=denier,
-        )
-    return passed
 
 
 def _json(value: Any) -> JsonValue:

@@ -7,7 +7,7 @@ Nothing of a payload, an argument or a peer's message gets in here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -85,10 +85,6 @@ class CallOrigin:
     properties: Mapping[str, str] = field(default_factory=_empty)
     model: LLMExtension | None = None
     version: str | None = None
-
-    def with_labels(self, labels: frozenset[str]) -> CallOrigin:
-        """Give the same origin with labels added; labels only grow along a session."""
-        return replace(self, labels=self.labels | labels)
 
 
 def fill_slots(

@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from kaged.models.turn import AssistantMessage, ModelTurn, ToolCall
 from kaged.sessions.entry import EntryRole
 from kaged.sessions.messages import WindowMessage, message_of, text_block
-from kaged.tools.errors import PipelineRefused, ReportedError
+from kaged.tools.errors import PipelineRefused
+from kaged.tools.policy_answer import policy_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from kaged.base import Clock, Ids, JsonObject
     from kaged.pipeline.origin import CallOrigin
-    from kaged.pipeline.passage import CallPassage, Passed
+    from kaged.pipeline.passage import CallPassage
     from kaged.pipeline.payloads.messages import Message
     from kaged.pipeline.pipeline import Pipeline
     from kaged.sessions.seat import AgentSeat, RunState
@@ -61,11 +60,11 @@ class Policies:
 
         passage = self._opened(pipeline, run, path, None)
         described = PromptMetadata(name=path, description="The system prompt of an agent.")
-        await _allowed(passage.before_prompt(path, {}, described))
+        await policy_answer(passage.before_prompt(path, {}, described))
         rendered: dict[str, Any] = {
             "messages": [{"role": "system", "content": {"type": "text", "text": text}}]
         }
-        passed = await _allowed(passage.after_prompt(path, rendered, described))
+        passed = await policy_answer(passage.after_prompt(path, rendered, described))
         return _prompt_text(passed.payload.result, text) if passed.changed else text
 
     def agent_call(self, run: RunState, path: str, model: str) -> AgentPassage | None:
@@ -163,13 +162,13 @@ class ModelPassage:
             }
         )
         said = turn.message
-        passed = await _allowed(self._passage.after_model(_assistant(said), completion))
+        passed = await policy_answer(self._passage.after_model(_assistant(said), completion))
         if not passed.changed:
             return turn
         return replace(turn, message=_said(passed.payload.message, said))
 
     async def _cleared(self, message: WindowMessage) -> WindowMessage:
-        passed = await _allowed(self._passage.before_model(_shown(message)))
+        passed = await policy_answer(self._passage.before_model(_shown(message)))
         if not passed.changed:
             return message
         return _changed(message, passed.payload.message)
@@ -190,7 +189,7 @@ class AgentPassage:
         Raises:
             PipelineRefused, ReportedError: the agent is not to be asked.
         """
-        passed = await _allowed(
+        passed = await policy_answer(
             self._passage.before_agent(
                 self._path,
                 [{"role": "user", "content": text}],
@@ -207,40 +206,12 @@ class AgentPassage:
 
     async def after(self, text: str) -> str:
         """Pass what the agent answered; gives the answer to go on with. Raises as `before`."""
-        passed = await _allowed(
+        passed = await policy_answer(
             self._passage.after_agent(self._path, [{"role": "assistant", "content": text}])
         )
         if not passed.changed:
             return text
         return "\n".join(_content(one) for one in passed.payload.messages)
-
-
-async def _allowed(question: Awaitable[Passed]) -> Passed:
-    """Wait for the plugins; a no and a failure become errors of the call."""
-    from kaged.pipeline.errors import (  # noqa: PLC0415 - only with a pipeline
-        PipelineNotReady,
-        PluginError,
-    )
-
-    try:
-        passed = await question
-    except PluginError as error:
-        name = error.error.plugin_name
-        raise ReportedError(
-            error.code, f"the policy {name} failed, so the call was not made"
-        ) from error
-    except PipelineNotReady as error:
-        raise ReportedError(error.code, str(error)) from error
-    decision = passed.decision
-    if not decision.allowed:
-        _, denier, reason = (*decision.detail.split(": ", 2), "", "")[:3]
-        raise PipelineRefused(
-            f"the policy {denier} refused: {reason}",
-            fix=decision.remedy,
-            detail=decision.detail,
-            denied_by=denier,
-        )
-    return passed
 
 
 # -- messages in both shapes -----------------------------------------------------------------------

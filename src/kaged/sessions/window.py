@@ -47,14 +47,6 @@ class Window:
         """Give the calls without a result."""
         return open_calls(self.messages)
 
-    @property
-    def last_text(self) -> str:
-        """What the agent said last."""
-        for message in reversed(self.messages):
-            if message.role == "assistant":
-                return message.text
-        return ""
-
 
 def load_window(entries: Sequence[Entry]) -> Window:
     """Build a window from the entries of one agent that no compaction took out, in their order."""

@@ -60,10 +60,6 @@ class ProjectRows:
         """Give a project by its id."""
         return await self._database.read(lambda conn: _one(conn, id=project_id))
 
-    async def get_by_root(self, root: str) -> ProjectRecord | None:
-        """Give the project at this root."""
-        return await self._database.read(lambda conn: _one(conn, root=root))
-
     async def list(self) -> tuple[ProjectRecord, ...]:
         """Give all projects, in the order in which they were first loaded."""
 

@@ -93,13 +93,6 @@ class ToolCallRows:
 
         return await self._database.read(work)
 
-    async def of_request(self, request_id: str) -> Sequence[ToolCallRecord]:
-        """Give the calls that were made under a request id, oldest first."""
-        wanted = select(*_COLUMNS).where(_C.request_id == request_id).order_by(_C.seq)
-        return await self._database.read(
-            lambda conn: [_record(row) for row in conn.execute(wanted)]
-        )
-
 
 def _put(conn: Connection, seq: int | None, call: ToolCallRecord) -> int:
     values = {column.name: getattr(call, column.name) for column in _COLUMNS}

@@ -5,20 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kaged.kernel.requirements import CapabilityRequirement, NetRequirement
-from kaged.pipeline.errors import PipelineNotReady, PluginError
 from kaged.pipeline.origin import AgentPlace, CallOrigin, Subject
 from kaged.pipeline.passage import CallPassage
 from kaged.pipeline.policies.egress import NET_ANNOTATION
 from kaged.pipeline.remote import to_json
 from kaged.pipeline.slots import ToolMetadata
-from kaged.tools.errors import PipelineRefused, ReportedError
+from kaged.tools.policy_answer import policy_answer
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-    from typing import Any
-
     from kaged.base import Clock, JsonObject, JsonValue
-    from kaged.pipeline.passage import Passed
     from kaged.pipeline.pipeline import Pipeline
     from kaged.tools.context import ToolCallContext
     from kaged.tools.registry import RegisteredTool
@@ -45,7 +40,7 @@ class ToolPassage:
             ReportedError: a plugin failed whose failure ends the call, or the pipeline's file is
                 faulty.
         """
-        passed = await _asked(self._passage.before_tool(entry.name, args, _described(entry)))
+        passed = await policy_answer(self._passage.before_tool(entry.name, args, _described(entry)))
         if not passed.changed:
             return None
         changed = str(passed.payload.name), to_json(passed.payload.args or {})
@@ -56,7 +51,9 @@ class ToolPassage:
 
     async def after(self, entry: RegisteredTool, result: JsonValue) -> JsonValue:
         """Pass `tool_post_invoke`; gives the result to hand on. Raises as `before`."""
-        passed = await _asked(self._passage.after_tool(entry.name, result, _described(entry)))
+        passed = await policy_answer(
+            self._passage.after_tool(entry.name, result, _described(entry))
+        )
         return to_json(passed.payload.result) if passed.changed else result
 
     def change_record(
@@ -78,31 +75,6 @@ class ToolPassage:
         if changed[0] != name:
             data["new_tool_name"] = changed[0][:200]
         return data
-
-
-async def _asked(question: Coroutine[Any, Any, Passed]) -> Passed:
-    """Wait for the plugins; a no and a failure become errors of the call."""
-    try:
-        passed = await question
-    except PluginError as error:
-        # What a policy plugin trips over is the operator's business; the agent learns that it did.
-        name = error.error.plugin_name
-        raise ReportedError(
-            error.code, f"the policy {name} failed, so the call was not made"
-        ) from error
-    except PipelineNotReady as error:
-        # Its message names the file that is faulty, which is what whoever reads it needs to know.
-        raise ReportedError(error.code, str(error)) from error
-    decision = passed.decision
-    if not decision.allowed:
-        _, denier, reason = (*decision.detail.split(": ", 2), "", "")[:3]
-        raise PipelineRefused(
-            f"the policy {denier} refused: {reason}",
-            fix=decision.remedy,
-            detail=decision.detail,
-            denied_by=denier,
-        )
-    return passed
 
 
 def _origin(context: ToolCallContext, entry: RegisteredTool, clock: Clock) -> CallOrigin:

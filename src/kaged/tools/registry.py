@@ -133,17 +133,6 @@ class ToolRegistry:
         self._changed()
         return True
 
-    def withdraw_owner(self, plugin_name: str) -> tuple[str, ...]:
-        """Take out every tool of a plugin, server or script, and name them."""
-        gone = tuple(
-            name
-            for name, entry in self._tools.items()
-            if entry.definition.plugin_name == plugin_name
-        )
-        for name in gone:
-            self.withdraw(name)
-        return gone
-
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` after each change; gives a function that ends this."""
         self._watchers = (*self._watchers, callback)

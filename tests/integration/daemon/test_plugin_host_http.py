@@ -225,6 +225,33 @@ primary:
 """
 
 
+@requirement("PH-KNOB-23")
+async def test_an_agents_compaction_settings_show_the_knobs_of_who_takes_part(
+    host: HttpHost, tmp_path: Path
+) -> None:
+    common: dict[str, Any] = {"config_schema": SCHEMA, "knobs": KNOBS}
+    hooks = ["pre_compact"]
+    await host.running(
+        write_stub(
+            tmp_path / "squeeze",
+            ECHO,
+            name="squeeze",
+            roles=["compactor"],
+            hooks=hooks,
+            **common,
+        )
+    )
+    await host.running(write_stub(tmp_path / "plain", ECHO, name="plain", **common))
+    plugins = {name: {"package": name, "config": {"budget": 3}} for name in ("squeeze", "plain")}
+    root = write_project(tmp_path / "boats", {"plugins": plugins})
+    project_id = (await host.load(root))["id"]
+    await host.settle()
+    (agent,) = (await host.get(f"/projects/{project_id}"))["tree"]["agents"]
+    (shown,) = agent["compaction"]["plugins"]
+    assert (shown["plugin"], shown["roles"]) == ("squeeze", ["compactor"])
+    assert (shown["knobs"]["budget"]["value"], shown["knobs"]["budget"]["max"]) == (3, 10)
+
+
 @requirement("PH-KNOB-02", "PH-CONF-19", "PH-AUD-30", "PH-AUD-33")
 async def test_a_knob_is_shown_written_and_delivered(host: HttpHost, tmp_path: Path) -> None:
     logs = tmp_path / "logs"

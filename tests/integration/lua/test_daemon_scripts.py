@@ -81,6 +81,20 @@ def test_the_grants_of_the_document_are_read_from_the_operators_file(tmp_path: P
     assert grants.of("other") == frozenset()
 
 
+async def test_a_front_end_asks_a_script_to_draw_over_http(tmp_path: Path) -> None:
+    home, root = tmp_path / "home", make_project(tmp_path / "work")
+    home.mkdir(mode=0o700)
+    _script(home, "head", "kage.ui.set_header(function(width) return {'wide ' .. width} end)")
+    async with daemon_in_process(home) as inside:
+        place = f"/api/v1/projects/{await _project(inside, root)}/lua/front"
+        ask = {"script": "head", "entry": "render", "params": {"what": "header", "width": 80}}
+        found = await _json(await inside.client.post(place, json=ask))
+        assert found["lines"] == [[{"text": "wide 80"}]]
+        missing = await _json(await inside.client.post(place, json={**ask, "script": "x"}), 409)
+        assert missing["error"]["code"] == "lua_script_down"
+        await _json(await inside.client.post(place, json={**ask, "entry": "command"}), 422)
+
+
 async def test_commands_and_dialogs_over_http(tmp_path: Path) -> None:
     home, root = tmp_path / "home", make_project(tmp_path / "work")
     home.mkdir(mode=0o700)

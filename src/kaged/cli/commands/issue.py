@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from kaged.cli.commands.inproject import HERE, InProject, in_project, text_or_file
-from kaged.cli.context import AsJson, command
+from kaged.cli.context import AsJson, Lines, command
 from kaged.cli.output import Output
 
 Number = Annotated[int, typer.Argument(min=1, help="The issue's number.")]
@@ -36,9 +36,7 @@ def _register_reading(app: typer.Typer) -> None:
         search: Annotated[
             str | None, typer.Option("--search", "-s", help="Words in title or body.")
         ] = None,
-        lines: Annotated[
-            int, typer.Option("--lines", "-n", min=1, max=200, help="How many at most.")
-        ] = 50,
+        lines: Lines = 50,
         project: InProject = HERE,
         as_json: AsJson = False,
     ) -> None:

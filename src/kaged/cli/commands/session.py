@@ -9,7 +9,7 @@ import typer
 
 from kaged.cli.commands.inproject import HERE, InProject, ProjectClient, in_project
 from kaged.cli.commands.session_files import CURRENT, Which, register_files
-from kaged.cli.context import AsJson, command
+from kaged.cli.context import AsJson, Lines, command
 from kaged.cli.output import Output
 from kaged.cli.transcript import show_entries, show_tree
 
@@ -32,9 +32,7 @@ def _register_reading(app: typer.Typer) -> None:
     @command(app, "list")
     def list_sessions(
         kind: Annotated[str | None, typer.Option(help="Only these: primary or workflow.")] = None,
-        lines: Annotated[
-            int, typer.Option("--lines", "-n", min=1, max=200, help="How many at most.")
-        ] = 50,
+        lines: Lines = 50,
         project: InProject = HERE,
         as_json: AsJson = False,
     ) -> None:
@@ -116,9 +114,7 @@ def _register_finding(app: typer.Typer) -> None:
         session: Annotated[
             str | None, typer.Option("--session", help="Only what this session shows.")
         ] = None,
-        lines: Annotated[
-            int, typer.Option("--lines", "-n", min=1, max=200, help="How many at most.")
-        ] = 20,
+        lines: Lines = 20,
         project: InProject = HERE,
         as_json: AsJson = False,
     ) -> None:

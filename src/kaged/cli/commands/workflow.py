@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kaged.cli.commands.inproject import HERE, InProject, file_of, in_project, pairs_of, plain_value
-from kaged.cli.context import AsJson, command
+from kaged.cli.context import AsJson, Lines, command
 from kaged.cli.output import Output
 
 RunId = Annotated[str, typer.Argument(help="The run's id.")]
@@ -74,9 +74,7 @@ def _register_starting(app: typer.Typer) -> None:
 def _register_watching(app: typer.Typer) -> None:
     @command(app, "runs")
     def runs(
-        lines: Annotated[
-            int, typer.Option("--lines", "-n", min=1, max=200, help="How many at most.")
-        ] = 20,
+        lines: Lines = 20,
         project: InProject = HERE,
         as_json: AsJson = False,
     ) -> None:

@@ -125,6 +125,10 @@ class PluginDesk(Protocol):
         """Give its knobs with the values in force for one agent of a loaded project."""
         ...
 
+    def compaction_knobs(self, project_id: str, agent_path: str) -> list[JsonObject]:
+        """Give the knobs of an agent's observers and compactors, each with its plugin."""
+        ...
+
     async def write_knob(
         self, name: str, project_id: str, agent_path: str, knob: str, value: JsonValue, who: Asker
     ) -> JsonObject:
@@ -217,6 +221,10 @@ class ToolDeskPort(Protocol):
         self, project_id: str, agent: str, name: str, params: JsonObject, who: Asker
     ) -> JsonObject:
         """Say whether a call would be allowed, by which rules, and what would change that."""
+        ...
+
+    def stats(self, project_id: str | None, agent: str | None, tool: str | None) -> JsonObject:
+        """Give how often tools were called, how that ended and how long it took."""
         ...
 
 
@@ -321,6 +329,12 @@ class ScriptPort(Protocol):
 
     async def answer(self, project_id: str, dialog_id: str, value: JsonValue) -> None:
         """Answer a dialog."""
+        ...
+
+    async def front(
+        self, project_id: str, script: str, entry: str, params: JsonObject
+    ) -> JsonObject:
+        """Have a script draw, complete or hear a key for a front end."""
         ...
 
     async def check(self, name: str, source: str) -> JsonObject:

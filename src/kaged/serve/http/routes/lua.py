@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from fastapi import Depends, FastAPI, Query
 from pydantic import Field, JsonValue
@@ -16,6 +16,7 @@ from kaged.serve.http.services import Asker, HttpServices, ScriptPort, asker_of,
 MAX_RAW_CHARS = 64 * 1024
 MAX_NAME_CHARS = 128
 MAX_SOURCE_CHARS = 1024 * 1024
+MAX_FRONT_PARAMS = 16
 MAX_WAIT_S = 25.0
 
 
@@ -80,6 +81,14 @@ class AnswerIn(Model):
     """A person's answer: a number for `select` (1 is the first), true or false, a text, or null."""
 
     answer: JsonValue = None
+
+
+class FrontIn(Model):
+    """What a front end wants of a script: lines to draw, completions, or whether it took a key."""
+
+    script: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
+    entry: Literal["render", "complete", "input", "key"]
+    params: dict[str, JsonValue] = Field(default_factory=dict, max_length=MAX_FRONT_PARAMS)
 
 
 class CheckIn(Model):
@@ -160,6 +169,14 @@ def add_routes(app: FastAPI, prefix: str) -> None:
         summary="Answer a script's dialog",
     )
     app.add_api_route(
+        f"{base}/front",
+        front,
+        methods=["POST"],
+        tags=["lua"],
+        responses=errors(404, 409),
+        summary="Have a script draw, complete or hear a key",
+    )
+    app.add_api_route(
         f"{prefix}/lua/check",
         check,
         methods=["POST"],
@@ -193,6 +210,11 @@ async def list_dialogs(desk: Desk, project_id: ProjectId, wait_s: WaitS = 0) -> 
 async def answer_dialog(desk: Desk, project_id: ProjectId, dialog_id: str, body: AnswerIn) -> None:
     """Answer a dialog, or dismiss it with null."""
     await desk.answer(project_id, dialog_id[:MAX_NAME_CHARS], body.answer)
+
+
+async def front(desk: Desk, project_id: ProjectId, body: FrontIn) -> dict[str, Any]:
+    """Give `lines` to draw, `items` to complete with, `consumed`, or the `text` of a key."""
+    return dict(await desk.front(project_id, body.script, body.entry, dict(body.params)))
 
 
 async def check(desk: Desk, body: CheckIn) -> CheckOut:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, Path, Query, Response
 
+from kaged.base import JsonObject, JsonValue
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import (
     LoadProjectIn,
@@ -15,7 +17,14 @@ from kaged.serve.http.models import (
     ProjectOut,
     TrustIn,
 )
-from kaged.serve.http.services import Asker, HttpServices, ProjectView, asker_of, services_of
+from kaged.serve.http.services import (
+    Asker,
+    HttpServices,
+    PluginDesk,
+    ProjectView,
+    asker_of,
+    services_of,
+)
 
 MAX_PAGE = 200
 PROJECT_ID = r"^prj_[0-9A-HJKMNP-TV-Z]{26}$"
@@ -96,8 +105,11 @@ async def list_projects(
 
 
 async def get(services: Services, project_id: ProjectId) -> ProjectDetailOut:
-    """Give one project with its agent tree."""
-    return detail(await services.projects.get(project_id))
+    """Give one project with its agent tree; beside each compaction the knobs that shape it."""
+    view = await services.projects.get(project_id)
+    if view.tree is not None and services.plugins is not None:
+        view = replace(view, tree=_with_knobs(view.tree, project_id, services.plugins))
+    return detail(view)
 
 
 async def reload(services: Services, who: Who, project_id: ProjectId) -> ProjectDetailOut:
@@ -126,6 +138,20 @@ def summary(view: ProjectView) -> ProjectOut:
 def detail(view: ProjectView) -> ProjectDetailOut:
     """Write a project with its tree."""
     return ProjectDetailOut.model_validate({**_fields(view), "tree": view.tree})
+
+
+def _with_knobs(tree: JsonObject, project_id: str, desk: PluginDesk) -> JsonObject:
+    agents: list[JsonValue] = []
+    for agent in _objects(tree["agents"]):
+        compaction = agent["compaction"]
+        assert isinstance(compaction, dict)
+        plugins: list[JsonValue] = [*desk.compaction_knobs(project_id, str(agent["path"]))]
+        agents.append({**agent, "compaction": {**compaction, "plugins": plugins}})
+    return {**tree, "agents": agents}
+
+
+def _objects(value: JsonValue) -> list[JsonObject]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _fields(view: ProjectView) -> dict[str, object]:
