@@ -1,12 +1,14 @@
 # The commands every newcomer and CI use. Each one sets up what it needs first.
-.PHONY: help setup setup-tests demo test check conformance bench soak clean
+.PHONY: help setup setup-tests demo docs test check conformance bench soak clean
 
 help:
-	@echo "make demo         set up, then run the main job end to end on embedded defaults"
+	@echo "make demo         set up, then play the main job end to end (FAST=1: no set-up when there is one)"
 	@echo "make test         set up, then run the whole test suite"
 	@echo "make check        format, lint, types, import rules, unit and contract tests"
 	@echo "make conformance  requirement table: proven / total per document (UPDATE=1 adds new proofs)"
-	@echo "make bench        all benchmarks, each against its peer or floor (ONLY=\"audit framing\")"
+	@echo "make docs         write the made parts of docs/reference anew, from the code"
+	@echo "make bench        all benchmarks, each against its peer or floor (ONLY=\"audit framing\";"
+	@echo "                  DOCS=1 rewrites the performance page, QUICK=1 only shows that all works)"
 	@echo "make soak         use a daemon hard and kill it again and again (SOAK_S=600 seconds)"
 	@echo "make setup        system packages, .venv, pinned Python packages"
 	@echo "make clean        remove build output and caches (keeps .venv)"
@@ -17,8 +19,12 @@ setup:
 setup-tests:
 	@scripts/setup --tests
 
-demo: setup
+demo:
+	@$(if $(FAST),[ -x .venv/bin/kaged ] || )scripts/setup
 	@.venv/bin/python scripts/demo
+
+docs: setup
+	@.venv/bin/python scripts/docs.py
 
 test: setup-tests
 	@scripts/test
@@ -30,7 +36,7 @@ conformance: setup-tests
 	@.venv/bin/python scripts/conformance.py $(if $(UPDATE),--update)
 
 bench: setup-tests
-	@.venv/bin/python scripts/bench.py $(ONLY)
+	@.venv/bin/python scripts/bench.py $(if $(DOCS),--docs) $(if $(QUICK),--quick) $(ONLY)
 
 soak: setup-tests
 	@SOAK_S=$(or $(SOAK_S),600) .venv/bin/python scripts/soak.py

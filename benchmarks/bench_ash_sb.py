@@ -12,7 +12,6 @@ import shutil
 import statistics
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from kaged.app.ash_program import stock_ash
 from kaged.app.sandbox_channels import SandboxChannels
@@ -24,6 +23,7 @@ from kaged.services.caller import ContextTokens
 from kaged.toolbox.shell.launch import Command, caged_launcher
 from kaged.tools.context import CallerIdentity
 from kaged.wire.token_keys import TokenKey
+from scoreboard import Row, at_most, row, show
 
 ROUNDS = 25
 TARGET_MS = 150.0
@@ -51,12 +51,12 @@ class _Methods:
         return {"capabilities": []}
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Measure; give one row per promise."""
     return asyncio.run(_run())
 
 
-async def _run() -> list[dict[str, Any]]:
+async def _run() -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="kaged-bench-ash-"))
     folder.chmod(0o755)
     (folder / "work").mkdir(mode=0o755)
@@ -76,16 +76,15 @@ async def _run() -> list[dict[str, Any]]:
         shutil.rmtree(folder, ignore_errors=True)
     took, floor = statistics.median(ours), statistics.median(peer)
     return [
-        {
-            "work": "ash-sb capability list, in a cage: process, token, host and back",
-            "ours": round(took, 1),
-            "unit": "ms",
-            "against": "a bare python3 -IS in the same cage",
-            "peer": round(floor, 1),
-            "ratio": round(took / floor, 2),
-            "target": f"<= {TARGET_MS:g} ms",
-            "verdict": "met" if took <= TARGET_MS else "missed",
-        }
+        row(
+            "ash-sb capability list, in a cage: process, token, host and back",
+            took,
+            "ms",
+            against="a bare python3 -IS in the same cage",
+            peer=floor,
+            target=at_most(TARGET_MS, took, "ms"),
+            samples=ours,
+        )
     ]
 
 
@@ -124,5 +123,4 @@ async def _measure(
 
 
 if __name__ == "__main__":
-    for row in run():
-        print(json.dumps(row))
+    show(run())

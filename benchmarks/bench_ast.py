@@ -7,15 +7,13 @@ file through the path guard and parses in worker processes that are warm, as the
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
-import shutil
 import subprocess
-import sysconfig
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,8 @@ from kaged.toolbox.ast import AstSettings, AstWorkers, WorkerEngine, ast_tools
 from kaged.toolbox.search import EngineRunner, RipgrepEngine
 from kaged.tools import Tool, ToolCall, ToolCallContext
 from kaged.workspace import Workspace
+from scoreboard import Row, at_most, peer_program, row, show
+from scoreboard.stalls import longest_stall
 
 FILES = 1_200
 EDITED_FILES = 1_000
@@ -36,12 +36,12 @@ _ROUNDS = 4
 _NAMES = ["load", "save", "parse", "render", "merge", "split", "check", "apply", "fetch", "store"]
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Measure everything; one row per promise."""
     return uvloop.run(_run())
 
 
-async def _run() -> list[dict[str, Any]]:
+async def _run() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         top = Path(folder)
         _make_tree(top / "tree", FILES, 60)
@@ -100,17 +100,23 @@ class _Deaf:
         """Take no notice."""
 
 
-def _command_line() -> str:
-    own = Path(sysconfig.get_path("scripts")) / "ast-grep"
-    found = str(own) if own.exists() else shutil.which("ast-grep")
-    if found is None:
-        raise SystemExit("the peer is missing: install ast-grep-cli")
-    return found
+@cache
+def _ast_grep() -> str:
+    return peer_program("ast-grep", "ast-grep")
 
 
 def _peer(root: str, pattern: str) -> int:
     done = subprocess.run(
-        [_command_line(), "run", "-p", pattern, "-l", "python", "--json=stream", "."],
+        [
+            peer_program("ast-grep", "ast-grep"),
+            "run",
+            "-p",
+            pattern,
+            "-l",
+            "python",
+            "--json=stream",
+            ".",
+        ],
         cwd=root,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -119,89 +125,36 @@ def _peer(root: str, pattern: str) -> int:
     return len([json.loads(line) for line in done.stdout.splitlines()])
 
 
-async def _search(
-    tool: Tool, workspace: Workspace, pattern: str, name: str, target: float
-) -> dict[str, Any]:
-    ours, peer = float("inf"), float("inf")
+async def _search(tool: Tool, workspace: Workspace, pattern: str, name: str, target: float) -> Row:
+    ours: list[float] = []
+    peer: list[float] = []
     for _ in range(_ROUNDS):
         start = time.perf_counter()
         expected = _peer(workspace.root, pattern)
-        peer = min(peer, time.perf_counter() - start)
+        peer.append(time.perf_counter() - start)
         start = time.perf_counter()
         answer = await _call(tool, workspace, {"pattern": pattern, "lang": "python"})
-        ours = min(ours, time.perf_counter() - start)
+        ours.append(time.perf_counter() - start)
         assert answer["count"] == expected > 0
-    return {
-        "work": f"search.ast of a pattern {name} to look for first, {FILES} files",
-        "ours": round(ours * 1e3, 1),
-        "unit": "ms",
-        "against": "ast-grep on the command line, parsed",
-        "peer": round(peer * 1e3, 1),
-        "ratio": round(ours / peer, 2),
-        "target": f"<= {target:g}x",
-        "verdict": "met" if ours / peer <= target else "missed",
-    }
+    return row(
+        f"search.ast of a pattern {name} to look for first, {FILES} files",
+        min(ours) * 1e3,
+        "ms",
+        against="ast-grep on the command line, parsed",
+        peer=min(peer) * 1e3,
+        target=at_most(target, min(ours) / min(peer), "x"),
+        samples=ours,
+    )
 
 
-async def _stall(tool: Tool, workspace: Workspace) -> dict[str, Any]:
+async def _stall(tool: Tool, workspace: Workspace) -> Row:
     async def search() -> None:
         await _call(tool, workspace, {"pattern": "$A == $B", "lang": "python", "context": 3})
 
-    return await _stalls("search.ast", search)
+    return await longest_stall("search.ast", search, STALL_TARGET_MS)
 
 
-async def _stalls(name: str, work: Callable[[], Awaitable[None]]) -> dict[str, Any]:
-    """Find how long the loop did not come round at most, in the quietest of five rounds.
-
-    Time in the queue for a processor does not count: that is what else the machine does. Beside it
-    stands the same for a loop with nothing to do; on a busy machine that is no small figure.
-    """
-    rounds: list[float] = []
-    idle: list[float] = []
-    for _ in range(5):
-        start = time.perf_counter()
-        rounds.append(await _longest_gap(work))
-        took = time.perf_counter() - start
-        idle.append(await _longest_gap(lambda took=took: asyncio.sleep(took)))
-    stall_ms, idle_ms = min(rounds) * 1e3, min(idle) * 1e3
-    return {
-        "work": f"longest stall of the event loop by {name}",
-        "ours": round(stall_ms, 2),
-        "unit": "ms",
-        "against": "an idle loop in the same run",
-        "peer": round(idle_ms, 2),
-        "ratio": round(stall_ms / idle_ms, 2),
-        "target": f"<= {STALL_TARGET_MS:g} ms",
-        "verdict": "met" if stall_ms <= max(STALL_TARGET_MS, idle_ms) else "missed",
-    }
-
-
-async def _longest_gap(work: Callable[[], Awaitable[None]]) -> float:
-    worst = 0.0
-    running = True
-
-    async def tick() -> None:
-        nonlocal worst
-        last, queued = time.perf_counter(), _queued_s()
-        while running:
-            await asyncio.sleep(0.0005)
-            now, waited = time.perf_counter(), _queued_s()
-            worst = max(worst, now - last - (waited - queued))
-            last, queued = now, waited
-
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(tick())
-        await work()
-        running = False
-    return worst
-
-
-def _queued_s() -> float:
-    """Say how long this thread was ready to run and the machine had no processor for it."""
-    return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
-
-
-async def _memory(tool: Tool, workspace: Workspace) -> dict[str, Any]:
+async def _memory(tool: Tool, workspace: Workspace) -> Row:
     total_mb = sum(one.stat().st_size for one in Path(workspace.root).rglob("*.py")) / 1e6
     # The first number is the peak so far; writing 5 makes the kernel forget it.
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
@@ -215,16 +168,14 @@ async def _memory(tool: Tool, workspace: Workspace) -> dict[str, Any]:
     took = time.perf_counter() - start
     grown = _peak_mb() - before
     assert answer["files_touched"] == EDITED_FILES
-    return {
-        "work": f"memory of edit.ast over {EDITED_FILES} files ({took:.1f} s)",
-        "ours": round(grown, 1),
-        "unit": "MB",
-        "against": "what all the files hold together",
-        "peer": round(total_mb, 1),
-        "ratio": round(grown / total_mb, 2),
-        "target": f"<= {MEMORY_TARGET_MB:g} MB",
-        "verdict": "met" if grown <= MEMORY_TARGET_MB else "missed",
-    }
+    return row(
+        f"memory of edit.ast over {EDITED_FILES} files ({took:.1f} s)",
+        grown,
+        "MB",
+        against="what all the files hold together",
+        peer=total_mb,
+        target=at_most(MEMORY_TARGET_MB, grown, "MB"),
+    )
 
 
 def _peak_mb() -> float:
@@ -235,5 +186,4 @@ def _peak_mb() -> float:
 
 
 if __name__ == "__main__":
-    for row in run():
-        print(json.dumps(row))
+    show(run())

@@ -13,11 +13,11 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from kaged.audit import AuditEvent, AuditLog, HeadFile, open_key
 from kaged.base import Ids, SystemClock
 from kaged.store import Store, sqlite_url
+from scoreboard import Row, at_least, at_most, row, show
 
 EVENTS_TARGET = 20_000
 VERIFY_TARGET = 50_000
@@ -28,11 +28,11 @@ DURABLE_SAMPLES = 150
 PEER_COMMITS = 150
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     return asyncio.run(_run())
 
 
-async def _run() -> list[dict[str, Any]]:
+async def _run() -> list[Row]:
     root = Path(tempfile.mkdtemp(prefix="kaged-bench-audit-"))
     clock = SystemClock()
     ids = Ids(clock)
@@ -62,32 +62,31 @@ async def _run() -> list[dict[str, Any]]:
     finally:
         shutil.rmtree(root, ignore_errors=True)
     return [
-        _row(
+        row(
             "audit events, sustained, all durable at the end",
             max(rates),
             "events/s",
-            "one commit per event, same disk",
-            1 / commit_s,
-            ok=max(rates) >= EVENTS_TARGET,
-            target=f">= {EVENTS_TARGET} events/s",
+            against="one commit per event, same disk",
+            peer=1 / commit_s,
+            target=at_least(EVENTS_TARGET, max(rates), "events/s"),
+            samples=rates,
         ),
-        _row(
+        row(
             "one durable event, median",
-            durable * 1000,
+            statistics.median(durable) * 1000,
             "ms",
-            "one bare SQLite commit, same disk",
-            commit_s * 1000,
-            ok=durable <= commit_s * LATENCY_RATIO,
-            target=f"<= {LATENCY_RATIO:g}x a bare commit",
+            against="one bare SQLite commit, same disk",
+            peer=commit_s * 1000,
+            target=at_most(LATENCY_RATIO, statistics.median(durable) / commit_s, "x a bare commit"),
+            samples=durable,
         ),
-        _row(
+        row(
             "audit verify",
             verify_rate,
             "rows/s",
-            "reading the rows with sqlite3",
-            read_rate,
-            ok=verify_rate >= VERIFY_TARGET,
-            target=f">= {VERIFY_TARGET} rows/s",
+            against="reading the rows with sqlite3",
+            peer=read_rate,
+            target=at_least(VERIFY_TARGET, verify_rate, "rows/s"),
         ),
     ]
 
@@ -104,13 +103,13 @@ async def _sustained(log: AuditLog) -> float:
     return count / (time.perf_counter() - start)
 
 
-async def _durable(log: AuditLog) -> float:
+async def _durable(log: AuditLog) -> list[float]:
     taken: list[float] = []
     for number in range(DURABLE_SAMPLES):
         start = time.perf_counter()
         await log.record(_event(number), durable=True)
         taken.append(time.perf_counter() - start)
-    return statistics.median(taken)
+    return taken
 
 
 def _event(number: int) -> AuditEvent:
@@ -152,21 +151,5 @@ def _bare_read(path: Path) -> float:
     return count / taken
 
 
-def _row(
-    work: str, ours: float, unit: str, against: str, peer: float, *, ok: bool, target: str
-) -> dict[str, Any]:
-    return {
-        "work": work,
-        "ours": round(ours, 3),
-        "unit": unit,
-        "against": against,
-        "peer": round(peer, 3),
-        "ratio": round(ours / peer, 3),
-        "target": target,
-        "verdict": "met" if ok else "missed",
-    }
-
-
 if __name__ == "__main__":
-    for row in run():
-        print(row)
+    show(run())

@@ -14,7 +14,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+
+from scoreboard import Row, at_most, row, show
 
 REPEATS = 7
 VERSION_TARGET_MS = 150.0
@@ -24,40 +25,39 @@ RSS_TARGET_MIB = 150.0
 _KAGED = [sys.executable, "-P", "-m", "kaged.cli"]
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Measure; give one row per promise."""
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         home = Path(folder) / "h"
         env = {**os.environ, "KAGED_HOME": str(home)}
-        bare = _median([sys.executable, "-c", "pass"], env)
-        version = _median([str(Path(sys.executable).with_name("kaged")), "--version"], env)
+        bare = _times([sys.executable, "-c", "pass"], env)
+        version = _times([str(Path(sys.executable).with_name("kaged")), "--version"], env)
         ready, rss = _daemon(env, home)
-        bare_rss = _bare_rss()
+        bare_rss = [_bare_rss()]
     return [
-        _row("kaged --version", version * 1000, "ms", "python -c pass", bare * 1000,
-             VERSION_TARGET_MS),
-        _row("daemon ready, empty home", ready, "s", "python -c pass", bare, READY_TARGET_S),
-        _row("daemon RSS, idle", rss, "MiB", "bare interpreter", bare_rss, RSS_TARGET_MIB),
-    ]  # fmt: skip
+        _at_most("kaged --version", version, 1000, "ms", "python -c pass", bare, VERSION_TARGET_MS),
+        _at_most("daemon ready, empty home", ready, 1, "s", "python -c pass", bare, READY_TARGET_S),
+        _at_most("daemon RSS, idle", rss, 1, "MiB", "bare interpreter", bare_rss, RSS_TARGET_MIB),
+    ]
 
 
-def _median(argv: list[str], env: dict[str, str]) -> float:
+def _times(argv: list[str], env: dict[str, str]) -> list[float]:
     subprocess.run(argv, env=env, check=True, stdout=subprocess.DEVNULL)
     times: list[float] = []
     for _ in range(REPEATS):
         started = time.perf_counter()
         subprocess.run(argv, env=env, check=True, stdout=subprocess.DEVNULL)
         times.append(time.perf_counter() - started)
-    return statistics.median(times)
+    return times
 
 
-def _daemon(env: dict[str, str], home: Path) -> tuple[float, float]:
-    """Start daemons on an empty home; give the median time to ready and the last one's memory.
+def _daemon(env: dict[str, str], home: Path) -> tuple[list[float], list[float]]:
+    """Start daemons on an empty home; give the times to ready and the memory of each.
 
     Ready means: the daemon says so on its pipe, which it does once it answers requests.
     """
     times: list[float] = []
-    rss = 0.0
+    rss: list[float] = []
     for number in range(REPEATS):
         own = {**env, "KAGED_HOME": f"{home}{number}"}
         _empty_home(Path(f"{home}{number}"))
@@ -79,10 +79,10 @@ def _daemon(env: dict[str, str], home: Path) -> tuple[float, float]:
             [*_KAGED, "status", "--json"], env=own, check=True, capture_output=True
         )
         assert json.loads(status.stdout)["pid"] == process.pid
-        rss = _rss_mib(process.pid)
+        rss.append(_rss_mib(process.pid))
         process.terminate()
         process.wait(timeout=30)
-    return statistics.median(times), rss
+    return times, rss
 
 
 def _empty_home(home: Path) -> None:
@@ -112,20 +112,27 @@ def _rss_mib(pid: int) -> float:
     return 0.0
 
 
-def _row(
-    work: str, ours: float, unit: str, against: str, peer: float, limit: float
-) -> dict[str, Any]:
-    return {
-        "work": work,
-        "ours": round(ours, 3),
-        "unit": unit,
-        "against": against,
-        "peer": round(peer, 3),
-        "ratio": round(ours / peer, 2) if peer else None,
-        "target": f"<= {limit:g} {unit}",
-        "verdict": "met" if ours <= limit else "missed",
-    }
+def _at_most(
+    work: str,
+    ours: list[float],
+    factor: float,
+    unit: str,
+    against: str,
+    peer: list[float],
+    limit: float,
+) -> Row:
+    """Make the row of a figure that has a limit; the medians of both count."""
+    figure = statistics.median(ours) * factor
+    return row(
+        work,
+        figure,
+        unit,
+        against=against,
+        peer=statistics.median(peer) * factor,
+        target=at_most(limit, figure, unit),
+        samples=ours,
+    )
 
 
 if __name__ == "__main__":
-    print(json.dumps(run(), indent=1))
+    show(run())

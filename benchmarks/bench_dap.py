@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from fakes.dap_lab import (  # noqa: E402  # pyright: ignore[reportMissingImports] - beside the tests
     DapLab,
 )
+from scoreboard import Row, at_most, row, show  # noqa: E402 - likewise
 
 ROUNDS = 5
 PROGRAM = "def double(x):\n    y = x * 2\n    return y\n\n\nprint(double(21))\n"
@@ -123,7 +124,7 @@ async def ours(lab: Any) -> None:
     assert (await lab.debug("continue"))["status"] == "exited"
 
 
-async def _all() -> list[dict[str, Any]]:
+async def _all() -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="kaged-bench-dap-"))
     lab = DapLab(folder, wait_s=60.0)
     lab.write("main.py", PROGRAM)
@@ -146,24 +147,22 @@ async def _all() -> list[dict[str, Any]]:
     # The best of each: what else the machine does only ever adds.
     first, second = min(mine) * 1000, min(theirs) * 1000
     return [
-        {
-            "work": "debug: launch, breakpoint, variables, exit with debugpy",
-            "ours": round(first, 1),
-            "unit": "ms",
-            "against": "a minimal client",
-            "peer": round(second, 1),
-            "ratio": round(first / second, 2),
-            "target": "<= 50 ms added",
-            "verdict": "met" if first - second <= 50 else "missed",
-        }
+        row(
+            "debug: launch, breakpoint, variables, exit with debugpy",
+            first,
+            "ms",
+            against="a minimal client",
+            peer=second,
+            target=at_most(50, first - second, "ms added"),
+            samples=mine,
+        )
     ]
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Give the rows of this benchmark."""
     return asyncio.run(_all())
 
 
 if __name__ == "__main__":
-    for one in run():
-        print(one)
+    show(run())

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from pathlib import PurePosixPath
-from typing import Any
 
 from kaged.kernel.permissions import PathFact, compile_policy, decide_tool
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
+from scoreboard import Row, at_most, row, show
 
 TARGET_US = 3.0
 CALLS = 2_000
@@ -19,7 +18,7 @@ ROOT = "/home/ann/project"
 REQUIRES = (FsRequirement(FsMode.RW), CapabilityRequirement("shell"))
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Measure; gives one row per kind of decision."""
     three = _policy(f"{ROOT}/src", f"{ROOT}/docs", f"{ROOT}/src/vendor")
     many = _policy(*(f"{ROOT}/packages/p{number}/src" for number in range(64)), f"{ROOT}/src")
@@ -32,7 +31,7 @@ def run() -> list[dict[str, Any]]:
     ]
 
 
-def _row(name: str, policy: CagePolicy, paths: list[str]) -> dict[str, Any]:
+def _row(name: str, policy: CagePolicy, paths: list[str]) -> Row:
     compiled = compile_policy(policy)
     facts = [(PathFact(path.removeprefix(ROOT), path),) for path in paths]
     pure = [(PurePosixPath(grant.path), grant.mode) for grant in policy.fs]
@@ -48,17 +47,17 @@ def _row(name: str, policy: CagePolicy, paths: list[str]) -> dict[str, Any]:
         for path in paths:
             _plain(pure, path)
 
-    ours, peer = _best_us(kernel), _best_us(plain)
-    return {
-        "work": f"tool-permission decision, fs and capability, {name}",
-        "ours": round(ours, 2),
-        "unit": "us",
-        "against": "the same question asked of pathlib, mount by mount",
-        "peer": round(peer, 2),
-        "ratio": round(ours / peer, 3),
-        "target": f"<= {TARGET_US:g} us",
-        "verdict": "met" if ours <= TARGET_US else "missed",
-    }
+    ours_us, peer_us = _rounds_us(kernel), _rounds_us(plain)
+    ours = min(ours_us)
+    return row(
+        f"tool-permission decision, fs and capability, {name}",
+        ours,
+        "µs",
+        against="the same question asked of pathlib, mount by mount",
+        peer=min(peer_us),
+        target=at_most(TARGET_US, ours, "µs"),
+        samples=ours_us,
+    )
 
 
 def _plain(mounts: list[tuple[PurePosixPath, FsMode]], path: str) -> bool:
@@ -67,16 +66,16 @@ def _plain(mounts: list[tuple[PurePosixPath, FsMode]], path: str) -> bool:
     return bool(covering) and max(covering)[1] is FsMode.RW
 
 
-def _best_us(work: Callable[[], None]) -> float:
-    best = float("inf")
+def _rounds_us(work: Callable[[], None]) -> list[float]:
+    found: list[float] = []
     begin = time.perf_counter()
     for _ in range(ROUNDS):
         start = time.perf_counter()
         work()
-        best = min(best, time.perf_counter() - start)
+        found.append((time.perf_counter() - start) / CALLS * 1e6)
         if time.perf_counter() - begin > 0.4:
             break
-    return best / CALLS * 1e6
+    return found
 
 
 def _policy(*paths: str) -> CagePolicy:
@@ -86,5 +85,4 @@ def _policy(*paths: str) -> CagePolicy:
 
 
 if __name__ == "__main__":
-    for row in run():
-        print(json.dumps(row))
+    show(run())

@@ -12,8 +12,6 @@ import asyncio
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncGenerator
@@ -25,8 +23,8 @@ from typing import Any
 
 import uvloop
 
-ROOT = Path(__file__).resolve().parents[1]
-PEER = ROOT / "build" / "peers" / "mcp"
+from scoreboard import PeerMissing, PeerProcess, Row, at_least, at_most, peer_missing, row, show
+
 ROUNDS = 5
 BATCHES = 20
 BATCH = 100
@@ -54,48 +52,55 @@ asyncio.run(main(int(sys.argv[1])))
 """
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Measure and give the rows of the table."""
-    ours, direct, mcp, bare = uvloop.run(_rounds())
-    added = statistics.median(a - b for a, b in zip(ours, direct, strict=True))
+    ours, direct, mcp, bare, missing = uvloop.run(_rounds())
+    added = [a - b for a, b in zip(ours, direct, strict=True)]
+    silent = [a - b for a, b in zip(bare, direct, strict=True)]
+    work = "tool dispatch around an empty tool, all gates and audit"
+    against = "MCP Python SDK tool call in memory"
     rows = [
-        _row(
-            "tool dispatch around an empty tool, all gates and audit: time added",
-            added,
-            "direct await of the handler",
-            statistics.median(direct),
-            None,
-            "<= 30 µs",
-            added <= 30,
+        row(
+            f"{work}: time added",
+            statistics.median(added),
+            "µs",
+            against="direct await of the handler",
+            peer=statistics.median(direct),
+            target=at_most(30, statistics.median(added), "µs"),
+            samples=added,
         ),
-        _row(
+        row(
             "the same without a place to write audit events to: time added",
-            statistics.median(a - b for a, b in zip(bare, direct, strict=True)),
-            "direct await of the handler",
-            statistics.median(direct),
-            None,
-            "",
-            True,
+            statistics.median(silent),
+            "µs",
+            against="direct await of the handler",
+            peer=statistics.median(direct),
+            samples=silent,
         ),
     ]
-    if mcp:
-        faster = statistics.median(b / a for a, b in zip(ours, mcp, strict=True))
-        rows.append(
-            _row(
-                "tool dispatch around an empty tool, all gates and audit",
-                statistics.median(ours),
-                "MCP Python SDK tool call in memory",
-                statistics.median(mcp),
-                faster,
-                ">= 10 x faster",
-                faster >= 10,
-            )
+    if missing:
+        return [*rows, peer_missing(work, against, missing, statistics.median(ours), "µs")]
+    faster = statistics.median(b / a for a, b in zip(ours, mcp, strict=True))
+    rows.append(
+        row(
+            work,
+            statistics.median(ours),
+            "µs",
+            against=against,
+            peer=statistics.median(mcp),
+            ratio=1 / faster,
+            target=at_least(10, faster, "x faster"),
+            samples=ours,
         )
+    )
     return rows
 
 
-async def _rounds() -> tuple[list[float], list[float], list[float], list[float]]:
-    """Give the medians of each round in µs: the desk, the bare handler, the MCP SDK, no audit."""
+async def _rounds() -> tuple[list[float], list[float], list[float], list[float], str]:
+    """Give the medians of each round in µs: the desk, the bare handler, the MCP SDK, no audit.
+
+    The last one says why the MCP SDK is missing, if it is.
+    """
     ours: list[float] = []
     direct: list[float] = []
     mcp: list[float] = []
@@ -115,7 +120,7 @@ async def _rounds() -> tuple[list[float], list[float], list[float], list[float]]
         def directly() -> list[Any]:
             return [lambda: handler(None)] * BATCH
 
-        peer = _Mcp()
+        peer, missing = _mcp()
         try:
             for _ in range(ROUNDS):
                 ours.append(await _median_us(calls, audit.flush))
@@ -123,11 +128,20 @@ async def _rounds() -> tuple[list[float], list[float], list[float], list[float]]
                 desk._audit = silent
                 bare.append(await _median_us(calls, audit.flush))
                 desk._audit = audit
-                if peer.ready:
-                    mcp.append(await asyncio.to_thread(peer.round_us))
+                if peer is not None:
+                    mcp.append(await asyncio.to_thread(peer.round_s) * 1e6)
         finally:
-            peer.close()
-    return ours, direct, mcp, bare
+            if peer is not None:
+                peer.close()
+    return ours, direct, mcp, bare, missing
+
+
+def _mcp() -> tuple[PeerProcess | None, str]:
+    """Start the MCP SDK in a process of its own; or say why not."""
+    try:
+        return PeerProcess("mcp", MCP_SCRIPT, str(MCP_CALLS)), ""
+    except PeerMissing as error:
+        return None, str(error)
 
 
 @asynccontextmanager
@@ -231,57 +245,5 @@ async def _median_us(batch: Any, settle: Any) -> float:
     return statistics.median(times) * 1e6
 
 
-class _Mcp:
-    """The MCP SDK in a process of its own; one round whenever it is told."""
-
-    def __init__(self) -> None:
-        python = PEER / "bin" / "python"
-        if not python.exists():
-            print("  preparing the MCP SDK in its own environment", flush=True)
-            PEER.parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run([sys.executable, "-m", "venv", str(PEER)], check=True)
-            subprocess.run([str(python), "-m", "pip", "install", "-q", "mcp"], check=True)
-        self._process = subprocess.Popen(
-            [str(python), "-c", MCP_SCRIPT, str(MCP_CALLS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        self.ready = self._process.stdout.readline() == "ready\n"
-        if not self.ready:
-            _, why = self._process.communicate()
-            print(f"  the MCP SDK did not run: {why[-300:]}", flush=True)
-
-    def round_us(self) -> float:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write("go\n")
-        self._process.stdin.flush()
-        return float(self._process.stdout.readline()) * 1e6
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-
-def _row(
-    work: str,
-    ours: float,
-    against: str,
-    peer: float | None,
-    ratio: float | None,
-    target: str,
-    met: bool,
-) -> dict[str, Any]:
-    return {
-        "work": work,
-        "ours": round(ours, 1),
-        "unit": "µs",
-        "against": against,
-        "peer": None if peer is None else round(peer, 2),
-        "ratio": None if ratio is None else round(ratio, 2),
-        "target": target,
-        "verdict": "met" if met else "missed",
-    }
+if __name__ == "__main__":
+    show(run())

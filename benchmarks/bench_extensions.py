@@ -16,7 +16,6 @@ import time
 import timeit
 import tracemalloc
 import types
-from pathlib import Path
 from typing import Any
 
 from kaged.base import Ids, SystemClock
@@ -32,10 +31,11 @@ from kaged.pipeline import (
     filter_extensions,
     merge_extensions,
 )
+from scoreboard import Row, at_least, at_most, peer_environment, row, show
+from scoreboard.peers import PINS
 
-ROOT = Path(__file__).resolve().parents[1]
-PEER = ROOT / "build" / "peers" / "cpex"
-PEER_VERSION = "0.1.4"
+PEER_VERSION = (PINS / "cpex.txt").read_text(encoding="utf-8").strip().partition("==")[2]
+Rounds = dict[str, list[float]]
 RATIO_TARGET = 8.0
 IMPORT_TARGET_MS = 120.0
 GROWTH_TARGET_KIB = 64.0
@@ -159,8 +159,8 @@ class Edits(Plugin):
         )
 
 
-def run() -> list[dict[str, Any]]:
-    python = _peer_python()
+def run() -> list[Row]:
+    python = str(peer_environment("cpex"))
     ours, theirs = asyncio.run(_turns(python))
     rows = [
         _ratio("filter + merge, 12 full slots, nothing changed", ours, theirs, "merge nothing"),
@@ -177,16 +177,6 @@ def run() -> list[dict[str, Any]]:
     rows.append(_imports("kaged.pipeline.pipeline", python, None))
     rows.append(asyncio.run(_growth()))
     return rows
-
-
-def _peer_python() -> str:
-    python = PEER / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(PEER)], check=True)
-        subprocess.run(
-            [str(python), "-m", "pip", "install", "--quiet", f"cpex=={PEER_VERSION}"], check=True
-        )
-    return str(python)
 
 
 async def _pipeline(plugin: type[Plugin], count: int) -> Pipeline:
@@ -208,7 +198,7 @@ async def _pipeline(plugin: type[Plugin], count: int) -> Pipeline:
     return pipeline
 
 
-async def _turns(python: str) -> tuple[dict[str, float], dict[str, float]]:
+async def _turns(python: str) -> tuple[Rounds, Rounds]:
     ext = Extensions.model_validate(SLOTS)
     caps = frozenset(CAPABILITIES)
     view = filter_extensions(ext, caps)
@@ -261,12 +251,12 @@ async def _turns(python: str) -> tuple[dict[str, float], dict[str, float]]:
     }
     print(json.dumps(setup), file=peer.stdin, flush=True)
     assert peer.stdout.readline().strip() == "ready"
-    ours: dict[str, float] = {}
-    theirs: dict[str, float] = {}
+    ours: Rounds = {}
+    theirs: Rounds = {}
     for _ in range(ROUNDS):
-        _best(ours, await own_round())
+        _keep(ours, await own_round())
         print("go", file=peer.stdin, flush=True)
-        _best(theirs, json.loads(peer.stdout.readline()))
+        _keep(theirs, json.loads(peer.stdout.readline()))
     peer.stdin.close()
     peer.wait(60)
     for pipeline in pipelines.values():
@@ -274,12 +264,12 @@ async def _turns(python: str) -> tuple[dict[str, float], dict[str, float]]:
     return ours, theirs
 
 
-def _best(kept: dict[str, float], found: dict[str, float]) -> None:
+def _keep(kept: Rounds, found: dict[str, float]) -> None:
     for what, seconds in found.items():
-        kept[what] = min(kept.get(what, seconds), seconds)
+        kept.setdefault(what, []).append(seconds)
 
 
-def _imports(module: str, python: str, target: float | None) -> dict[str, Any]:
+def _imports(module: str, python: str, target: float | None) -> Row:
     """Time a bare import in fresh interpreters, in turns; the best of each counts."""
     own: list[float] = []
     peer: list[float] = []
@@ -294,18 +284,18 @@ def _imports(module: str, python: str, target: float | None) -> dict[str, Any]:
             )
             kept.append(float(done.stdout))
     ms = min(own) * 1000
-    return _row(
+    return row(
         f"import {module}",
         ms,
         "ms",
-        f"import cpex.framework {PEER_VERSION}",
-        min(peer) * 1000,
-        "shown, no target" if target is None else f"<= {target:g} ms",
-        ok=target is None or ms <= target,
+        against=f"import cpex.framework {PEER_VERSION}",
+        peer=min(peer) * 1000,
+        target=None if target is None else at_most(target, ms, "ms"),
+        samples=own,
     )
 
 
-async def _growth() -> dict[str, Any]:
+async def _growth() -> Row:
     """Run 100,000 calls of two editing plugins and see what stays in memory."""
     pipeline = await _pipeline(Edits, 2)
     ext = Extensions.model_validate(SLOTS)
@@ -327,60 +317,28 @@ async def _growth() -> dict[str, Any]:
     grown = (tracemalloc.get_traced_memory()[0] - before) / 1024
     tracemalloc.stop()
     await pipeline.close()
-    return _row(
+    return row(
         f"memory kept after {INVOCATIONS:,} invocations",
         grown,
         "KiB",
-        "nothing",
-        0.0,
-        f"<= {GROWTH_TARGET_KIB:g} KiB",
-        ok=grown <= GROWTH_TARGET_KIB,
+        target=at_most(GROWTH_TARGET_KIB, grown, "KiB"),
     )
 
 
 def _ratio(
-    work: str,
-    ours: dict[str, float],
-    theirs: dict[str, float],
-    key: str,
-    target: float | None = RATIO_TARGET,
-) -> dict[str, Any]:
-    ratio = theirs[key] / ours[key]
-    return _row(
+    work: str, ours: Rounds, theirs: Rounds, key: str, target: float | None = RATIO_TARGET
+) -> Row:
+    mine, other = min(ours[key]) * 1e6, min(theirs[key]) * 1e6
+    return row(
         work,
-        ours[key] * 1e6,
+        mine,
         "µs",
-        f"cpex {PEER_VERSION}",
-        theirs[key] * 1e6,
-        "shown, no target" if target is None else f">= {target:g}x faster",
-        ok=target is None or ratio >= target,
-        ratio=ratio,
+        against=f"cpex {PEER_VERSION}",
+        peer=other,
+        target=None if target is None else at_least(target, other / mine, "x faster"),
+        samples=ours[key],
     )
 
 
-def _row(
-    work: str,
-    ours: float,
-    unit: str,
-    against: str,
-    peer: float,
-    target: str,
-    *,
-    ok: bool,
-    ratio: float | None = None,
-) -> dict[str, Any]:
-    return {
-        "work": work,
-        "ours": round(ours, 2),
-        "unit": unit,
-        "against": against,
-        "peer": round(peer, 2),
-        "ratio": round(ratio if ratio is not None else (ours / peer if peer else 0.0), 2),
-        "target": target,
-        "verdict": "met" if ok else "missed",
-    }
-
-
 if __name__ == "__main__":
-    for line in run():
-        print(line)
+    show(run())

@@ -7,14 +7,12 @@ figure is the best of several rounds, and each peer is measured in the same roun
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -22,6 +20,7 @@ from fakes.desk_lab import DeskLab  # pyright: ignore[reportMissingImports] - be
 from kaged.toolbox.files import file_tools
 from kaged.tools import ToolError
 from kaged.workspace import PlannedWrite, Workspace
+from scoreboard import Row, at_most, row, show
 
 READ_MS = 2.0
 ROUNDS = 60
@@ -29,7 +28,7 @@ CALLERS = 50
 TURNS = 10
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="kaged-bench-files-") as folder:
         root = Path(folder).resolve()
         return [
@@ -40,7 +39,7 @@ def run() -> list[dict[str, Any]]:
         ]
 
 
-async def _tools(root: Path) -> list[dict[str, Any]]:
+async def _tools(root: Path) -> list[Row]:
     target = root / "read.py"
     target.write_text(
         "".join(f"    value_{n} = compute({n}, other={n * 2})  # line\n" for n in range(2000)),
@@ -75,34 +74,37 @@ async def _tools(root: Path) -> list[dict[str, Any]]:
         os.close(handle)
         temporary.rename(plain)
 
-    read_ms, plain_read_ms = await _best_ms(read, plain_read)
-    edit_ms, plain_edit_ms = await _best_ms(edit, plain_edit)
+    read_ms, plain_read_ms = await _rounds_ms(read, plain_read)
+    edit_ms, plain_edit_ms = await _rounds_ms(edit, plain_edit)
     return [
-        _row(
+        row(
             "file.read of 2,000 lines through the desk, with hash, lock and audit",
-            read_ms,
-            "reading and numbering the lines in place",
-            plain_read_ms,
-            f"<= {READ_MS:g} ms",
-            met=read_ms <= READ_MS,
+            min(read_ms),
+            "ms",
+            against="reading and numbering the lines in place",
+            peer=min(plain_read_ms),
+            target=at_most(READ_MS, min(read_ms), "ms"),
+            samples=read_ms,
         ),
-        _row(
+        row(
             "edit.text in a file of 2,000 lines through the desk",
-            edit_ms,
-            "read, replace, flush and rename, and nothing else",
-            plain_edit_ms,
-            "<= 3 x",
-            met=edit_ms <= plain_edit_ms * 3,
+            min(edit_ms),
+            "ms",
+            against="read, replace, flush and rename, and nothing else",
+            peer=min(plain_edit_ms),
+            target=at_most(3, min(edit_ms) / min(plain_edit_ms), "x"),
+            samples=edit_ms,
         ),
     ]
 
 
-def _resolve(root: Path) -> dict[str, Any]:
+def _resolve(root: Path) -> Row:
     (root / "src" / "deep").mkdir(parents=True, exist_ok=True)
     (root / "src" / "deep" / "a.py").touch()
     workspace = Workspace(root)
     text = "./src/deep/a.py"
-    ours = peer = float("inf")
+    ours: list[float] = []
+    peer: list[float] = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
         for _ in range(100):
@@ -110,24 +112,20 @@ def _resolve(root: Path) -> dict[str, Any]:
         middle = time.perf_counter()
         for _ in range(100):
             os.path.realpath(os.path.join(workspace.root, text))  # noqa: PTH118 - what it is against
-        ours = min(ours, (middle - start) / 100)
-        peer = min(peer, (time.perf_counter() - middle) / 100)
-    return {
-        **_row(
-            "a path of three components through the guard",
-            ours * 1000,
-            "os.path.realpath",
-            peer * 1000,
-            "<= 1 x",
-            met=ours <= peer,
-        ),
-        "ours": round(ours * 1e6, 2),
-        "peer": round(peer * 1e6, 2),
-        "unit": "us",
-    }
+        ours.append((middle - start) / 100 * 1e6)
+        peer.append((time.perf_counter() - middle) / 100 * 1e6)
+    return row(
+        "a path of three components through the guard",
+        min(ours),
+        "µs",
+        against="os.path.realpath",
+        peer=min(peer),
+        target=at_most(1, min(ours) / min(peer), "x"),
+        samples=ours,
+    )
 
 
-async def _callers(root: Path) -> dict[str, Any]:
+async def _callers(root: Path) -> Row:
     """Fifty agents on one project, each with files of its own and five that all of them share."""
     workspace = Workspace(root)
     for number in range(5):
@@ -154,19 +152,15 @@ async def _callers(root: Path) -> dict[str, Any]:
             group.create_task(work(number))
     took = time.perf_counter() - start
     calls = CALLERS * TURNS * 3
-    return {
-        "work": f"{CALLERS} callers at once, {calls} calls, file_busy answers",
-        "ours": busy,
-        "unit": "errors",
-        "against": "calls per second meanwhile",
-        "peer": round(calls / took),
-        "ratio": 0,
-        "target": "0 errors",
-        "verdict": "met" if busy == 0 else "missed",
-    }
+    return row(
+        f"{CALLERS} callers at once, {calls / took:,.0f} calls per second: file_busy answers",
+        busy,
+        "errors",
+        target=at_most(0, busy, "errors"),
+    )
 
 
-def _many_files(root: Path) -> dict[str, Any]:
+def _many_files(root: Path) -> Row:
     workspace = Workspace(root)
     for number in range(1000):
         place = root / "many" / f"d{number % 50}" / f"f{number}"
@@ -175,7 +169,8 @@ def _many_files(root: Path) -> dict[str, Any]:
     paths = [workspace.resolve(f"many/d{n % 50}/f{n}") for n in range(1000)]
     plain = root / "plain"
     plain.mkdir()
-    ours = peer = float("inf")
+    ours: list[float] = []
+    peer: list[float] = []
     for turn in range(3):
         content = b"%03d\n" % turn * 500
         start = time.perf_counter()
@@ -185,47 +180,34 @@ def _many_files(root: Path) -> dict[str, Any]:
             (plain / "temporary").write_bytes(content)
             (plain / "temporary").rename(plain / f"f{number}")
         os.sync()
-        ours = min(ours, middle - start)
-        peer = min(peer, time.perf_counter() - middle)
-    return _row(
+        ours.append((middle - start) * 1000)
+        peer.append((time.perf_counter() - middle) * 1000)
+    return row(
         "1,000 files changed all or none",
-        ours * 1000,
-        "as many files written and renamed one by one, and one sync",
-        peer * 1000,
-        "<= 3 x",
-        met=ours <= peer * 3,
+        min(ours),
+        "ms",
+        against="as many files written and renamed one by one, and one sync",
+        peer=min(peer),
+        target=at_most(3, min(ours) / min(peer), "x"),
+        samples=ours,
     )
 
 
-async def _best_ms(
+async def _rounds_ms(
     ours: Callable[[], Awaitable[None]], peer: Callable[[], Awaitable[None]]
-) -> tuple[float, float]:
-    best_ours = best_peer = float("inf")
+) -> tuple[list[float], list[float]]:
+    """Time both in turn; the best of each counts."""
+    our_ms: list[float] = []
+    peer_ms: list[float] = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
         await ours()
         middle = time.perf_counter()
         await peer()
-        best_ours = min(best_ours, middle - start)
-        best_peer = min(best_peer, time.perf_counter() - middle)
-    return best_ours * 1000, best_peer * 1000
-
-
-def _row(
-    work: str, ours: float, against: str, peer: float, target: str, *, met: bool
-) -> dict[str, Any]:
-    return {
-        "work": work,
-        "ours": round(ours, 3),
-        "unit": "ms",
-        "against": against,
-        "peer": round(peer, 3),
-        "ratio": round(ours / peer, 3),
-        "target": target,
-        "verdict": "met" if met else "missed",
-    }
+        our_ms.append((middle - start) * 1000)
+        peer_ms.append((time.perf_counter() - middle) * 1000)
+    return our_ms, peer_ms
 
 
 if __name__ == "__main__":
-    for row in run():
-        print(json.dumps(row))
+    show(run())

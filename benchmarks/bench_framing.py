@@ -20,6 +20,7 @@ from kaged.wire.correlator import Correlator, OpenRequest
 from kaged.wire.length_prefixed import LengthPrefixFramer
 from kaged.wire.lines import LineFramer
 from kaged.wire.messages import Request, Response
+from scoreboard import Row, at_least, at_most, row, show
 
 _SMALL_PER_SECOND = 150_000
 _LARGE_RATIO = 1.5
@@ -29,7 +30,7 @@ _READ_BYTES = 65_536
 _bare_decode = msgspec.json.Decoder().decode
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     rows = [_small(), _round_trip()]
     rows += [_large("rows", _rows(), rounds=20), _large("text", _text(), rounds=100)]
     rows += [_small_framing(name, framer) for name, framer in _OTHER_FRAMERS.items()]
@@ -42,20 +43,20 @@ _OTHER_FRAMERS: dict[str, Callable[[], Any]] = {
 }
 
 
-def _best(
+def _rounds(
     ours: Callable[[], None], peer: Callable[[], None], rounds: int = _ROUNDS
-) -> tuple[float, float]:
-    """Time both in turn and keep the best of each."""
-    best_ours = best_peer = float("inf")
+) -> tuple[list[float], list[float]]:
+    """Time both in turn; the best of each counts."""
+    our_s: list[float] = []
+    peer_s: list[float] = []
     for _ in range(rounds):
         start = time.perf_counter()
         ours()
         middle = time.perf_counter()
         peer()
-        end = time.perf_counter()
-        best_ours = min(best_ours, middle - start)
-        best_peer = min(best_peer, end - middle)
-    return best_ours, best_peer
+        our_s.append(middle - start)
+        peer_s.append(time.perf_counter() - middle)
+    return our_s, peer_s
 
 
 def _answers(count: int) -> list[bytes]:
@@ -83,7 +84,7 @@ def _chunks(frames: list[bytes]) -> list[bytes]:
     return [b"".join(frames[i : i + _IN_FLIGHT]) for i in range(0, len(frames), _IN_FLIGHT)]
 
 
-def _small() -> dict[str, Any]:
+def _small() -> Row:
     count = 20_000
     chunks = _chunks([answer + b"\n" for answer in _answers(count)])
 
@@ -92,21 +93,20 @@ def _small() -> dict[str, Any]:
             for line in chunk.split(b"\n")[:-1]:
                 _bare_decode(line)
 
-    ours_s, peer_s = _best(lambda: _settle_all(LineFramer(), chunks), peer)
-    ours = count / ours_s
-    return {
-        "work": "small answers: lines, decoding, correlation",
-        "ours": round(ours),
-        "unit": "messages/s",
-        "against": "bare split and msgspec decode, nothing checked",
-        "peer": round(count / peer_s),
-        "ratio": round(ours_s / peer_s, 2),
-        "target": f">= {_SMALL_PER_SECOND}/s",
-        "verdict": "met" if ours >= _SMALL_PER_SECOND else "missed",
-    }
+    ours_s, peer_s = _rounds(lambda: _settle_all(LineFramer(), chunks), peer)
+    ours = count / min(ours_s)
+    return row(
+        "small answers: lines, decoding, correlation",
+        ours,
+        "messages/s",
+        against="bare split and msgspec decode, nothing checked",
+        peer=count / min(peer_s),
+        target=at_least(_SMALL_PER_SECOND, ours, "messages/s"),
+        samples=ours_s,
+    )
 
 
-def _round_trip() -> dict[str, Any]:
+def _round_trip() -> Row:
     """Both directions of a call: number it, encode it, decode the answer, find the caller."""
     count = 10_000
     answers = [answer + b"\n" for answer in _answers(count)]
@@ -128,17 +128,16 @@ def _round_trip() -> dict[str, Any]:
             (json.dumps(request) + "\n").encode()
             json.loads(answer)
 
-    ours_s, peer_s = _best(ours, peer)
-    return {
-        "work": "one call and its answer, one at a time",
-        "ours": round(count / ours_s),
-        "unit": "calls/s",
-        "against": "json.dumps and json.loads, nothing checked or matched",
-        "peer": round(count / peer_s),
-        "ratio": round(ours_s / peer_s, 2),
-        "target": "<= 1.0x",
-        "verdict": "met" if ours_s <= peer_s else "missed",
-    }
+    ours_s, peer_s = _rounds(ours, peer)
+    return row(
+        "one call and its answer, one at a time",
+        count / min(ours_s),
+        "calls/s",
+        against="json.dumps and json.loads, nothing checked or matched",
+        peer=count / min(peer_s),
+        target=at_most(1.0, min(ours_s) / min(peer_s), "x"),
+        samples=ours_s,
+    )
 
 
 def _rows() -> bytes:
@@ -153,7 +152,7 @@ def _text() -> bytes:
     return fastjson.encode_message(Response(1, {"text": 'a line of text, "quoted"\n' * 38_000}))
 
 
-def _large(name: str, payload: bytes, rounds: int) -> dict[str, Any]:
+def _large(name: str, payload: bytes, rounds: int) -> Row:
     line = payload + b"\n"
     reads = [line[i : i + _READ_BYTES] for i in range(0, len(line), _READ_BYTES)]
 
@@ -166,39 +165,35 @@ def _large(name: str, payload: bytes, rounds: int) -> dict[str, Any]:
                 assert isinstance(message, Response)
                 assert isinstance(correlator.settle(message), OpenRequest)
 
-    ours_s, peer_s = _best(ours, lambda: _bare_decode(payload), rounds)
-    return {
-        "work": f"{len(line) / 2**20:.1f} MiB of {name} in 64 KiB reads",
-        "ours": round(len(line) / ours_s / 1e6),
-        "unit": "MB/s",
-        "against": "bare msgspec decode of the whole payload",
-        "peer": round(len(line) / peer_s / 1e6),
-        "ratio": round(ours_s / peer_s, 2),
-        "target": f"<= {_LARGE_RATIO}x",
-        "verdict": "met" if ours_s <= _LARGE_RATIO * peer_s else "missed",
-    }
+    ours_s, peer_s = _rounds(ours, lambda: _bare_decode(payload), rounds)
+    return row(
+        f"{len(line) / 2**20:.1f} MiB of {name} in 64 KiB reads",
+        len(line) / min(ours_s) / 1e6,
+        "MB/s",
+        against="bare msgspec decode of the whole payload",
+        peer=len(line) / min(peer_s) / 1e6,
+        target=at_most(_LARGE_RATIO, min(ours_s) / min(peer_s), "x"),
+        samples=ours_s,
+    )
 
 
-def _small_framing(name: str, framer: Callable[[], Any]) -> dict[str, Any]:
+def _small_framing(name: str, framer: Callable[[], Any]) -> Row:
     count = 10_000
     chunks = _chunks([framer().encode(answer) for answer in _answers(count)])
     lines = _chunks([answer + b"\n" for answer in _answers(count)])
-    ours_s, peer_s = _best(
+    ours_s, peer_s = _rounds(
         lambda: _settle_all(framer(), chunks), lambda: _settle_all(LineFramer(), lines)
     )
-    ours = count / ours_s
-    return {
-        "work": f"small answers: {name}, decoding, correlation",
-        "ours": round(ours),
-        "unit": "messages/s",
-        "against": "the same over lines",
-        "peer": round(count / peer_s),
-        "ratio": round(ours_s / peer_s, 2),
-        "target": "<= 2.0x",
-        "verdict": "met" if ours_s <= 2.0 * peer_s else "missed",
-    }
+    return row(
+        f"small answers: {name}, decoding, correlation",
+        count / min(ours_s),
+        "messages/s",
+        against="the same over lines",
+        peer=count / min(peer_s),
+        target=at_most(2.0, min(ours_s) / min(peer_s), "x"),
+        samples=ours_s,
+    )
 
 
 if __name__ == "__main__":
-    for row in run():
-        print(json.dumps(row))
+    show(run())

@@ -9,19 +9,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import uvloop
 
 from kaged.cage.net import NetEvent, NetGate
 from kaged.cage.net.namespace import TrialCage
 from kaged.kernel.net import parse_target
+from scoreboard import Row, Target, at_least, at_most, peer_program, row, show
 
 CONNECTIONS = 400
 BULK_BYTES = 512 * 1024 * 1024
@@ -96,11 +95,9 @@ class _Resolver:
         return ["127.0.0.1"]
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Measure; gives one row per figure."""
-    bwrap = shutil.which("bwrap")
-    if bwrap is None:
-        raise RuntimeError("bwrap is missing")
+    bwrap = peer_program("bwrap", "bwrap")
     with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE) as server:
         try:
             assert server.stdout is not None
@@ -113,46 +110,42 @@ def run() -> list[dict[str, Any]]:
     bwrap_ms = statistics.median(_bwrap_once(bwrap) for _ in range(15))
     added = gated["connect_ms"] - direct["connect_ms"]
     return [
-        {
-            "work": "new connection through the gate, added time",
-            "ours": round(gated["connect_ms"], 3),
-            "unit": "ms",
-            "against": "plain loopback connection",
-            "peer": round(direct["connect_ms"], 3),
-            "ratio": round(gated["connect_ms"] / direct["connect_ms"], 2),
-            "target": f"<= {MAX_ADDED_MS} ms added",
-            "verdict": "met" if added <= MAX_ADDED_MS else "missed",
-        },
+        row(
+            "new connection through the gate, added time",
+            gated["connect_ms"],
+            "ms",
+            against="plain loopback connection",
+            peer=direct["connect_ms"],
+            target=at_most(MAX_ADDED_MS, added, "ms added"),
+        ),
         *(
-            {
-                "work": f"bulk through the gate, {way}",
-                "ours": round(gated[key]),
-                "unit": "MB/s",
-                "against": "plain loopback connection",
-                "peer": round(direct[key]),
-                "ratio": round(gated[key] / direct[key], 2),
-                "target": f">= {MIN_MB_PER_S:.0f} MB/s, or {MIN_RATIO}x of plain on a busy machine",
-                "verdict": "met" if _enough(gated[key], direct[key]) else "missed",
-            }
+            row(
+                f"bulk through the gate, {way}",
+                gated[key],
+                "MB/s",
+                against="plain loopback connection",
+                peer=direct[key],
+                target=_enough(gated[key], direct[key]),
+            )
             for key, way in (("down", "into the cage"), ("up", "out of the cage"))
         ),
-        {
-            "work": "opening the gate of a waiting cage",
-            "ours": round(attach_ms, 2),
-            "unit": "ms",
-            "against": "bwrap running true in a namespace of the same kind",
-            "peer": round(bwrap_ms, 2),
-            "ratio": round(attach_ms / bwrap_ms, 2),
-            "target": f"<= {MAX_ATTACH_RATIO}x",
-            "verdict": "met" if attach_ms <= MAX_ATTACH_RATIO * bwrap_ms else "missed",
-        },
+        row(
+            "opening the gate of a waiting cage",
+            statistics.median(attach_ms),
+            "ms",
+            against="bwrap running true in a namespace of the same kind",
+            peer=bwrap_ms,
+            target=at_most(MAX_ATTACH_RATIO, statistics.median(attach_ms) / bwrap_ms, "x"),
+            samples=attach_ms,
+        ),
     ]
 
 
-def _enough(ours: float, plain: float) -> bool:
+def _enough(ours: float, plain: float) -> Target:
     # Where plain loopback itself is slow, the figure says something of the machine, not of us.
-    busy = plain < MIN_MB_PER_S / MIN_RATIO
-    return ours >= (MIN_RATIO * plain if busy else MIN_MB_PER_S)
+    if plain < MIN_MB_PER_S / MIN_RATIO:
+        return at_least(MIN_RATIO, ours / plain, "x of plain (a slow machine)")
+    return at_least(MIN_MB_PER_S, ours, "MB/s")
 
 
 def _client(
@@ -162,7 +155,7 @@ def _client(
     return subprocess.Popen(argv, stdout=subprocess.PIPE, pass_fds=pass_fds)
 
 
-async def _through_gate(bwrap: str, port: int) -> tuple[dict[str, float], float]:
+async def _through_gate(bwrap: str, port: int) -> tuple[dict[str, float], list[float]]:
     events = list[NetEvent]()
     gate = NetGate(events.append, resolver=_Resolver())
     await gate.start(bwrap)
@@ -187,7 +180,7 @@ async def _through_gate(bwrap: str, port: int) -> tuple[dict[str, float], float]
     await session.close()
     await gate.close()
     os.close(block)
-    return json.loads(out), statistics.median(attach_times)
+    return json.loads(out), attach_times
 
 
 def _bwrap_once(bwrap: str) -> float:
@@ -219,5 +212,4 @@ def _child_pid(info: int) -> int:
 
 
 if __name__ == "__main__":
-    for row in run():
-        print(json.dumps(row))
+    show(run())

@@ -23,6 +23,7 @@ from typing import Any
 import uvloop
 
 from kaged.base import Tasks
+from scoreboard import Row, at_most, row, show
 
 STEPS = 200
 ROUNDS = 5
@@ -44,44 +45,31 @@ primary:
 """
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Measure and give the rows of the table."""
-    step_ms, commit_ms, latencies_ms, wall_s = uvloop.run(_measured())
+    steps_ms, commits_ms, latencies_ms, wall_s = uvloop.run(_measured())
+    step_ms = statistics.median(steps_ms)
     p99 = statistics.quantiles(latencies_ms, n=100)[98]
     return [
-        _row(
+        row(
             "agent loop, overhead per step: a turn, a tool call, two durable entries",
             step_ms,
-            "two bare SQLite commits, same disk",
-            commit_ms,
-            ok=step_ms <= STEP_TARGET_MS,
-            target=f"<= {STEP_TARGET_MS:g} ms",
+            "ms",
+            against="two bare SQLite commits, same disk",
+            peer=commits_ms,
+            target=at_most(STEP_TARGET_MS, step_ms, "ms"),
+            samples=steps_ms,
         ),
-        _row(
+        row(
             f"event latency, p99, {SESSIONS} sessions at once ({len(latencies_ms)} words in "
             f"{wall_s:.1f} s)",
             p99,
-            "median of the same run",
-            statistics.median(latencies_ms),
-            ok=p99 <= LATENCY_TARGET_MS,
-            target=f"<= {LATENCY_TARGET_MS:g} ms",
+            "ms",
+            against="median of the same run",
+            peer=statistics.median(latencies_ms),
+            target=at_most(LATENCY_TARGET_MS, p99, "ms"),
         ),
     ]
-
-
-def _row(
-    work: str, ours: float, against: str, peer: float, *, ok: bool, target: str
-) -> dict[str, Any]:
-    return {
-        "work": work,
-        "ours": round(ours, 3),
-        "unit": "ms",
-        "against": against,
-        "peer": round(peer, 3),
-        "ratio": round(ours / max(peer, 1e-9), 3),
-        "target": target,
-        "verdict": "met" if ok else "missed",
-    }
 
 
 class BenchModel:
@@ -137,7 +125,7 @@ class _Bench:
     models: _Models
 
 
-async def _measured() -> tuple[float, float, list[float], float]:
+async def _measured() -> tuple[list[float], float, list[float], float]:
     root = Path(tempfile.mkdtemp(prefix="kaged-bench-loop-"))
     try:
         async with _opened(root) as bench:
@@ -146,7 +134,7 @@ async def _measured() -> tuple[float, float, list[float], float]:
         commits = _commits(root / "peer.db")
     finally:
         shutil.rmtree(root, ignore_errors=True)
-    return statistics.median(steps), commits, latencies, wall_s
+    return steps, commits, latencies, wall_s
 
 
 async def _steps(bench: _Bench) -> float:
@@ -309,5 +297,4 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
 
 
 if __name__ == "__main__":
-    for row in run():
-        print(row)
+    show(run())

@@ -22,6 +22,7 @@ from fakes.lsp_lab import (  # noqa: E402  # pyright: ignore[reportMissingImport
     LspLab,
 )
 from kaged.toolbox.lsp.handshake import CLIENT_CAPABILITIES  # noqa: E402 - likewise
+from scoreboard import Row, at_most, row, show  # noqa: E402 - likewise
 
 ROUNDS = 60
 STARTS = 3
@@ -102,7 +103,7 @@ def make(folder: Path) -> Any:
     return lab
 
 
-async def warm(folder: Path) -> list[dict[str, Any]]:
+async def warm(folder: Path) -> list[Row]:
     lab, plain = make(folder), Minimal()
     await plain.start(lab.root)
     file = lab.root / "types_.py"
@@ -115,7 +116,7 @@ async def warm(folder: Path) -> list[dict[str, Any]]:
             "textDocument/references", {**position, "context": {"includeDeclaration": False}},
         ),
     }  # fmt: skip
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     for action, (method, params) in asked.items():
         ours: list[float] = []
         theirs: list[float] = []
@@ -128,13 +129,23 @@ async def warm(folder: Path) -> list[dict[str, Any]]:
                 ours.append(middle - began)
                 theirs.append(time.perf_counter() - middle)
         mine, other = statistics.median(ours) * 1000, statistics.median(theirs) * 1000
-        rows.append(_row(f"code.lsp {action}, warm", mine, other, mine - other, "<= 3 ms added", 3))
+        rows.append(
+            row(
+                f"code.lsp {action}, warm",
+                mine,
+                "ms",
+                against="a minimal client",
+                peer=other,
+                target=at_most(3, mine - other, "ms added"),
+                samples=ours,
+            )
+        )
     await plain.close()
     await lab.close()
     return rows
 
 
-async def first(folder: Path) -> dict[str, Any]:
+async def first(folder: Path) -> Row:
     ours: list[float] = []
     theirs: list[float] = []
     for number in range(STARTS):
@@ -153,25 +164,18 @@ async def first(folder: Path) -> dict[str, Any]:
         await plain.close()
         await lab.close()
     mine, other = min(ours) * 1000, min(theirs) * 1000
-    return _row("code.lsp first diagnostics", mine, other, mine / other, "<= 1.2x", 1.2)
+    return row(
+        "code.lsp first diagnostics",
+        mine,
+        "ms",
+        against="a minimal client",
+        peer=other,
+        target=at_most(1.2, mine / other, "x"),
+        samples=ours,
+    )
 
 
-def _row(
-    work: str, ours: float, peer: float, value: float, target: str, limit: float
-) -> dict[str, Any]:
-    return {
-        "work": work,
-        "ours": round(ours, 2),
-        "unit": "ms",
-        "against": "a minimal client",
-        "peer": round(peer, 2),
-        "ratio": round(ours / peer, 2),
-        "target": target,
-        "verdict": "met" if value <= limit else "missed",
-    }
-
-
-async def _all() -> list[dict[str, Any]]:
+async def _all() -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="kaged-bench-lsp-"))
     try:
         (folder / "warm").mkdir()
@@ -180,11 +184,10 @@ async def _all() -> list[dict[str, Any]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Give the rows of this benchmark."""
     return asyncio.run(_all())
 
 
 if __name__ == "__main__":
-    for one in run():
-        print(one)
+    show(run())

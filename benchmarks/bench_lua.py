@@ -19,6 +19,8 @@ from typing import Any
 
 import uvloop
 
+from scoreboard import Row, at_most, row, show
+
 ROUNDS = 25
 CALLS = 200
 SCRIPTS = 20
@@ -32,7 +34,7 @@ kage.register_command{name='loop', description='', handler=function()
 """
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Measure and give the rows of the table."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
@@ -44,35 +46,28 @@ def run() -> list[dict[str, Any]]:
     memory_mib = uvloop.run(_memory())
     late_s = uvloop.run(_ends())
     return [
-        _row(
+        row(
             "event to a script and back, caged worker",
             statistics.median(ours),
             "µs",
-            "plugin method round trip",
-            statistics.median(plugin),
-            ratio,
-            "<= 1.5 x",
-            ratio <= 1.5,
+            against="plugin method round trip",
+            peer=statistics.median(plugin),
+            ratio=ratio,
+            target=at_most(1.5, ratio, "x"),
+            samples=ours,
         ),
-        _row(
+        row(
             f"{SCRIPTS} scripts at rest, workers and their cages",
             memory_mib,
             "MiB",
-            "",
-            None,
-            None,
-            "<= 400 MiB",
-            memory_mib <= 400,
+            target=at_most(400, memory_mib, "MiB"),
         ),
-        _row(
+        row(
             f"a script that no hook can stop is gone after its budget, worst of {ENDS}",
-            late_s,
+            max(late_s),
             "s",
-            "",
-            None,
-            None,
-            "<= 0.3 s",
-            late_s <= 0.3,
+            target=at_most(0.3, max(late_s), "s"),
+            samples=late_s,
         ),
     ]
 
@@ -161,7 +156,7 @@ async def _memory() -> float:
         return sum(_share_kib(pid) for pid in pids) / 1024
 
 
-async def _ends() -> float:
+async def _ends() -> list[float]:
     from kaged.lua.errors import ScriptDown
 
     late: list[float] = []
@@ -174,7 +169,7 @@ async def _ends() -> float:
                 late.append(time.perf_counter() - started - BUDGET_S)
             else:
                 raise AssertionError("the loop ended by itself")
-    return max(late)
+    return late
 
 
 def _below(pid: int) -> list[int]:
@@ -203,23 +198,5 @@ async def _median_us(call: Any) -> float:
     return statistics.median(times) * 1e6
 
 
-def _row(
-    work: str,
-    ours: float,
-    unit: str,
-    against: str,
-    peer: float | None,
-    ratio: float | None,
-    target: str,
-    met: bool,
-) -> dict[str, Any]:
-    return {
-        "work": work,
-        "ours": round(ours, 3),
-        "unit": unit,
-        "against": against,
-        "peer": None if peer is None else round(peer, 3),
-        "ratio": None if ratio is None else round(ratio, 2),
-        "target": target,
-        "verdict": "met" if met else "missed",
-    }
+if __name__ == "__main__":
+    show(run())

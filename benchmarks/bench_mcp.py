@@ -22,6 +22,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from scoreboard import Row, at_most, row, show
+
 ROUNDS = 12
 CALLS = 40
 
@@ -47,30 +49,32 @@ primary:
 """
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Measure and give the rows of the table."""
     ours, bare = asyncio.run(_served())
     called, theirs = asyncio.run(_called())
     served = statistics.median(a / b for a, b in zip(ours, bare, strict=True))
     outside = statistics.median(a / b for a, b in zip(called, theirs, strict=True))
     return [
-        _row(
+        row(
             "file_read of a caged agent over `kaged mcp`, all gates and audit",
             statistics.median(ours),
-            "bare SDK stdio server that reads the file",
-            statistics.median(bare),
-            served,
-            "<= 3 x",
-            served <= 3,
+            "µs",
+            against="bare SDK stdio server that reads the file",
+            peer=statistics.median(bare),
+            ratio=served,
+            target=at_most(3, served, "x"),
+            samples=ours,
         ),
-        _row(
+        row(
             "tool of a caged outside SDK server through our client",
             statistics.median(called),
-            "the SDK's client on the same server, uncaged",
-            statistics.median(theirs),
-            outside,
-            "<= 1 x",
-            outside <= 1,
+            "µs",
+            against="the SDK's client on the same server, uncaged",
+            peer=statistics.median(theirs),
+            ratio=outside,
+            target=at_most(1, outside, "x"),
+            samples=called,
         ),
     ]
 
@@ -191,21 +195,5 @@ async def _median_us(call: Callable[[], Awaitable[Any]]) -> float:
     return statistics.median(times) * 1e6
 
 
-def _row(
-    work: str, ours: float, against: str, peer: float, ratio: float, target: str, met: bool
-) -> dict[str, Any]:
-    return {
-        "work": work,
-        "ours": round(ours, 1),
-        "unit": "µs",
-        "against": against,
-        "peer": round(peer, 1),
-        "ratio": round(ratio, 2),
-        "target": target,
-        "verdict": "met" if met else "missed",
-    }
-
-
 if __name__ == "__main__":
-    for one in run():
-        print(one)
+    show(run())

@@ -17,6 +17,8 @@ from typing import Any, Self
 
 import httpx
 
+from scoreboard import Row, at_most, row, show
+
 PLUGINS = 50
 READY_TARGET_S = 5.0
 IDLE_TARGET_PERCENT = 2.0
@@ -44,7 +46,7 @@ methods: [echo.say]
 """
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Measure; give one row per promise."""
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         root = Path(folder)
@@ -69,23 +71,20 @@ def run() -> list[dict[str, Any]]:
                     idle = (daemon.cpu_s() - before) / IDLE_S * 100
     ready_s = min(running)
     return [
-        _row(
+        row(
             f"daemon with {PLUGINS} caged plugins, all of them running",
             ready_s,
             "s",
-            "the daemon's own word that it is ready",
-            min(said),
-            f"<= {READY_TARGET_S:g} s",
-            met=ready_s <= READY_TARGET_S,
+            against="the daemon's own word that it is ready",
+            peer=min(said),
+            target=at_most(READY_TARGET_S, ready_s, "s"),
+            samples=running,
         ),
-        _row(
+        row(
             f"CPU of the daemon and {PLUGINS} plugins, idle",
             idle,
             "% of one CPU",
-            "",
-            None,
-            f"<= {IDLE_TARGET_PERCENT:g} %",
-            met=idle <= IDLE_TARGET_PERCENT,
+            target=at_most(IDLE_TARGET_PERCENT, idle, "%"),
         ),
     ]
 
@@ -131,18 +130,22 @@ class _Daemon:
         self._post("plugins", {"path": str(directory), "digest": shown["digest"]})
         self._post(f"plugins/{directory.name}/enable", {})
 
-    def until_all_run(self) -> float:
+    def until_all_run(self, plugins: int = PLUGINS) -> float:
         states: list[str] = []
         while time.perf_counter() - self._started < PATIENCE_S:
             answer = self._http.get("/api/v1/plugins").raise_for_status().json()
             states = [one["state"] for one in answer["items"]]
-            if len(states) == PLUGINS and set(states) == {"running"}:
+            if len(states) == plugins and set(states) == {"running"}:
                 return time.perf_counter() - self._started
             time.sleep(0.02)
         raise RuntimeError(f"not all plugins run: {states}")
 
     def cpu_s(self) -> float:
         """Count the CPU time of the daemon and everything below it."""
+        return sum(ticks for _, ticks in self.family()) / _TICKS
+
+    def family(self) -> list[tuple[int, int]]:
+        """Give the daemon and everything below it: the number of each and its CPU ticks."""
         parents: dict[int, int] = {}
         ticks: dict[int, int] = {}
         for entry in Path("/proc").glob("[0-9]*"):
@@ -155,34 +158,11 @@ class _Daemon:
         family = {self._process.pid}
         while more := {pid for pid, parent in parents.items() if parent in family} - family:
             family |= more
-        return sum(ticks[pid] for pid in family) / _TICKS
+        return [(pid, ticks[pid]) for pid in family]
 
     def _post(self, path: str, body: dict[str, Any]) -> Any:
         return self._http.post(f"/api/v1/{path}", json=body).raise_for_status().json()
 
 
-def _row(
-    work: str,
-    ours: float,
-    unit: str,
-    against: str,
-    peer: float | None,
-    target: str,
-    *,
-    met: bool,
-) -> dict[str, Any]:
-    return {
-        "work": work,
-        "ours": round(ours, 2),
-        "unit": unit,
-        "against": against,
-        "peer": None if peer is None else round(peer, 2),
-        "ratio": None if not peer else round(ours / peer, 2),
-        "target": target,
-        "verdict": "met" if met else "missed",
-    }
-
-
 if __name__ == "__main__":
-    for row in run():
-        print(json.dumps(row))
+    show(run())

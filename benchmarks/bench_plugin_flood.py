@@ -8,7 +8,6 @@ how long other work on the event loop had to wait at worst.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import tempfile
@@ -18,6 +17,8 @@ from typing import Any
 
 import structlog
 import uvloop
+
+from scoreboard import Row, at_most, row, show
 
 FLOOD_S = 4.0
 TICK_S = 0.01
@@ -56,12 +57,12 @@ FLOODS = {
 }
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Flood the host in each way; one row for each."""
     return [uvloop.run(_flood(name, *how)) for name, how in FLOODS.items()]
 
 
-async def _flood(name: str, piece: bytes, fd: int) -> dict[str, Any]:
+async def _flood(name: str, piece: bytes, fd: int) -> Row:
     from kaged.audit import AuditLog, ChainKey
     from kaged.base import Ids, SystemClock
     from kaged.cage import CageSettings, Spawner
@@ -110,16 +111,13 @@ async def _flood(name: str, piece: bytes, fd: int) -> dict[str, Any]:
         await spawner.close()
         shutil.rmtree(folder, ignore_errors=True)
     grown = most - before
-    return {
-        "work": f"memory of the host under a flood: {name}",
-        "ours": round(grown, 1),
-        "unit": "MiB more",
-        "against": f"longest wait of other work in {FLOOD_S:g} s, in ms",
-        "peer": round(worst_s * 1000, 1),
-        "ratio": None,
-        "target": f"<= {MEMORY_TARGET_MIB:g} MiB",
-        "verdict": "met" if grown <= MEMORY_TARGET_MIB else "missed",
-    }
+    return row(
+        f"memory of the host under a flood: {name} (other work waited {worst_s * 1000:.0f} ms "
+        f"at most in {FLOOD_S:g} s)",
+        grown,
+        "MiB more",
+        target=at_most(MEMORY_TARGET_MIB, grown, "MiB"),
+    )
 
 
 def _drop(*_: object) -> Any:
@@ -132,5 +130,4 @@ def _rss_mib() -> float:
 
 
 if __name__ == "__main__":
-    for row in run():
-        print(json.dumps(row))
+    show(run())

@@ -7,7 +7,6 @@ no other thread, no limits. The broker's figure holds all of that and the answer
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import statistics
 import tempfile
@@ -22,6 +21,7 @@ from kaged.base import Ids, SystemClock
 from kaged.kernel.capabilities import parse_capabilities
 from kaged.plugins.storage import StorageBroker
 from kaged.store import Store, sqlite_url
+from scoreboard import Row, at_most, row, show
 
 QUERY_TARGET_US = 150.0
 EXEC_TARGET_RATIO = 3.0
@@ -33,12 +33,12 @@ _INSERT = "INSERT INTO notes (body) VALUES (?)"
 _WRITE = parse_capabilities(["kaged:storage:write"])
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Measure both; one row per promise."""
     return uvloop.run(_run())
 
 
-async def _run() -> list[dict[str, Any]]:
+async def _run() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         root, clock = Path(folder), SystemClock()
         ids = Ids(clock)
@@ -72,7 +72,7 @@ def _plain(path: Path) -> sqlite3.Connection:
     return conn
 
 
-async def _query(broker: StorageBroker, plain: sqlite3.Connection) -> dict[str, Any]:
+async def _query(broker: StorageBroker, plain: sqlite3.Connection) -> Row:
     sql = _QUERY.replace("notes", "plugin_bench_notes")
     ours: list[float] = []
     peer: list[float] = []
@@ -86,19 +86,18 @@ async def _query(broker: StorageBroker, plain: sqlite3.Connection) -> dict[str, 
         peer.append((time.perf_counter() - start) / _QUERIES)
     # The median round: half of the rounds, each of hundreds of queries, were at least as quick.
     ours_us, peer_us = statistics.median(ours) * 1e6, statistics.median(peer) * 1e6
-    return {
-        "work": "storage query of one row through the broker, rewrite remembered",
-        "ours": round(ours_us, 1),
-        "unit": "us",
-        "against": "sqlite3 execute on the same table, in the caller's thread, nothing checked",
-        "peer": round(peer_us, 1),
-        "ratio": round(ours_us / peer_us, 2),
-        "target": f"<= {QUERY_TARGET_US:g} us",
-        "verdict": "met" if ours_us <= QUERY_TARGET_US else "missed",
-    }
+    return row(
+        "storage query of one row through the broker, rewrite remembered",
+        ours_us,
+        "µs",
+        against="sqlite3 execute on the same table, in the caller's thread, nothing checked",
+        peer=peer_us,
+        target=at_most(QUERY_TARGET_US, ours_us, "µs"),
+        samples=ours,
+    )
 
 
-async def _exec(broker: StorageBroker, plain: sqlite3.Connection) -> dict[str, Any]:
+async def _exec(broker: StorageBroker, plain: sqlite3.Connection) -> Row:
     sql = _INSERT.replace("notes", "plugin_bench_notes")
     ours: list[float] = []
     peer: list[float] = []
@@ -109,17 +108,15 @@ async def _exec(broker: StorageBroker, plain: sqlite3.Connection) -> dict[str, A
             plain.execute(sql, ("one more note",))
         peer.append((time.perf_counter() - start) / _INSERTS)
     ours_us, peer_us = statistics.median(ours) * 1e6, statistics.median(peer) * 1e6
-    ratio = ours_us / peer_us
-    return {
-        "work": "storage exec of one insert through the broker, on disk when answered",
-        "ours": round(ours_us, 1),
-        "unit": "us",
-        "against": "sqlite3 execute with the same durability, nothing checked",
-        "peer": round(peer_us, 1),
-        "ratio": round(ratio, 2),
-        "target": f"<= {EXEC_TARGET_RATIO:g}x",
-        "verdict": "met" if ratio <= EXEC_TARGET_RATIO else "missed",
-    }
+    return row(
+        "storage exec of one insert through the broker, on disk when answered",
+        ours_us,
+        "µs",
+        against="sqlite3 execute with the same durability, nothing checked",
+        peer=peer_us,
+        target=at_most(EXEC_TARGET_RATIO, ours_us / peer_us, "x"),
+        samples=ours,
+    )
 
 
 async def _timed(broker: StorageBroker, method: str, sql: str, times: int, value: Any) -> float:
@@ -130,5 +127,4 @@ async def _timed(broker: StorageBroker, method: str, sql: str, times: int, value
 
 
 if __name__ == "__main__":
-    for row in run():
-        print(json.dumps(row))
+    show(run())

@@ -9,14 +9,13 @@ only ever get slower by what else the machine does.
 
 from __future__ import annotations
 
-import asyncio
-import json
 import random
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,12 @@ from kaged.toolbox.search import (
     EngineRunner,
     RipgrepEngine,
     SearchSettings,
-    find_ripgrep,
     search_tools,
 )
 from kaged.tools import Tool, ToolCall, ToolCallContext
 from kaged.workspace import Workspace
+from scoreboard import Row, at_most, peer_missing, peer_program, row, show
+from scoreboard.stalls import longest_stall
 
 BIG_FILES = 24_000
 SMALL_FILES = 200
@@ -44,12 +44,12 @@ _GREP = ("--no-config", "--no-ignore-dot", "--no-require-git", "--hidden", "-g",
 _LINES = ("-n", "--column", "--no-heading", "-H", "-0", "--color", "never")
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Measure everything; one row per promise."""
     return uvloop.run(_run())
 
 
-async def _run() -> list[dict[str, Any]]:
+async def _run() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         top = Path(folder)
         big, small = top / "big", top / "small"
@@ -97,22 +97,28 @@ def _call(tool: Tool, workspace: Workspace, args: JsonObject) -> Awaitable[Any]:
 
 async def _against(
     ours: Callable[[], Awaitable[Any]], peer: Callable[[], Any], rounds: int
-) -> tuple[float, float, Any, Any]:
-    best, peer_best = float("inf"), float("inf")
+) -> tuple[list[float], list[float], Any, Any]:
+    our_s: list[float] = []
+    peer_s: list[float] = []
     answer = peer_answer = None
     for _ in range(rounds):
         start = time.perf_counter()
         peer_answer = peer()
-        peer_best = min(peer_best, time.perf_counter() - start)
+        peer_s.append(time.perf_counter() - start)
         start = time.perf_counter()
         answer = await ours()
-        best = min(best, time.perf_counter() - start)
-    return best, peer_best, answer, peer_answer
+        our_s.append(time.perf_counter() - start)
+    return our_s, peer_s, answer, peer_answer
+
+
+@cache
+def _ripgrep() -> str:
+    return peer_program("ripgrep", "rg")
 
 
 def _ripgrep_lines(root: Path, pattern: str) -> list[dict[str, Any]]:
     done = subprocess.run(
-        [find_ripgrep(), *_GREP, *_LINES, "-e", pattern, "--", "./"],
+        [_ripgrep(), *_GREP, *_LINES, "-e", pattern, "--", "./"],
         cwd=root,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -126,9 +132,7 @@ def _ripgrep_lines(root: Path, pattern: str) -> list[dict[str, Any]]:
     return found
 
 
-async def _grep(
-    engine: RipgrepEngine, root: Path, name: str, *, rounds: int, target: float
-) -> dict[str, Any]:
+async def _grep(engine: RipgrepEngine, root: Path, name: str, *, rounds: int, target: float) -> Row:
     tool = search_tools(engine)[0]
     workspace = Workspace(root)
     args: JsonObject = {"pattern": r"needle_\w+_hay", "output_mode": "content"}
@@ -141,20 +145,21 @@ async def _grep(
     return _row(f"search.grep of a rare expression, {name}", ours, "ripgrep, parsed", peer, target)
 
 
-async def _capped(engine: RipgrepEngine, root: Path) -> dict[str, Any]:
+async def _capped(engine: RipgrepEngine, root: Path) -> Row:
     workspace = Workspace(root)
     args: JsonObject = {"pattern": "value", "output_mode": "content"}
     full = search_tools(engine, SearchSettings(max_hits=_UNLIMITED))[0]
     capped = search_tools(engine, SearchSettings(max_hits=CAP))[0]
-    best, whole = float("inf"), float("inf")
+    best: list[float] = []
+    whole: list[float] = []
     everything: Any = None
     for _ in range(5):
         start = time.perf_counter()
         everything = await _call(full, workspace, args)
-        whole = min(whole, time.perf_counter() - start)
+        whole.append(time.perf_counter() - start)
         start = time.perf_counter()
         some = await _call(capped, workspace, args)
-        best = min(best, time.perf_counter() - start)
+        best.append(time.perf_counter() - start)
         assert some["total_matches"] == CAP < everything["total_matches"]
     against = f"the same search to its end ({everything['total_matches']} hits)"
     return _row(f"search.grep that stops after {CAP} hits", best, against, whole, 0.3)
@@ -162,7 +167,17 @@ async def _capped(engine: RipgrepEngine, root: Path) -> dict[str, Any]:
 
 def _newest_by_ripgrep(root: Path) -> list[str]:
     done = subprocess.run(
-        [find_ripgrep(), *_GREP[:4], "--files", "-0", "--sortr", "modified", "-g", "*.py", "./"],
+        [
+            peer_program("ripgrep", "rg"),
+            *_GREP[:4],
+            "--files",
+            "-0",
+            "--sortr",
+            "modified",
+            "-g",
+            "*.py",
+            "./",
+        ],
         cwd=root,
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -183,7 +198,7 @@ def _newest_by_fd(program: str, root: Path) -> list[Path]:
     return sorted(paths, key=lambda path: -path.stat().st_mtime_ns)[:100]
 
 
-async def _glob(engine: RipgrepEngine, root: Path) -> list[dict[str, Any]]:
+async def _glob(engine: RipgrepEngine, root: Path) -> list[Row]:
     tool = search_tools(engine)[1]
     workspace = Workspace(root)
 
@@ -195,13 +210,13 @@ async def _glob(engine: RipgrepEngine, root: Path) -> list[dict[str, Any]]:
     work = "search.glob, the 100 newest of 16,000"
     rows = [_row(work, best, "ripgrep --files --sortr modified", peer, 1.0)]
     fd = shutil.which("fd") or shutil.which("fdfind")
-    if fd is not None:
-        best, peer, _, _ = await _against(ours, lambda: _newest_by_fd(fd, root), 9)
-        rows.append(_row(work, best, "fd, then sorted", peer, 1.0))
-    return rows
+    if fd is None:
+        return [*rows, peer_missing(work, "fd, then sorted", "fd is not installed")]
+    best, peer, _, _ = await _against(ours, lambda: _newest_by_fd(fd, root), 9)
+    return [*rows, _row(work, best, "fd, then sorted", peer, 1.0)]
 
 
-async def _stall(engine: RipgrepEngine, root: Path) -> dict[str, Any]:
+async def _stall(engine: RipgrepEngine, root: Path) -> Row:
     workspace = Workspace(root)
     grep, glob = search_tools(engine)
 
@@ -210,74 +225,21 @@ async def _stall(engine: RipgrepEngine, root: Path) -> dict[str, Any]:
             await _call(grep, workspace, {"pattern": "value", "output_mode": mode})
         await _call(glob, workspace, {"pattern": "**/*"})
 
-    return await _stalls("searches with very many hits", searches)
+    return await longest_stall("searches with very many hits", searches, STALL_TARGET_MS)
 
 
-async def _stalls(name: str, work: Callable[[], Awaitable[None]]) -> dict[str, Any]:
-    """Find how long the loop did not come round at most, in the quietest of five rounds.
-
-    Time in the queue for a processor does not count: that is what else the machine does. Beside it
-    stands the same for a loop with nothing to do; on a busy machine that is no small figure.
-    """
-    rounds: list[float] = []
-    idle: list[float] = []
-    for _ in range(5):
-        start = time.perf_counter()
-        rounds.append(await _longest_gap(work))
-        took = time.perf_counter() - start
-        idle.append(await _longest_gap(lambda took=took: asyncio.sleep(took)))
-    stall_ms, idle_ms = min(rounds) * 1e3, min(idle) * 1e3
-    return {
-        "work": f"longest stall of the event loop by {name}",
-        "ours": round(stall_ms, 2),
-        "unit": "ms",
-        "against": "an idle loop in the same run",
-        "peer": round(idle_ms, 2),
-        "ratio": round(stall_ms / idle_ms, 2),
-        "target": f"<= {STALL_TARGET_MS:g} ms",
-        "verdict": "met" if stall_ms <= max(STALL_TARGET_MS, idle_ms) else "missed",
-    }
-
-
-async def _longest_gap(work: Callable[[], Awaitable[None]]) -> float:
-    worst = 0.0
-    running = True
-
-    async def tick() -> None:
-        nonlocal worst
-        last, queued = time.perf_counter(), _queued_s()
-        while running:
-            await asyncio.sleep(0.0005)
-            now, waited = time.perf_counter(), _queued_s()
-            worst = max(worst, now - last - (waited - queued))
-            last, queued = now, waited
-
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(tick())
-        await work()
-        running = False
-    return worst
-
-
-def _queued_s() -> float:
-    """Say how long this thread was ready to run and the machine had no processor for it."""
-    return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
-
-
-def _row(work: str, ours: float, against: str, peer: float, target: float) -> dict[str, Any]:
-    ratio = ours / peer
-    return {
-        "work": work,
-        "ours": round(ours * 1e3, 1),
-        "unit": "ms",
-        "against": against,
-        "peer": round(peer * 1e3, 1),
-        "ratio": round(ratio, 2),
-        "target": f"<= {target:g}x",
-        "verdict": "met" if ratio <= target else "missed",
-    }
+def _row(work: str, ours: list[float], against: str, peer: list[float], target: float) -> Row:
+    """Make the row of two searches; the best of each counts."""
+    return row(
+        work,
+        min(ours) * 1e3,
+        "ms",
+        against=against,
+        peer=min(peer) * 1e3,
+        target=at_most(target, min(ours) / min(peer), "x"),
+        samples=ours,
+    )
 
 
 if __name__ == "__main__":
-    for row in run():
-        print(json.dumps(row))
+    show(run())

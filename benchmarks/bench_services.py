@@ -24,6 +24,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from fakes.bridge_lab import BridgeLab, RealTime  # noqa: E402  # pyright: ignore[reportMissingImports] - beside the tests
 from fakes.service_lab import ServiceLab  # noqa: E402  # pyright: ignore[reportMissingImports] - beside the tests
+from scoreboard import Row, at_most, row, show  # noqa: E402 - likewise
 
 ROUNDS = 5
 BATCH = 200
@@ -32,12 +33,12 @@ FLOWS = 10_000
 PARAMS = {"capability": "gog.email", "operation": "list_messages", "input": {"folder": "inbox"}}
 
 
-def run() -> list[dict[str, Any]]:
+def run() -> list[Row]:
     """Measure and give the rows of the table."""
     return uvloop.run(_all())
 
 
-async def _all() -> list[dict[str, Any]]:
+async def _all() -> list[Row]:
     folder = Path(tempfile.mkdtemp(prefix="kaged-bench-"))
     rows = await _invokes(folder / "calls")
     rows += _hardening()
@@ -45,7 +46,7 @@ async def _all() -> list[dict[str, Any]]:
     return rows
 
 
-async def _invokes(folder: Path) -> list[dict[str, Any]]:
+async def _invokes(folder: Path) -> list[Row]:
     folder.mkdir()
     lab = ServiceLab(folder, RealTime())
     await lab.open(sink=None)
@@ -62,18 +63,37 @@ async def _invokes(folder: Path) -> list[dict[str, Any]]:
     async def whole() -> Any:
         return await lab.rpc.call("capability.invoke", {"context_token": token, **PARAMS})
 
-    inside = await _median_us(whole, lab)
+    alone = await _rounds_us(whole, lab)
     await _crowd(lab)
-    crowded = await _median_us(whole, lab)
-    verify_us = min(_verify_us(token, lab) for _ in range(10))
+    crowded = await _rounds_us(whole, lab)
+    verify = [_verify_us(token, lab) for _ in range(10)]
     await lab.close()
+    # The best of the rounds counts: whatever else the machine does only ever adds.
     return [
-        _row("invoke in process: gates, schema, hardening, audit", inside, "", None, "<= 60 µs",
-             inside <= 60),
-        _row(f"invoke with {ACCOUNTS} accounts and {FLOWS} flows of others", crowded,
-             "with none", inside, "<= 1.5 x", crowded <= 1.5 * inside),
-        _row("verify a context token", verify_us, "", None, "<= 25 µs", verify_us <= 25),
-    ]  # fmt: skip
+        row(
+            "invoke in process: gates, schema, hardening, audit",
+            min(alone),
+            "µs",
+            target=at_most(60, min(alone), "µs"),
+            samples=alone,
+        ),
+        row(
+            f"invoke with {ACCOUNTS:,} accounts and {FLOWS:,} flows of others",
+            min(crowded),
+            "µs",
+            against="with none",
+            peer=min(alone),
+            target=at_most(1.5, min(crowded) / min(alone), "x"),
+            samples=crowded,
+        ),
+        row(
+            "verify a context token",
+            min(verify),
+            "µs",
+            target=at_most(25, min(verify), "µs"),
+            samples=verify,
+        ),
+    ]
 
 
 def _verify_us(token: str, lab: Any) -> float:
@@ -126,7 +146,7 @@ async def _crowd(lab: Any) -> None:
     lab.accounts._cache.clear()
 
 
-async def _median_us(call: Callable[[], Awaitable[Any]], lab: Any) -> float:
+async def _rounds_us(call: Callable[[], Awaitable[Any]], lab: Any) -> list[float]:
     medians: list[float] = []
     for _ in range(ROUNDS):
         times: list[float] = []
@@ -136,10 +156,10 @@ async def _median_us(call: Callable[[], Awaitable[Any]], lab: Any) -> float:
             times.append(time.perf_counter() - start)
         await lab.audit.flush()
         medians.append(statistics.median(times) * 1e6)
-    return min(medians)
+    return medians
 
 
-def _hardening() -> list[dict[str, Any]]:
+def _hardening() -> list[Row]:
     from kaged.services.sanitize import harden
 
     listed = [
@@ -160,10 +180,10 @@ def _hardening() -> list[dict[str, Any]]:
         times.append(time.perf_counter() - start)
     took_ms = statistics.median(times) * 1e3
     work = f"an output of {size // 1000} KB checked"
-    return [_row(work, took_ms, "", None, "<= 2 ms", took_ms <= 2, "ms")]
+    return [row(work, took_ms, "ms", target=at_most(2, took_ms, "ms"), samples=times)]
 
 
-async def _bridges(folder: Path) -> list[dict[str, Any]]:
+async def _bridges(folder: Path) -> list[Row]:
     folder.mkdir()
     lab = BridgeLab(folder)
     await lab.open()
@@ -192,21 +212,47 @@ async def _bridges(folder: Path) -> list[dict[str, Any]]:
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     most = many.most_running
     await lab.close()
+    assert right, "an answer went to somebody else"
+    assert refused, "the flood was not refused"
+    cold = statistics.median(cold_ms)
+    warmed, lasting = statistics.median(warm_ms), statistics.median(lasting_ms)
     return [
-        _row("bridge call, a process in reserve", warm_ms, "cold start", cold_ms, "<= 0.6 x",
-             warm_ms <= 0.6 * cold_ms, "ms"),
-        _row("bridge call, persistent", lasting_ms, "cold start", cold_ms, "<= 1 ms",
-             lasting_ms <= 1, "ms"),
-        _row("200 bridge calls at once: most processes", most, "", None, "<= 4, none lost",
-             most <= 4 and right, ""),
-        _row("200 MB of bridge output refused: memory grown", grown_mb, "", None, "<= 32 MB",
-             refused and grown_mb <= 32, "MB"),
-    ]  # fmt: skip
+        row(
+            "bridge call, a process in reserve",
+            warmed,
+            "ms",
+            against="cold start",
+            peer=cold,
+            target=at_most(0.6, warmed / cold, "x"),
+            samples=warm_ms,
+        ),
+        row(
+            "bridge call, persistent",
+            lasting,
+            "ms",
+            against="cold start",
+            peer=cold,
+            target=at_most(1, lasting, "ms"),
+            samples=lasting_ms,
+        ),
+        row(
+            "200 bridge calls at once, none lost: most processes",
+            most,
+            "processes",
+            target=at_most(4, most, "processes"),
+        ),
+        row(
+            "200 MB of bridge output refused: memory grown",
+            grown_mb,
+            "MB",
+            target=at_most(32, grown_mb, "MB"),
+        ),
+    ]
 
 
 async def _pings(
     lab: Any, namespace: str, count: int, ready: Callable[[], bool] | None = None
-) -> float:
+) -> list[float]:
     times: list[float] = []
     for _ in range(count):
         for _ in range(1000):
@@ -217,31 +263,9 @@ async def _pings(
             await asyncio.sleep(0.1)  # it has read its program by then
         start = time.perf_counter()
         await lab.invoke("ping", capability=f"{namespace}.email")
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1e3
-
-
-def _row(
-    work: str,
-    ours: float,
-    against: str,
-    peer: float | None,
-    target: str,
-    met: bool,
-    unit: str = "µs",
-) -> dict[str, Any]:
-    return {
-        "work": work,
-        "ours": round(ours, 2),
-        "unit": unit,
-        "against": against,
-        "peer": None if peer is None else round(peer, 2),
-        "ratio": None if not peer else round(ours / peer, 2),
-        "target": target,
-        "verdict": "met" if met else "missed",
-    }
+        times.append((time.perf_counter() - start) * 1e3)
+    return times
 
 
 if __name__ == "__main__":
-    for row in run():
-        print(row)
+    show(run())

@@ -102,11 +102,16 @@ class InProcess:
 
 @asynccontextmanager
 async def daemon_in_process(
-    home: Path, *, config: str = ANY_PORT, clock: Clock | None = None, serve: bool = False
+    home: Path,
+    *,
+    config: str = ANY_PORT,
+    clock: Clock | None = None,
+    serve: bool = False,
+    variables: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[InProcess]:
     """Build a daemon on `home`; with `serve` its sockets answer, too."""
     make_home(home, config)
-    environ = environment(home)
+    environ = environment(home, **(variables or {}))
     places = Locations.from_env(environ)
     async with AsyncExitStack() as closing:
         daemon = await build(

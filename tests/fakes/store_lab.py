@@ -12,6 +12,7 @@ from fakes.audit_sink import MemorySink
 from kaged.audit import AuditLog, AuditRow, ChainKey
 from kaged.base import Clock, Ids, SystemClock
 from kaged.plugins.installation import PluginStore
+from kaged.plugins.ownedtables import PluginTables
 
 MANIFEST: dict[str, Any] = {
     "name": "sample",
@@ -39,8 +40,11 @@ def write_plugin(directory: Path, files: dict[str, str] | None = None, **manifes
 class StoreLab:
     """A store with its two files of the operator's, and the audit events it caused."""
 
-    def __init__(self, root: Path, clock: Clock | None = None) -> None:
+    def __init__(
+        self, root: Path, clock: Clock | None = None, tables: PluginTables | None = None
+    ) -> None:
         self.root = root
+        self.tables = tables
         self.directory = root / "plugins"
         self.local_toml = root / "local.toml"
         self.config_toml = root / "config.toml"
@@ -63,6 +67,7 @@ class StoreLab:
             audit=self.audit,
             clock=self._clock,
             ids=ids,
+            tables=self.tables,
         )
 
     async def close(self) -> None:

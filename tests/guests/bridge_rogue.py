@@ -13,9 +13,9 @@ NAMES = (
     " result_number result_true result_null error_string error_no_code error_empty_code"
     " error_no_message error_empty_message error_numeric_code version_2 version_text version_float"
     " version_null version_absent version_true extra_key not_json array bad_utf8 nan duplicate_key"
-    " deep exit_3 exit_3_valid sleep flood flood_stderr crash grandchild grandchild_done"
-    " leak_key leak_token quota denied long_error secret_error secret_stderr closed_pipe env fds"
-    " stubborn nothing"
+    " deep exit_3 exit_3_valid sleep flood flood_stderr crash grandchild grandchild_done deserter"
+    " deserter_done leak_key leak_token quota denied long_error secret_error secret_stderr"
+    " closed_pipe env fds stubborn nothing"
 ).split()
 
 request = json.loads(sys.stdin.read())
@@ -129,6 +129,14 @@ elif name in {"grandchild", "grandchild_done"}:
     child = subprocess.Popen(["sleep", "600"])  # keeps our standard output open
     Path(given["pid_file"]).write_text(str(child.pid))
     if name == "grandchild_done":
+        say(fine)
+    else:
+        time.sleep(600)
+elif name in {"deserter", "deserter_done"}:
+    # Leaves our group, our session and our pipes, and is no child of ours any more.
+    leave = f"setsid sleep 600 >/dev/null 2>&1 </dev/null & echo $! > {given['pid_file']}"
+    subprocess.run(["sh", "-c", leave], check=True)
+    if name == "deserter_done":
         say(fine)
     else:
         time.sleep(600)

@@ -8,11 +8,13 @@ The plan is read again for every message, so that a test can change it while the
     answers        method → {"result": …} | {"error": {…}} | "hang" | "die" | "garbage" | "flood"
     before         method → messages that are sent before the answer
     on_initialized messages that are sent after `initialized`
-    publish        None | "versioned" | "unversioned" | "stale": push diagnostics for open files
+    publish        None | "versioned" | "unversioned" | "stale" | "told": push diagnostics for open
+                   files; "told": as gopls does, with its looks for problems as a progress
     ignore_exit    stay after `exit`
     die_at_start   end before the first answer
 
-Diagnostics are one error per line that contains ERR and one warning per line that contains WARN.
+Diagnostics are one error per line that contains ERR and one warning per line that contains WARN;
+a line `USES x` is an error too while no open file has a line `DEF x`.
 Everything that is received goes to the log, one JSON message per line.
 """
 
@@ -23,6 +25,8 @@ import time
 
 PLAN, LOG = sys.argv[1:3]
 OPEN = {}
+PUSHED = {}
+LOOKS = []
 
 
 def plan():
@@ -74,11 +78,46 @@ def problems(text):
                         "source": "fake",
                     }
                 )
+        if line.startswith("USES ") and line.replace("USES", "DEF") not in defined():
+            where = {"line": number, "character": 0}
+            found.append({"range": {"start": where, "end": where}, "severity": 1, "message": line})
     return found
+
+
+def defined():
+    return {line for _, text in OPEN.values() for line in text.splitlines()}
+
+
+def look(kind):
+    """Begin to look for problems: the file is checked at once, all others only later."""
+    LOOKS.append(f"look {len(LOOKS)}")
+    value = {"kind": "begin", "title": f"diagnosing {kind} files"}
+    send({"method": "$/progress", "params": {"token": LOOKS[-1], "value": value}})
+
+
+def end_looks():
+    """Push what is not as it was, as a server that is slow to find out, and end all looks."""
+    time.sleep(0.3)
+    for uri, (version, text) in OPEN.items():
+        push(uri, version, text)
+    for token in LOOKS:
+        send({"method": "$/progress", "params": {"token": token, "value": {"kind": "end"}}})
+    LOOKS.clear()
+
+
+def push(uri, version, text):
+    items = problems(text)
+    if PUSHED.get(uri) != items:
+        PUSHED[uri] = items
+        send_diagnostics(uri, version, items)
 
 
 def publish(uri, how):
     version, text = OPEN[uri]
+    if how == "told":
+        look("changed")
+        push(uri, version, text)
+        return
     if how == "stale":
         # As a well-known server does: an empty list for the version before, then the real one.
         send_diagnostics(uri, version - 1, [])
@@ -148,6 +187,8 @@ def answer(message, now):
     else:
         error = {"code": -32601, "message": "method not found"}
         send({"id": message["id"], "error": error})
+    if LOOKS:
+        end_looks()
 
 
 while True:

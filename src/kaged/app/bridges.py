@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+import fnmatch
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -19,6 +20,7 @@ from kaged.config.reading import Loaded
 from kaged.config.serverchoice import AdapterChoice, choose_dap_adapters, choose_lsp_servers
 from kaged.toolbox.dap import BUILTIN, DapBridge, caged_launcher, dap_tools
 from kaged.toolbox.lsp import DEFAULT_COMMANDS, LspBridge, StopReason, lsp_tools
+from kaged.toolbox.lsp.aftermath import EditDiagnosis
 from kaged.tools import Tool, ToolCall
 from kaged.workspace import Workspace
 from kaged.workspace.changes import FileChange
@@ -42,6 +44,7 @@ class _Choice:
     servers: Mapping[str, tuple[str, ...]]
     adapters: Mapping[str, AdapterChoice]
     idle_s: float
+    limit_s: float
 
 
 @dataclass(slots=True)
@@ -102,6 +105,16 @@ class Bridges:
             *lsp_tools(lambda call: (pair := self._pair_of(call)) and pair.lsp),
             *dap_tools(lambda call: (pair := self._pair_of(call)) and pair.dap),
         )
+
+    def diagnosis(self) -> EditDiagnosis:
+        """Give what tells the tools that change files what they broke; starts no server."""
+
+        def bridge_of(call: ToolCall) -> LspBridge | None:
+            project = self._projects.get(call.context.project_id)
+            pair = None if project is None else project.pair
+            return None if pair is None else pair.lsp
+
+        return EditDiagnosis(bridge_of)
 
     # -- projects --------------------------------------------------------------------------------
 
@@ -244,6 +257,7 @@ class Bridges:
                 emit=emit,
                 environ=self._environ,
                 idle_s=choice.idle_s,
+                limit_s=choice.limit_s,
             ),
             DapBridge(
                 project.workspace.root,
@@ -264,6 +278,7 @@ class Bridges:
             {language: one.value for language, one in servers.items()},
             {runtime: one.value for runtime, one in adapters.items()},
             daemon.value.lsp.idle_timeout_seconds,
+            daemon.value.lsp.request_timeout_seconds,
         )
 
     def _origins(self, project: _Project) -> Mapping[str, str]:
@@ -300,6 +315,16 @@ class Bridges:
             await self.sweep()
 
 
+def without(environ: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
+    """Give an environment without the variables whose names match one of these globs."""
+    hidden = tuple(patterns)
+    return {
+        name: value
+        for name, value in environ.items()
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in hidden)
+    }
+
+
 async def _end(pair: BridgePair, reason: StopReason) -> None:
     await pair.dap.close()
     await pair.lsp.close(reason)
@@ -309,4 +334,4 @@ def _report_failure(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=repr(error))
 
 
-__all__ = ["BridgePair", "Bridges"]
+__all__ = ["BridgePair", "Bridges", "without"]

@@ -10,7 +10,7 @@ from kaged.cage import CageSettings
 from kaged.cage.net import NetProbe, probe_network
 from kaged.cage.probe import ProbeRow, probe_host
 from kaged.kernel.policy import CageLimits
-from kaged.serve.http.services import CheckRow, CheckStatus
+from kaged.serve.http.ports import CheckRow, CheckStatus
 
 
 def cage_settings(settings: Settings) -> CageSettings:

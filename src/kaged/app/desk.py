@@ -15,11 +15,13 @@ from kaged.sessions.snapshot import SessionSnapshot, take_snapshot
 from kaged.tools import ToolCallContext, ToolError, ToolSource
 from kaged.tools.dispatch import ToolDesk
 from kaged.tools.explain import explain_call
-from kaged.tools.permissions import cage_summary
+from kaged.tools.metrics import ToolMetrics
+from kaged.tools.permissions import ToolPermissions, cage_summary
 from kaged.tools.quotas import CallQuotas, QuotaRule
 from kaged.tools.registry import ToolRegistry
 from kaged.tools.resolution import AgentTools, resolve_tools
 from kaged.workspace import FileLocks, FileThreads, Workspace
+from kaged.workspace.locks import WAIT_LIMIT_S
 
 if TYPE_CHECKING:
     from kaged.audit import AuditLog
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from kaged.kernel.policy import CagePolicy
     from kaged.pipeline.pipeline import Pipeline
     from kaged.serve.http.hub import EventHub
-    from kaged.serve.http.services import Asker
+    from kaged.serve.http.ports import Asker
     from kaged.tools.definition import Handler, Tool
     from kaged.tools.outcomes import OutcomeSink, StartSink, ToolOutcome
     from kaged.tools.registry import RegisteredTool
@@ -86,7 +88,11 @@ class AgentDesk:
         on_session: Callable[[str, str], Awaitable[object]] = _nothing,
         outside: Callable[[str, str, str, AgentTree], bool] = lambda *_place: True,
         delegate: Handler | None = None,
+        sealed: str | None = None,
+        file_wait_s: float = WAIT_LIMIT_S,
+        refuse_hard_links: bool = False,
     ) -> None:
+        self._sealed = sealed
         self._delegate = delegate
         self.fixed: Callable[[ToolCallContext], AgentTools | None] = lambda _context: None
         """Gives the tools of callers whose session has fixed them."""
@@ -94,15 +100,17 @@ class AgentDesk:
         self._outside = outside
         self._begun: set[str] = set()
         self.registry = ToolRegistry()
+        self.metrics = ToolMetrics(clock)
         self.desk = ToolDesk(
             self.registry,
             self,
             audit,
             clock,
             pipeline=pipeline,
-            outcomes=outcomes,
+            outcomes=(*outcomes, self.metrics),
             starts=starts,
             quotas=CallQuotas(quotas, clock) if quotas else None,
+            permissions=ToolPermissions(refuse_hard_links=refuse_hard_links),
         )
         self._clock = clock
         self._ids = ids
@@ -112,7 +120,7 @@ class AgentDesk:
         self._pipeline = pipeline
         self._projects: dict[str, _Project] = {}
         self._edition = 0
-        self._locks = FileLocks(clock)
+        self._locks = FileLocks(clock, file_wait_s)
         self._threads = FileThreads()
         self.registry.subscribe(self._registry_changed)
 
@@ -129,7 +137,13 @@ class AgentDesk:
         workspace = (
             known.workspace
             if known is not None and known.tree.project.root == tree.project.root
-            else Workspace(root, locks=self._locks, clock=self._clock, threads=self._threads)
+            else Workspace(
+                root,
+                locks=self._locks,
+                clock=self._clock,
+                threads=self._threads,
+                sealed=self._sealed,
+            )
         )
         session, run = f"ses_{self._ids.ulid()}", f"run_{self._ids.ulid()}"
         self._projects[project_id] = _Project(tree, workspace, session, run)
@@ -256,6 +270,10 @@ class AgentDesk:
         """Say whether a call would be allowed, by which rules, and what would change that."""
         context = self._context(project_id, agent, who)
         return explain_call(self.desk, name, params, context, pipeline=self._pipeline()).as_json()
+
+    def stats(self, project_id: str | None, agent: str | None, tool: str | None) -> JsonObject:
+        """Give how often tools were called, how that ended and how long it took."""
+        return self.metrics.stats(project_id=project_id, agent=agent, tool=tool)
 
     # -- what other edges ask ------------------------------------------------------------------
 

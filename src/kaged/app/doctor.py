@@ -23,7 +23,7 @@ from kaged.base import Clock, Ids, KagedError, SystemClock
 from kaged.config.coresections import AuthMode
 from kaged.config.locations import Locations
 from kaged.serve.http.credentials import read_token
-from kaged.serve.http.services import CheckRow, CheckStatus
+from kaged.serve.http.ports import CheckRow, CheckStatus
 from kaged.store import Store
 
 MIN_PYTHON = (3, 11)

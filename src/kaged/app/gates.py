@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from kaged.base import KagedError
-from kaged.serve.http.services import CheckRow, CheckStatus
+from kaged.serve.http.ports import CheckRow, CheckStatus
 
 _log = structlog.get_logger("kaged.start")
 

@@ -10,6 +10,7 @@ import structlog
 
 from kaged import __version__
 from kaged.app.projects import ProjectNotFound
+from kaged.app.settings import read_settings
 from kaged.base import JsonObject, JsonValue, Tasks
 from kaged.cage.net import SystemResolver
 from kaged.lua.calls import CallParts, HostCalls
@@ -34,10 +35,11 @@ if TYPE_CHECKING:
     from kaged.base import Clock, Ids
     from kaged.cage import Spawner
     from kaged.config.agents import AgentTree
+    from kaged.config.daemonconfig import PluginsSection
     from kaged.kernel.lua_powers import LuaPowers
     from kaged.lua.script import ScriptHost
     from kaged.serve.http.hub import EventHub
-    from kaged.serve.http.services import Asker
+    from kaged.serve.http.ports import Asker
     from kaged.sessions.room import SessionRoom
     from kaged.sessions.transforms import Transforms
     from kaged.workspace import Workspace
@@ -81,6 +83,9 @@ class Scripts:
         self._loads: dict[str, asyncio.Task[None]] = {}
         self._tasks = Tasks("lua", _report)
         self._open = asyncio.Event()
+        # What a reload read from config.toml, and the settings that were in force then: once the
+        # daemon has others, those are newer.
+        self._reread: tuple[Settings, PluginsSection] | None = None
 
     # -- projects ------------------------------------------------------------------------------
 
@@ -130,7 +135,7 @@ class Scripts:
     async def describe(self, project_id: str) -> JsonObject:
         """Give a project's scripts and commands, once they are loaded. Raises ProjectNotFound."""
         runtime = await self._ready(project_id)
-        grants = self._settings().daemon.value.plugins.capabilities
+        grants = self._plugins.capabilities
         return {
             "folder": str(self._folder()),
             **runtime.describe(),
@@ -164,8 +169,16 @@ class Scripts:
         return await (await self._ready(project_id)).ask_ui(script, entry, params)
 
     async def reload(self, project_id: str, who: Asker) -> JsonObject:
-        """Read the folder and the grants again and load everything anew."""
+        """Read the folder and the grants again and load everything anew.
+
+        Raises:
+            ProjectNotFound: no such project is loaded.
+            ConfigInvalid: config.toml cannot be used; everything stays as it was.
+        """
         runtime = await self._ready(project_id)
+        settings = self._settings()
+        fresh = await asyncio.to_thread(read_settings, settings.places, self._environ)
+        self._reread = (settings, fresh.daemon.value.plugins)
         _log.info("lua.reload", project=project_id, request_id=who.request_id)
         await self._load(runtime)
         return await self.describe(project_id)
@@ -239,7 +252,7 @@ class Scripts:
 
     async def _load(self, runtime: ScriptRuntime) -> None:
         await self._open.wait()
-        config = self._settings().daemon.value.plugins.config
+        config = self._plugins.config
         await runtime.load(
             await asyncio.to_thread(self._read),
             self._parts(runtime),
@@ -255,7 +268,14 @@ class Scripts:
         return settings.daemon.value.lua.dir or settings.places.lua_dir
 
     def _granted(self, stem: str) -> LuaPowers:
-        return self._settings().daemon.value.plugins.capabilities.of(stem)
+        return self._plugins.capabilities.of(stem)
+
+    @property
+    def _plugins(self) -> PluginsSection:
+        settings = self._settings()
+        if self._reread is not None and self._reread[0] is settings:
+            return self._reread[1]
+        return settings.daemon.value.plugins
 
     def _parts(self, host: ScriptHost) -> ScriptParts:
         return ScriptParts(

@@ -28,7 +28,7 @@ from kaged.mcp.host import McpHost
 from kaged.mcp.offers import Offers
 from kaged.mcp.plan import OutsideParts, OutsidePlan
 from kaged.mcp.states import ServerState
-from kaged.serve.http.services import Asker, CheckRow, CheckStatus
+from kaged.serve.http.ports import Asker, CheckRow, CheckStatus
 from kaged.serve.mcp.door import McpDoor
 from kaged.serve.mcp.routes import add_mcp
 

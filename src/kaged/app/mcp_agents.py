@@ -12,7 +12,7 @@ from kaged.app.mcp_reading import AgentReading
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Ids, JsonObject, JsonValue, KagedError
 from kaged.mcp.offers import Offers
-from kaged.serve.http.services import Asker
+from kaged.serve.http.ports import Asker
 from kaged.serve.mcp.port import ListedResource, ListedTool, ResourceContent, Visit
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, Ids, JsonObject
 from kaged.cage import Spawner
 from kaged.plugins.parts import Policing
-from kaged.serve.http.services import CheckRow, CheckStatus
+from kaged.serve.http.ports import CheckRow, CheckStatus
 
 if TYPE_CHECKING:
     from kaged.config.problems import Problem

@@ -32,7 +32,7 @@ from kaged.plugins.settings import thaw
 from kaged.plugins.sources import SourceFetcher
 from kaged.plugins.storage import StorageBroker, StorageQuota
 from kaged.plugins.supervisor import PluginSupervisor
-from kaged.serve.http.services import Asker
+from kaged.serve.http.ports import Asker
 from kaged.store import Store
 from kaged.wire.context import CallContext
 
@@ -317,6 +317,7 @@ async def build_plugins(
         ids=ids,
         environ=environ,
         limits=lambda name: plugin_limits(settings(), name),
+        tables=broker,
     )
     parts = HostParts(
         spawner=spawner,
@@ -343,7 +344,7 @@ async def build_plugins(
         may_use=may_use,
         on_tools=on_tools,
     )
-    installer = PluginInstaller(plugin_store, supervisor, tables=broker)
+    installer = PluginInstaller(plugin_store, supervisor)
     fetcher = SourceFetcher(
         spawner, places.data_dir / "quarantine", ids, allowed=daemon.plugins.allow_sources
     )

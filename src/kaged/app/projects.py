@@ -18,7 +18,7 @@ from kaged.config.agents import AgentTree, resolve_agents
 from kaged.config.describe import describe
 from kaged.config.problems import ConfigInvalid, Problem
 from kaged.config.project import load_project
-from kaged.serve.http.services import Asker, ProjectView
+from kaged.serve.http.ports import Asker, ProjectView
 from kaged.store import CursorInvalid, ProjectRecord, Store
 
 MAX_PROJECTS = 200

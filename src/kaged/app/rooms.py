@@ -14,13 +14,14 @@ import structlog
 from fastapi import FastAPI
 
 from kaged.app.ash_program import stock_ash
-from kaged.app.bridges import Bridges
+from kaged.app.bridges import Bridges, without
 from kaged.app.cages import cage_settings
 from kaged.app.desk import AgentDesk, OutcomeStream
 from kaged.app.doctor import CageCheck, Live, examine
 from kaged.app.driving import open_loop
 from kaged.app.first_party import FirstPartyProviders
 from kaged.app.ground import Ground
+from kaged.app.leftovers import Leftovers
 from kaged.app.lock import HomeUnusable
 from kaged.app.lua import build_scripts
 from kaged.app.mcp import Mcp, build_mcp
@@ -33,7 +34,7 @@ from kaged.app.sandbox_channels import SandboxChannels
 from kaged.app.services import build_services
 from kaged.app.sessions import build_sessions
 from kaged.app.state import status_of
-from kaged.app.toolboxes import open_toolboxes, quota_rules
+from kaged.app.toolboxes import open_toolboxes, quota_rules, sealed_folder
 from kaged.app.undo import UndoDesk
 from kaged.audit import AuditEvent
 from kaged.base import JsonValue, Tasks
@@ -44,7 +45,10 @@ from kaged.plugins.registration import PluginTools
 from kaged.serve.http.app import add_rooms
 from kaged.serve.http.hub import EventHub
 from kaged.serve.http.plugin_metrics import PluginCollector
-from kaged.serve.http.services import Asker, CheckRow, Rooms
+from kaged.serve.http.ports import Asker, CheckRow
+from kaged.serve.http.services import Rooms
+from kaged.serve.http.tool_metrics import ToolCollector
+from kaged.toolbox.shell.launch import OWN_VARIABLES
 
 _log = structlog.get_logger("kaged.start")
 
@@ -94,6 +98,9 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         outcomes=(OutcomeStream(hub), sessions.calls),
         starts=(sessions.calls,),
         quotas=quota_rules(settings.daemon.value.tools),
+        sealed=sealed_folder(settings.daemon.value.tools),
+        file_wait_s=settings.daemon.value.tools.limits.file_wait_seconds,
+        refuse_hard_links=settings.daemon.value.tools.refuse_hard_links,
         cages_off=lambda: state.settings.daemon.value.sandbox.no_sandbox,
         run_ended=lambda project, run: bridges.run_ended(project, run),  # noqa: PLW0108 - `bridges` is made below
         on_session=store.sessions.ensure,
@@ -124,6 +131,7 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         spawner=spawner,
         store=store,
         audit=audit,
+        fingerprints=ground.key.fingerprints,
         hub=hub,
         clock=clock,
         closing=closing,
@@ -152,8 +160,9 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         audit=audit,
         clock=clock,
         ids=ids,
-        # Servers and debuggers of the host inherit its variables, but none that signs for people.
-        environ={name: value for name, value in environ.items() if not name.startswith("ASH_")},
+        # Servers and debuggers of the host inherit its variables, but none that signs for people,
+        # and none that is kept from the commands of agents.
+        environ=without(environ, ("ASH_*", *OWN_VARIABLES, *settings.daemon.value.tools.scrub_env)),
     )
     with gates.passing("tools", "The tools of agents, with the engines behind them.") as gate:
         tools, gate.found = open_toolboxes(
@@ -223,6 +232,7 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
             bridges.project_loaded,
             mcp.project_loaded,
             scripts.project_loaded,
+            Leftovers(tasks, clock).project_loaded,
         ),
         on_unloaded=both(
             plugins.project_unloaded,
@@ -236,7 +246,9 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         pending=plugins.projects.pending,
     )
     _watch(ground, projects, mcp)
-    ground.services.metrics.registry.register(PluginCollector(plugins.list))
+    ground.services.metrics.collect(
+        PluginCollector(plugins.list), ToolCollector(agent_desk.metrics)
+    )
     cage_check = CageCheck(clock)
 
     async def doctor() -> Sequence[CheckRow]:

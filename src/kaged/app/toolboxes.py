@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from typing import Final
 
 from kaged.app.bridges import Bridges
 from kaged.base import Clock
 from kaged.cage import Spawner
-from kaged.config.desksection import OutsideHitsWord, ToolsSection
+from kaged.config.desksection import OutsideHitsWord, SealWord, ToolsSection
+from kaged.config.projectpaths import KAGED_DIR
 from kaged.toolbox.ast import AstSettings, AstWorkers, WorkerEngine, ast_tools
 from kaged.toolbox.files import file_tools
 from kaged.toolbox.project import ProjectWork, project_tools
@@ -19,9 +21,12 @@ from kaged.toolbox.search import (
     SearchSettings,
     search_tools,
 )
-from kaged.toolbox.shell import Attach, PtyBroker, caged_launcher, shell_tools
+from kaged.toolbox.shell import Attach, PtyBroker, ShellSettings, caged_launcher, shell_tools
 from kaged.tools import Tool
 from kaged.tools.quotas import QuotaRule
+
+KB: Final = 1024
+CHANGING_FILES: Final = frozenset({"file.write", "file.create", "edit.text", "edit.ast"})
 
 
 def open_toolboxes(
@@ -45,21 +50,47 @@ def open_toolboxes(
     workers = AstWorkers(spawner)
     closing.push_async_callback(workers.close)
     parsing = WorkerEngine(workers)
-    omit = section.outside_hits is OutsideHitsWord.OMIT
-    broker = PtyBroker()
+    limits = section.limits
+    output_bytes = limits.search_output_kb * KB
+    shell = ShellSettings(
+        scrub_env=section.scrub_env,
+        longest_ms=round(limits.shell_seconds * 1000),
+        output_bytes=limits.shell_output_kb * KB,
+        interpreters=tuple(word.value for word in section.shells),
+    )
+    broker = PtyBroker(output_bytes=shell.output_bytes)
     closing.push_async_callback(broker.dispose_all)
     # Closed in reverse: when the terminals go, no server or debugger is left (AT-LSP-11).
     closing.push_async_callback(bridges.close)
     tools = (
         *file_tools(),
         *search_tools(
-            searching, SearchSettings(outside=OutsideHits(section.outside_hits)), clock=clock
+            searching,
+            SearchSettings(
+                time_s=limits.search_seconds,
+                output_bytes=output_bytes,
+                glob_files=limits.glob_files,
+                outside=OutsideHits(section.outside_hits),
+            ),
+            clock=clock,
         ),
-        *ast_tools(parsing, searching, AstSettings(omit_outside=omit), clock=clock),
-        *shell_tools(broker, spawner, caged_launcher(spawner, attach), clock=clock),
+        *ast_tools(
+            parsing,
+            searching,
+            AstSettings(
+                time_s=limits.search_seconds,
+                output_bytes=output_bytes,
+                omit_outside=section.outside_hits is OutsideHitsWord.OMIT,
+            ),
+            clock=clock,
+        ),
+        *shell_tools(broker, spawner, caged_launcher(spawner, attach), settings=shell, clock=clock),
         *project_tools(work),
         *bridges.tools(),
     )
+    if section.diagnose_edits:
+        watch = bridges.diagnosis().watch
+        tools = tuple(watch(one) if one.definition.name in CHANGING_FILES else one for one in tools)
     return tools, f"{len(tools)} built-in tools"
 
 
@@ -68,4 +99,9 @@ def quota_rules(section: ToolsSection) -> Sequence[QuotaRule]:
     return [QuotaRule(one.tools, one.calls, one.per) for one in section.quotas]
 
 
-__all__ = ["open_toolboxes", "quota_rules"]
+def sealed_folder(section: ToolsSection) -> str | None:
+    """Give the folder of a project that no agent's tools may change, if the operator wants that."""
+    return KAGED_DIR if section.protect_kaged is SealWord.ALL else None
+
+
+__all__ = ["open_toolboxes", "quota_rules", "sealed_folder"]

@@ -9,7 +9,7 @@ from kaged.audit import AuditEvent, AuditLog
 from kaged.base import JsonObject, JsonValue
 
 if TYPE_CHECKING:
-    from kaged.serve.http.services import Asker
+    from kaged.serve.http.ports import Asker
     from kaged.workspace import Workspace
     from kaged.workspace.workspace import Undone
 

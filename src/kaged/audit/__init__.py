@@ -1,9 +1,9 @@
 """What happened, for good: `AuditEvent`, `AuditLog`, `AuditRow`, `AuditSink` and `ChainKey`.
 
-An event is checked against its declaration, redacted, queued, sealed into a hash chain with the
-others that wait, and handed to a sink in one commit:
+An event is checked against its declaration, copied, queued, redacted and sealed into a hash chain
+with the others that wait, and handed to a sink in one commit:
 
-    record → Redactor → AuditPump (queue, one thread) → ChainWriter (seal) → AuditSink (store)
+    record → Pending → AuditPump (queue, one thread) → Redactor → ChainWriter (seal) → AuditSink
 """
 
 from kaged.audit.chain import Anchor, ChainHead, ChainKey

@@ -45,10 +45,11 @@ class ChainKey:
     """The secret that seals rows and signs anchors. It lives in a file outside the database.
 
     Keys for rows, anchors and exports are derived from it, so that a signature of one kind is
-    never valid as another. `key_id` tells keys apart and reveals nothing.
+    never valid as another. `key_id` tells keys apart and reveals nothing. `fingerprints` is a key
+    for what events say of values that they must not show; it is the same after a restart.
     """
 
-    __slots__ = ("_anchor", "_export", "_row", "key_id")
+    __slots__ = ("_anchor", "_export", "_row", "fingerprints", "key_id")
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) < KEY_BYTES:
@@ -56,6 +57,7 @@ class ChainKey:
         self._row = _derived(secret, b"kaged audit row 1")
         self._anchor = _derived(secret, b"kaged audit anchor 1")
         self._export = _derived(secret, b"kaged audit export 1")
+        self.fingerprints = hmac.digest(secret, b"kaged audit fingerprints 1", "sha256")
         self.key_id = _derived(secret, b"kaged audit key id 1").hexdigest()[:16]
 
     def __repr__(self) -> str:

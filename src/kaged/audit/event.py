@@ -42,12 +42,13 @@ class AuditEvent:
         self.request_id = _agreed(kind, fields, "request_id", request_id)
         if caller is not None:
             fields.setdefault("caller", caller)
-        if not kind.required <= fields.keys():
-            missing = sorted(kind.required - fields.keys())
-            raise AuditEventInvalid(f"{name} lacks {', '.join(missing)}", name=name)
+        for field in kind.required:
+            if field not in fields:
+                missing = sorted(kind.required - fields.keys())
+                raise AuditEventInvalid(f"{name} lacks {', '.join(missing)}", name=name)
         accepted = kind.accepted
         for field, value in fields.items():
-            if type(value) not in accepted.get(field, ()):
+            if field not in accepted or type(value) not in accepted[field]:
                 _check(kind, field, value)
         self.data = fields
 
@@ -59,6 +60,8 @@ class AuditEvent:
 def _agreed(kind: EventType, fields: JsonObject, name: str, given: str | None) -> str | None:
     """Give the one value that the data and the argument beside it agree on, and put it in both."""
     inside = fields.get(name)
+    if inside is given and given is not None:
+        return given
     if inside is None:
         if name in kind.required:
             fields[name] = given

@@ -13,11 +13,12 @@ from kaged.audit.chain import ChainKey
 from kaged.audit.errors import AuditEventInvalid, AuditUnavailable
 from kaged.audit.event import AuditEvent
 from kaged.audit.keyfile import HeadFile
+from kaged.audit.pending import Pending
 from kaged.audit.pump import AuditLimits, AuditPump, Incident, PumpListener
 from kaged.audit.redact import Redactor
 from kaged.audit.row import AuditRow
 from kaged.audit.sink import AuditSink
-from kaged.audit.writer import ChainWriter, Pending
+from kaged.audit.writer import ChainWriter
 from kaged.base import Clock, Ids, JsonObject
 from kaged.kernel.decision import Decision
 
@@ -175,7 +176,7 @@ class AuditLog:
         Raises:
             AuditUnavailable: the sink cannot write it now.
         """
-        await self._record_durable(Pending("", self._clock.now_ms()))
+        await self._record_durable(Pending(None, self._clock.now_ms(), self.redactor.rules))
 
     async def retry(self) -> AuditHealth:
         """Try a failed sink now instead of at the next interval; give the health afterwards."""
@@ -248,14 +249,7 @@ class AuditLog:
                 raise
 
     def _pending(self, event: AuditEvent) -> Pending:
-        redactor = self.redactor
-        return Pending(
-            event.name,
-            self._clock.now_ms(),
-            redactor.encode(event),
-            redactor.short(event.project_id),
-            redactor.short(event.request_id),
-        )
+        return Pending(event, self._clock.now_ms(), self.redactor.rules)
 
     def _own_event(self, name: str, data: JsonObject) -> Pending:
         return self._pending(AuditEvent(name, data))

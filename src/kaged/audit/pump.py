@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from kaged.audit.pending import Pending
 from kaged.audit.row import AuditRow
-from kaged.audit.writer import ChainWriter, Pending
+from kaged.audit.writer import ChainWriter
 from kaged.base import Clock, JsonObject, KagedError
 
 if TYPE_CHECKING:
@@ -84,7 +85,8 @@ class AuditPump:
         self._clock = clock
         self._limits = limits
         self._listener = listener
-        self._cond = threading.Condition()
+        self._lock = threading.RLock()
+        self._cond = threading.Condition(self._lock)
         self._queue: deque[Pending] = deque()
         self._chars = 0
         self._room_wanted = False
@@ -130,9 +132,21 @@ class AuditPump:
 
     def offer(self, entry: Pending, *, reserve: bool = False) -> bool:
         """Queue an event; False when there is no room, and the listener hears when there is."""
-        with self._cond:
-            if self._room(reserve):
-                self._add(entry)
+        limits = self._limits
+        factor = 2 if reserve else 1
+        # The lock itself and not the condition around it, and `_room` and `_add` written out: this
+        # is where the event loop passes with every event.
+        with self._lock:
+            queue = self._queue
+            if (
+                len(queue) < limits.queue_events * factor
+                and self._chars < limits.queue_chars * factor
+                and not self._stopping
+            ):
+                queue.append(entry)
+                self._chars += entry.size
+                if entry.waiter is not None:
+                    self._awaited += 1
                 if self._idle or (self._lingering and self._is_due()):
                     self._cond.notify_all()
                 return True

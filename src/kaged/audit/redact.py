@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import islice
+from typing import cast
 
 import msgspec
 
 from kaged.audit.credentials import ENV_KEYS, REDACTED, fold_key, is_secret_key, mask_secrets
 from kaged.audit.event import AuditEvent
-from kaged.audit.events.types import FieldKind
+from kaged.audit.events.types import EventType, FieldKind
 from kaged.audit.sql import redact_sql
 from kaged.base import JsonObject, JsonValue
 
@@ -43,8 +44,11 @@ CONTENT_KEYS = frozenset({
 # for secrets would be most of the work on a short event.
 HOST_IDS = frozenset({"project_id", "request_id", "run_id", "session_id"})
 _HOST_TAGS = frozenset({"prj_", "req_", "run_", "ses_"})
-_HOST_ID_CHARS = 30  # a tag and a ULID
+HOST_ID_CHARS = 30  # a tag and a ULID
+HOST_IDS_LIMIT = 4096  # remembered: every id comes in several events, and twice in each
 
+TOO_DEEP = "[too deep]"
+_LISTS = (list, tuple)
 _SECRET = -1
 _ENVIRONMENT = -2
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
@@ -65,15 +69,13 @@ class Redactor:
     """Makes event data fit to be kept: bounded, valid JSON, without secrets.
 
     Knows secrets by their key (`api_key`), by their shape (`Bearer …`) and, once `learn` was
-    called, by their exact text. Never raises for a value it is given, whatever that is.
+    called, by their exact text. Never raises for a value it is given, whatever that is. `rules` is
+    what it knows now; who redacts later takes them along.
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        self._known: set[str] = set()
-        self._known_pattern: re.Pattern[str] | None = None
-        # Short texts that were looked at and hold no secret. The same names, ids and paths come
-        # again and again, and looking is most of the work.
-        self._clean: set[str] = set()
+        self._known: frozenset[str] = frozenset()
+        self.rules = Rules(self._known)
         self.learn(*known)
 
     def learn(self, *secrets: str) -> None:
@@ -81,54 +83,88 @@ class Redactor:
 
         Texts under six characters are left out: masking them would mangle ordinary words.
         """
-        self._known.update(one for one in secrets if len(one) >= KNOWN_SECRET_MIN_CHARS)
-        if len(self._known) > KNOWN_SECRETS_LIMIT:
+        known = self._known.union(one for one in secrets if len(one) >= KNOWN_SECRET_MIN_CHARS)
+        if len(known) > KNOWN_SECRETS_LIMIT:
             raise ValueError(f"more than {KNOWN_SECRETS_LIMIT} known secrets")
-        self._compile()
+        self._know(known)
 
     def forget(self, *secrets: str) -> None:
         """Stop looking for these texts."""
-        self._known.difference_update(secrets)
-        self._compile()
+        self._know(self._known.difference(secrets))
 
     def encode(self, event: AuditEvent) -> str:
         """Give the event's data as the JSON text that is kept and hashed."""
-        return _ENCODER.encode(self.redact(event)).decode()
+        return self.rules.encode(event.type, event.data)
 
     def redact(self, event: AuditEvent) -> JsonObject:
         """Give the event's data as it may be kept; the event itself stays as it is."""
-        budget = _Budget()
-        shortened, clean = event.type.shortened, self._clean
-        kept: JsonObject = {}
-        for name, value in event.data.items():
-            if name in shortened:
-                kept[name] = self._shortened(shortened[name], value, budget)
-            elif type(value) is str and (
-                value in clean or (name in HOST_IDS and _is_host_id(value))
-            ):
-                kept[name] = value
-            else:
-                kept[name] = self._keyed(name, value, 1, budget)
-        return kept
+        return self.rules.redact(event.type, event.data)
 
     def text(self, text: str) -> str:
         """Give a text without what is or looks like a secret; for error messages and log lines."""
+        return self.rules.text(text)
+
+    def short(self, text: str | None, limit_chars: int = KEY_LIMIT_CHARS) -> str | None:
+        """Give an id or name as it may be kept in a column of its own."""
+        return self.rules.short(text, limit_chars)
+
+    def _know(self, known: frozenset[str]) -> None:
+        self._known = known
+        self.rules = Rules(known)
+
+
+class Rules:
+    """What a redactor knew at one moment. Does not change, and may be used in any thread."""
+
+    __slots__ = ("_clean", "_known_pattern")
+
+    def __init__(self, known: frozenset[str]) -> None:
+        # Longest first, so that a secret inside another one does not leave a rest behind.
+        longest_first = sorted(known, key=len, reverse=True)
+        pattern = "|".join(re.escape(one) for one in longest_first)
+        self._known_pattern = re.compile(pattern) if known else None
+        # Short texts that were looked at and hold no secret. The same names, ids and paths come
+        # again and again, and looking is most of the work. What else is known later has rules, and
+        # a set, of its own.
+        self._clean: set[str] = set()
+
+    def encode(self, kind: EventType, data: JsonObject) -> str:
+        """Give an event's data as the JSON text that is kept and hashed."""
+        return _ENCODER.encode(self.redact(kind, data)).decode()
+
+    def redact(self, kind: EventType, data: JsonObject) -> JsonObject:
+        """Give an event's data as it may be kept; `data` itself stays as it is."""
+        shortened, clean = kind.shortened, self._clean
+        budget: _Budget | None = None
+        # Most values stay as they are: the copy is made at once, and only what changes is put in.
+        kept = data.copy()
+        for name, value in kept.items():
+            if name in shortened:
+                budget = budget or _Budget()
+                kept[name] = self._shortened(shortened[name], value, budget)
+                continue
+            if value is None or value is True or value is False:
+                continue
+            if type(value) is str:
+                if value in clean:
+                    continue
+                if name in HOST_IDS and len(value) == HOST_ID_CHARS and _is_host_id(value):
+                    continue
+            budget = budget or _Budget()
+            kept[name] = self._keyed(name, value, 1, budget)
+        return kept
+
+    def text(self, text: str) -> str:
+        """Give a text without what is or looks like a secret."""
         return self._masked(_sound(text))
 
     def short(self, text: str | None, limit_chars: int = KEY_LIMIT_CHARS) -> str | None:
         """Give an id or name as it may be kept in a column of its own."""
-        if text is None or text in self._clean or _is_host_id(text):
+        if text is None or text in self._clean:
+            return text
+        if len(text) == HOST_ID_CHARS and _is_host_id(text):
             return text
         return self._masked(_sound(text[: limit_chars * 2]))[:limit_chars]
-
-    def _compile(self) -> None:
-        self._clean.clear()
-        if not self._known:
-            self._known_pattern = None
-            return
-        # Longest first, so that a secret inside another one does not leave a rest behind.
-        longest_first = sorted(self._known, key=len, reverse=True)
-        self._known_pattern = re.compile("|".join(re.escape(one) for one in longest_first))
 
     def _shortened(self, kind: FieldKind, value: object, budget: _Budget) -> JsonValue:
         if isinstance(value, str):
@@ -136,7 +172,7 @@ class Redactor:
                 bare = redact_sql(_sound(value[:SCAN_LIMIT_CHARS]))
                 return self._cut(bare, TEXT_LIMIT_CHARS, budget)
             return self._cut(value, CUT_LIMIT_CHARS, budget)
-        if isinstance(value, list | tuple):
+        if isinstance(value, _LISTS):
             return [
                 self._cut(line, TAIL_LINE_LIMIT_CHARS, budget) if isinstance(line, str) else "?"
                 for line in value[-TAIL_LIMIT_LINES:]
@@ -151,19 +187,20 @@ class Redactor:
             if treatment == _SECRET:
                 return REDACTED
             return self._environment(value, depth, budget)
-        if type(value) is str and value in self._clean:
-            return value
+        kind = type(value)
+        if kind is int or kind is float:
+            return _scalar(value)
+        if kind is str and value in self._clean:
+            return cast("str", value)
         return self._value(value, treatment, depth, budget)
 
     def _value(self, value: object, limit: int, depth: int, budget: _Budget) -> JsonValue:
         if isinstance(value, str):
             return self._string(value, limit, budget)
-        if isinstance(value, dict | list | tuple):
-            if depth >= DEPTH_LIMIT:
-                return "[too deep]"
-            if isinstance(value, dict):
-                return self._object(value, depth, budget)
-            return self._list(value, limit, depth, budget)
+        if isinstance(value, dict):
+            return self._object(value, depth, budget) if depth < DEPTH_LIMIT else TOO_DEEP
+        if isinstance(value, _LISTS):
+            return self._list(value, limit, depth, budget) if depth < DEPTH_LIMIT else TOO_DEEP
         return _scalar(value)
 
     def _object(self, value: dict[object, object], depth: int, budget: _Budget) -> JsonValue:
@@ -171,14 +208,17 @@ class Redactor:
         # {"name": "Authorization", "value": "…"}: the name of a header is its key.
         named = value.get("name", value.get("key"))
         hide_value = isinstance(named, str) and is_secret_key(named[:KEY_LIMIT_CHARS])
+        clean = self._clean
         for key, inner in value.items():
             budget.nodes -= 1
             if budget.nodes < 0:
                 kept["…"] = f"[{len(value) - len(kept)} more]"
                 break
-            name = self._key(key, budget)
+            name = key if type(key) is str and key in clean else self._key(key, budget)
             if hide_value and name == "value":
                 kept[name] = REDACTED
+            elif type(inner) is str and inner in clean and _treatment(name) >= 0:
+                kept[name] = inner
             else:
                 kept[name] = self._keyed(name, inner, depth + 1, budget)
         return kept
@@ -206,7 +246,7 @@ class Redactor:
             names = [self._key(key, budget) for key in islice(value, NODE_LIMIT)]
             budget.nodes -= len(names)
             return dict.fromkeys(names, REDACTED)
-        if isinstance(value, list | tuple):
+        if isinstance(value, _LISTS):
             return [
                 f"{self._key(one.partition('=')[0], budget)}={REDACTED}"
                 if isinstance(one, str)
@@ -268,13 +308,10 @@ def _treatment(key: str) -> int:
     return CONTENT_LIMIT_CHARS if folded in CONTENT_KEYS else TEXT_LIMIT_CHARS
 
 
+@lru_cache(maxsize=HOST_IDS_LIMIT)
 def _is_host_id(text: str) -> bool:
-    return (
-        len(text) == _HOST_ID_CHARS
-        and text[:4] in _HOST_TAGS
-        and text[4:].isalnum()
-        and text.isascii()
-    )
+    """Tell whether a text of an id's length is one that the host made."""
+    return text[:4] in _HOST_TAGS and text[4:].isalnum() and text.isascii()
 
 
 def _sound(text: str) -> str:
@@ -289,7 +326,7 @@ def _sound(text: str) -> str:
 
 
 def _scalar(value: object) -> JsonValue:
-    if value is None or isinstance(value, bool):
+    if value is None or value is True or value is False:
         return value
     if isinstance(value, int):
         # JSON readers agree on 64 bits and no further.
@@ -315,4 +352,5 @@ __all__ = [
     "NODE_LIMIT",
     "TEXT_LIMIT_CHARS",
     "Redactor",
+    "Rules",
 ]

@@ -3,46 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from kaged.audit.chain import ChainHead, ChainKey
 from kaged.audit.errors import ChainMoved
 from kaged.audit.keyfile import HeadFile
+from kaged.audit.pending import Pending
 from kaged.audit.row import TS_MAX_MS, AuditRow
 from kaged.audit.sink import AuditSink
 from kaged.base import Clock, Ids, JsonObject, JsonValue
 
-if TYPE_CHECKING:
-    import asyncio
-
 HEAD_EVERY_S = 1.0
-PENDING_OVERHEAD_CHARS = 128  # what an entry of the queue weighs beside its text
-
-
-class Pending:
-    """An event that waits to be written. `data_json` is redacted already.
-
-    With a `waiter` someone waits until it is durable. Without a `name` it is no event at all but
-    a mark in the queue, for `flush`.
-    """
-
-    __slots__ = ("data_json", "name", "project_id", "request_id", "size", "ts_ms", "waiter")
-
-    def __init__(
-        self,
-        name: str,
-        ts_ms: int,
-        data_json: str = "",
-        project_id: str | None = None,
-        request_id: str | None = None,
-    ) -> None:
-        self.name = name
-        self.ts_ms = ts_ms
-        self.data_json = data_json
-        self.project_id = project_id
-        self.request_id = request_id
-        self.waiter: asyncio.Future[None] | None = None
-        self.size = len(data_json) + PENDING_OVERHEAD_CHARS
 
 
 class ChainWriter:
@@ -132,14 +102,15 @@ class ChainWriter:
             if not one.name:
                 continue
             seq += 1
+            project_id, request_id, data_json = one.texts()
             parts = (
                 seq,
                 ulid(),
                 min(max(one.ts_ms, 0), TS_MAX_MS),
                 one.name,
-                one.project_id,
-                one.request_id,
-                one.data_json,
+                project_id,
+                request_id,
+                data_json,
                 last_hash,
             )
             last_hash = hash_(*parts)
@@ -205,4 +176,4 @@ class ChainWriter:
         }
 
 
-__all__ = ["ChainWriter", "Pending"]
+__all__ = ["ChainWriter"]

@@ -20,18 +20,22 @@ class Child:
     """One direct child of the daemon. `exited` holds its return code, negative for a signal."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], before_reap: Callable[[], None] | None = None
+        self,
+        pid: int,
+        process: subprocess.Popen[bytes] | None = None,
+        before_reap: Callable[[], None] | None = None,
     ) -> None:
-        self.pid = process.pid
+        self.pid = pid
         self._process = process
         self._before_reap = before_reap
         self._loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[int] = self._loop.create_future()
         try:
-            self._pidfd = os.pidfd_open(process.pid)
+            self._pidfd = os.pidfd_open(pid)
         except OSError as error:
-            process.kill()
-            process.wait()
+            os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            self._note_end(os.waitstatus_to_exitcode(status))
             raise SpawnFailed(f"the process cannot be watched: {error}") from error
         self._loop.add_reader(self._pidfd, self._ready)
 
@@ -75,9 +79,13 @@ class Child:
         os.close(self._pidfd)
         self._pidfd = -1
         code = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
-        self._process.returncode = code  # or its destructor would wait for another process
+        self._note_end(code)
         if not self.exited.done():
             self.exited.set_result(code)
+
+    def _note_end(self, code: int) -> None:
+        if self._process is not None:
+            self._process.returncode = code  # or its destructor would wait for another process
 
 
 __all__ = ["Child"]

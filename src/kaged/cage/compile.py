@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass, field, fields
 
 from kaged.cage.arguments import Slot, Token, check_command, check_environment, check_path
+from kaged.cage.binfolder import BinFolder
 from kaged.cage.errors import PolicyConflict, UnsafeArgument
 from kaged.cage.facts import HostFacts
 from kaged.cage.layout import (
@@ -53,7 +54,7 @@ class CageCommand:
     """A compiled cage: bwrap, its options with descriptors by label, the files it is given.
 
     `cage_id` is a hash of everything that decides what the cage may do; values of variables, which
-    may be secrets, do not enter it. `text` is what was hashed.
+    may be secrets, do not enter it. `text` is what was hashed. `folders` must be there on the host.
     """
 
     bwrap: str
@@ -64,6 +65,7 @@ class CageCommand:
     cwd: str
     text: str
     cage_id: str
+    folders: tuple[BinFolder, ...] = ()
 
     def argv(self, args_fd: int) -> list[str]:
         """Give the command line; the options travel through the descriptor `args_fd`.
@@ -108,6 +110,7 @@ def compile_cage(request: CageRequest, facts: HostFacts, resolved: Resolved) -> 
         cwd=cwd,
         text=text,
         cage_id=hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:32],
+        folders=layout.folders,
     )
 
 

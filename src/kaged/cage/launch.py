@@ -20,6 +20,8 @@ from pathlib import Path
 from kaged.cage.child import Child
 from kaged.cage.errors import CageError, CageStartFailed, CageUnavailable, SpawnFailed
 from kaged.cage.gate_port import NetGate, NetSession
+from kaged.cage.launcher_main import FIRST_DESCRIPTOR, NOT_STARTED
+from kaged.cage.launchers import Launchers, Order
 from kaged.cage.limits import LimitGroup, LimitsBackend
 from kaged.cage.prepare import Prepared
 from kaged.cage.process import CageDetails, CageProcess
@@ -42,6 +44,7 @@ _MESSAGES: tuple[tuple[str, str], ...] = (
     ("Failed to make / slave", "cage.mounts"),
     ("Can't mount proc", "cage.mounts"),
     ("seccomp", "cage.seccomp"),
+    (f"{NOT_STARTED}: [Errno 2]", "cage.bwrap"),
 )
 
 
@@ -64,6 +67,7 @@ class Launch:
         *,
         backend: LimitsBackend,
         steward: Steward,
+        launchers: Launchers,
         gate: NetGate | None,
         on_end: OnEnd,
         discard: Callable[[LimitGroup], None],
@@ -72,6 +76,7 @@ class Launch:
         self._serial = serial
         self._backend = backend
         self._steward = steward
+        self._launchers = launchers
         self._gate = gate
         self._on_end = on_end
         self._discard = discard
@@ -89,7 +94,7 @@ class Launch:
             started = _Started()
             try:
                 group = started.group = self._make_group()
-                child = started.child = self._popen(gate, stdio, group)
+                child = started.child = self._begin(gate, stdio, group)
                 stdio.started()
                 init_pid = await gate.init_pid(child)
                 started.init_pidfd = os.pidfd_open(init_pid)
@@ -97,6 +102,7 @@ class Launch:
                 ceilings = await self._put_in_place(init_pid, child, group)
                 await gate.release(child)
                 group.settle()
+                self._launchers.restock()
             except BaseException as error:
                 raise await self._undone(error, gate, stdio, started) from error
         details = CageDetails(
@@ -152,12 +158,33 @@ class Launch:
                 f"the limits of the cage could not be made: {error}", row="cage.limits"
             ) from error
 
-    def _popen(self, gate: StartGate, stdio: StdioEnds, group: LimitGroup) -> Child:
-        prepared = self._prepared
-        args, inherited = prepared.descriptors(gate.info_end, gate.block_end)
-        identity = prepared.identity
+    def _begin(self, gate: StartGate, stdio: StdioEnds, group: LimitGroup) -> Child:
+        identity = self._prepared.identity
         if identity.switches:
             stdio.give_to(identity.uid, identity.gid)
+        child = self._from_stock(gate, stdio, group) or self._from_scratch(gate, stdio, group)
+        gate.started()
+        return child
+
+    def _from_stock(self, gate: StartGate, stdio: StdioEnds, group: LimitGroup) -> Child | None:
+        """Have a launcher become bwrap; None when there is none in stock for this cage."""
+        if not self._launchers.in_stock:
+            return None
+        prepared = self._prepared
+        args, inherited = prepared.descriptors(gate.info_end, gate.block_end, FIRST_DESCRIPTOR)
+        pid = self._launchers.start(
+            Order(
+                argv=prepared.command.argv(args),
+                groups=group.enter_files,
+                identity=prepared.identity,
+                descriptors=(*stdio.theirs, *inherited),
+            )
+        )
+        return None if pid is None else Child(pid)
+
+    def _from_scratch(self, gate: StartGate, stdio: StdioEnds, group: LimitGroup) -> Child:
+        prepared = self._prepared
+        args, inherited = prepared.descriptors(gate.info_end, gate.block_end)
         read_in, write_out, write_err = stdio.theirs
         try:
             process = subprocess.Popen(  # noqa: S603 - compiled and checked, no shell
@@ -174,8 +201,7 @@ class Launch:
             )
         except FileNotFoundError as error:
             raise CageUnavailable("bubblewrap is gone", row="cage.bwrap") from error
-        gate.started()
-        return Child(process)
+        return Child(process.pid, process)
 
     def _as_user(self) -> tuple[str, ...]:
         """Give the words that make bwrap another user's, when it must be.
@@ -208,6 +234,7 @@ class Launch:
             return await self._steward.run(errand)
         try:
             async with asyncio.TaskGroup() as tasks:
+                # The steward first: until it knows the cage, nobody kills it for a dying daemon.
                 errand_done = tasks.create_task(self._steward.run(errand))
                 tasks.create_task(self._open_gate(self._gate, init_pid, child.pid))
         except BaseExceptionGroup as several:
@@ -255,7 +282,7 @@ def start_uncaged(request: UncagedRequest, cage_id: str, on_end: OnEnd) -> CageP
             cwd=request.cwd,
             start_new_session=session is None,
         )
-        child = Child(process, before_reap=lambda: _kill_group(process.pid))
+        child = Child(process.pid, process, lambda: _kill_group(process.pid))
     except OSError as error:
         stdio.close()
         raise SpawnFailed(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import posixpath
 from dataclasses import dataclass, field
 
 from kaged.cage.arguments import Slot, Token
+from kaged.cage.binfolder import BinFolder, fold_name
 from kaged.cage.errors import PolicyConflict
 from kaged.cage.facts import HostFacts
 from kaged.cage.places import Places
@@ -53,12 +55,16 @@ class Blueprint:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Mounts as bwrap options, the files they need by label, and the same as lines of text."""
+    """Mounts as bwrap options, the files they need by label, and the same as lines of text.
+
+    `folders` are directories of the daemon's cache that some of the mounts show.
+    """
 
     options: tuple[Token, ...]
     files: tuple[tuple[str, bytes], ...]
     lines: tuple[str, ...]
     dests: frozenset[str]
+    folders: tuple[BinFolder, ...] = ()
 
     def visible(self, path: str) -> bool:
         """Whether a directory of this name can exist inside, as a place or above or below one."""
@@ -84,12 +90,14 @@ def lay_out(plan: Blueprint, facts: HostFacts) -> Layout:
     files = _made_up(places, plan, facts)
     _kernel_and_scratch(places, plan)
     _programs(places, plan.plan)
+    folders = _fold(places, plan, facts) if plan.programs is Programs.STRICT else ()
     for mount in plan.mounts:
         places.mount(mount.source, mount.dest, mount.mode)
     for number, grant in enumerate(plan.grants):
         places.grant(number, grant)
     options = places.options()
-    return Layout(options, files, _lines(options, facts), places.dests)
+    lines = _lines(options, facts, frozenset(folder.path for folder in folders))
+    return Layout(options, files, lines, places.dests, folders)
 
 
 def _strict_system(places: Places, facts: HostFacts) -> None:
@@ -100,17 +108,35 @@ def _strict_system(places: Places, facts: HostFacts) -> None:
     places.show(facts.shelf.path, SHELF_INSIDE)
     places.directory("/usr")
     places.directory("/usr/local/bin")
-    bins = ["/usr/bin"]
     for entry in facts.root_entries:
         if entry.target is not None:
             places.link(f"/{entry.name}", entry.target)
         elif entry.name.startswith("lib"):
             places.bind(f"/{entry.name}")
-        elif entry.name == "bin":
-            bins.append("/bin")
-    for folder in bins:
+    for folder in _bins(facts):
         for name in facts.shelf.programs:
             places.link(f"{folder}/{name}", f"{SHELF_INSIDE}/bin/{name}")
+
+
+def _bins(facts: HostFacts) -> tuple[str, ...]:
+    """Give the directories of base programs; two of them on a host without a merged /usr."""
+    apart = any(one.name == "bin" and one.target is None for one in facts.root_entries)
+    return ("/usr/bin", "/bin") if apart else ("/usr/bin",)
+
+
+def _fold(places: Places, plan: Blueprint, facts: HostFacts) -> tuple[BinFolder, ...]:
+    """Show each directory of base programs as one mount, unless a grant or mount reaches in."""
+    others = (*(mount.dest for mount in plan.mounts), *(grant.path for grant in plan.grants))
+    folders: list[BinFolder] = []
+    for bin_dir in _bins(facts):
+        if any(one == bin_dir or one.startswith(f"{bin_dir}/") for one in others):
+            continue
+        found = places.fold(bin_dir)
+        if found is not None:
+            folder = BinFolder(posixpath.dirname(facts.shelf.path), *found)
+            places.show(folder.path, bin_dir)
+            folders.append(folder)
+    return tuple(folders)
 
 
 def _whole_system(places: Places, facts: HostFacts) -> None:
@@ -172,13 +198,15 @@ def _programs(places: Places, plan: ProgramPlan) -> None:
         places.put(path, ("--ro-bind-fd", Slot(f"runtime:{number}"), path), same_path=True)
 
 
-def _lines(tokens: tuple[Token, ...], facts: HostFacts) -> tuple[str, ...]:
+def _lines(tokens: tuple[Token, ...], facts: HostFacts, folders: frozenset[str]) -> tuple[str, ...]:
     lines: list[str] = []
     for token in tokens:
         if isinstance(token, Slot):
             lines[-1] += f" <{token.label}>"
         elif token.startswith("--"):
             lines.append(token)
+        elif token in folders:
+            lines[-1] += f" <{fold_name(token)}>"
         else:  # the shelf's own name changes with every upgrade of a base program
             lines[-1] += " <shelf>" if token == facts.shelf.path else f" {token}"
     return tuple(lines)

@@ -102,6 +102,32 @@ class Places:
         path = check_path(grant.path)
         self._entries[path] = (option, Slot(f"grant:{number}"), path)
 
+    def fold(self, folder: str) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]] | None:
+        """Take the links out of a directory that is to be shown as a whole, with them in it.
+
+        Gives these links, and the names of the single programs that are mounted into it. None when
+        nothing is taken out: a granted directory shows the host's own content there, or something
+        else lies in it.
+        """
+        if folder in self._exact or self._below_grant(folder):
+            return None
+        links: dict[str, str] = {}
+        programs: list[str] = []
+        for dest, tokens in self._entries.items():
+            name = dest.removeprefix(f"{folder}/")
+            if name == dest:
+                continue
+            option, *words = tokens
+            if option == "--symlink" and isinstance(words[0], str) and "/" not in name:
+                links[name] = words[0]
+            elif option == "--ro-bind" and "/" not in name:
+                programs.append(name)
+            else:
+                return None
+        for name in links:
+            del self._entries[f"{folder}/{name}"]
+        return tuple(sorted(links.items())), tuple(sorted(programs))
+
     @property
     def dests(self) -> frozenset[str]:
         """Every place that has an entry."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from kaged.base import Clock
 from kaged.cage.arguments import check_command, encode_arguments
+from kaged.cage.binfolder import BinFolder, stock_bin_folder
 from kaged.cage.compile import CageCommand, Resolved, ShownPath, compile_cage
 from kaged.cage.errors import CageUnavailable, PolicyConflict
 from kaged.cage.facts import HostFacts
@@ -32,6 +33,7 @@ from kaged.kernel.policy import CageLimits, CageState, FsGrant, FsMode
 
 SHELF_CHECK_S = 30.0
 MAX_CACHED_PLANS = 256
+MAX_KNOWN_FOLDERS = 256
 
 
 @dataclass
@@ -51,8 +53,13 @@ class Prepared:
     setpriv: str | None = None
     _opened: list[int] = field(default_factory=list[int])
 
-    def descriptors(self, info: int, block: int) -> tuple[int, tuple[int, ...]]:
-        """Open what bwrap reads; give the descriptor of its options and all it must inherit."""
+    def descriptors(
+        self, info: int, block: int, first: int | None = None
+    ) -> tuple[int, tuple[int, ...]]:
+        """Open what bwrap reads; give the descriptor of its options and all it must inherit.
+
+        With `first`, bwrap will find them, in this order, under the numbers from there on.
+        """
         labels = {"info": info, "block": block}
         labels["seccomp"] = self._keep(seccomp_fd(self.request.policy.seccomp, self._machine))
         for label, content in self.command.files:
@@ -63,9 +70,12 @@ class Prepared:
             labels[f"runtime:{number}"] = grant.fd
         for grant in self._state.grants:
             labels["state"] = grant.fd
-        arguments = encode_arguments(self.command.options, labels)
+        numbers = labels
+        if first is not None:
+            numbers = {label: number for number, label in enumerate(labels, first + 1)}
+        arguments = encode_arguments(self.command.options, numbers)
         args = self._keep(_memory_file("args", arguments))
-        return args, (args, *labels.values())
+        return args if first is None else first, (args, *labels.values())
 
     def close(self) -> None:
         """Close every descriptor. Safe to call twice."""
@@ -92,6 +102,7 @@ class Preparer:
         self._backend = backend
         self._clock = clock
         self._plans: dict[object, ProgramPlan] = {}
+        self._folders: set[BinFolder] = set()
         self._shelf_seen_s = clock.monotonic_s()
         self._shelf_key = shelf_key(shelf_sources())
 
@@ -120,6 +131,7 @@ class Preparer:
                 net_files=tuple(net_plan.files) if net_plan is not None else (),
             )
             command = compile_cage(request, self._facts, resolved)
+            self._stock(command.folders)
             identity = self._identity(request, grants, plan, serial)
             undo.pop_all()
         return Prepared(
@@ -158,6 +170,14 @@ class Preparer:
             self._plans.pop(next(iter(self._plans)))
         self._plans[key] = plan
         return plan
+
+    def _stock(self, folders: tuple[BinFolder, ...]) -> None:
+        for folder in folders:
+            if folder not in self._folders:
+                stock_bin_folder(folder)
+                if len(self._folders) >= MAX_KNOWN_FOLDERS:
+                    self._folders.clear()
+                self._folders.add(folder)
 
     def _identity(
         self, request: CageRequest, grants: GrantSet, plan: ProgramPlan, serial: int
@@ -211,6 +231,7 @@ class Preparer:
         if key != self._shelf_key:
             shelf = stock_shelf(self._settings.cache_dir)
             self._facts = replace(self._facts, shelf=shelf)
+            self._folders.clear()
             self._shelf_key = key
 
 

@@ -17,6 +17,7 @@ from kaged.cage.errors import CageUnavailable, SpawnFailed, WrongThread
 from kaged.cage.facts import BWRAP_MIN_VERSION, HostFacts, gather_facts
 from kaged.cage.gate_port import NetGate
 from kaged.cage.launch import Launch, start_uncaged
+from kaged.cage.launchers import Launchers
 from kaged.cage.limits import LimitGroup, LimitsBackend, ScopeRequest, choose_backend
 from kaged.cage.prepare import Preparer
 from kaged.cage.process import CageProcess
@@ -24,10 +25,13 @@ from kaged.cage.report import ExitReport
 from kaged.cage.request import CageRequest, SpawnRequest, UncagedRequest
 from kaged.cage.settings import CageSettings
 from kaged.cage.steward import Steward
+from kaged.cage.stragglers import MARK
 
 OnEvent = Callable[[str, JsonObject], None]
 
 DESTROY_RETRY_S = 0.02
+DESTROY_SLOWER = 1.1
+DESTROY_MAX_S = 0.5
 DESTROY_TRIES = 250
 CLOSE_TRIES = 500
 
@@ -64,6 +68,7 @@ class Spawner:
         )
         self.swept = self.backend.sweep()
         self.steward = steward or Steward()
+        self.launchers = Launchers()
         self._preparer = Preparer(settings, self.facts, self.backend, self._clock)
         self._tasks = Tasks("cage", _report_failure)
         self._running: set[CageProcess] = set()
@@ -124,6 +129,7 @@ class Spawner:
                 break
             await asyncio.sleep(DESTROY_RETRY_S)
         await self._tasks.close()
+        self.launchers.close()
         self.steward.close()
         self.backend.close()
 
@@ -152,6 +158,7 @@ class Spawner:
             serial,
             backend=self.backend,
             steward=self.steward,
+            launchers=self.launchers,
             gate=self.gate,
             on_end=self._ended,
             discard=self._discard,
@@ -167,6 +174,8 @@ class Spawner:
         check_command(request.command)
         check_environment(request.env)
         check_path(request.cwd, "working directory")
+        if any(name == MARK for name, _ in request.env):
+            self.steward.start()  # it ends whoever carries the mark, should the daemon die
         process = start_uncaged(request, f"uncaged-{serial}", self._ended)
         self._on_event(
             "cage.started",
@@ -246,11 +255,14 @@ class Spawner:
 
 
 async def _destroy(group: LimitGroup) -> None:
-    # The kernel keeps a group busy for some milliseconds after its last process is gone.
+    # The kernel keeps a group busy for some milliseconds after its last process is gone; on a
+    # machine that is short of processors that end itself takes its time.
+    pause_s = DESTROY_RETRY_S
     for _ in range(DESTROY_TRIES):
         if group.destroy():
             return
-        await asyncio.sleep(DESTROY_RETRY_S)
+        await asyncio.sleep(pause_s)
+        pause_s = min(pause_s * DESTROY_SLOWER, DESTROY_MAX_S)
 
 
 def _no_event(name: str, data: JsonObject) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import io
 import os
 import struct
 import termios
 from collections.abc import Callable
 from typing import TypeVar
 
+from kaged.cage.pipe_end import PipeEnd, connect_read_end, connect_write_end
 from kaged.cage.request import Pipes, Pty, Stdio
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -121,22 +121,12 @@ class StdioEnds:
 
 async def connect_reader(fd: int, factory: Callable[[], P]) -> tuple[asyncio.ReadTransport, P]:
     """Attach a protocol to a readable descriptor; the transport closes it."""
-    file = io.FileIO(fd, "rb", closefd=True)
-    try:
-        return await asyncio.get_running_loop().connect_read_pipe(factory, file)
-    except BaseException:
-        file.close()
-        raise
+    return await connect_read_end(PipeEnd(fd), factory)
 
 
 async def connect_writer(fd: int, factory: Callable[[], P]) -> tuple[asyncio.WriteTransport, P]:
     """Attach a protocol to a writable descriptor; the transport closes it."""
-    file = io.FileIO(fd, "wb", closefd=True)
-    try:
-        return await asyncio.get_running_loop().connect_write_pipe(factory, file)
-    except BaseException:
-        file.close()
-        raise
+    return await connect_write_end(PipeEnd(fd), factory)
 
 
 def _set_size(fd: int, rows: int, cols: int) -> None:

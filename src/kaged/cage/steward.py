@@ -16,12 +16,13 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from kaged.base import JsonObject
 from kaged.cage import steward_main
 from kaged.cage.errors import CageStartFailed, CageUnavailable
+from kaged.cage.stragglers import MARK, daemon_mark
 from kaged.cage.waiting import writable
 
 ANSWER_TIMEOUT_S = 10.0
@@ -73,7 +74,15 @@ class Steward:
         register, errands = self.start()
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting[errand.number] = waiter
-        body: JsonObject = {**asdict(errand), "ceilings": dict(errand.ceilings)}
+        body: JsonObject = {
+            "number": errand.number,
+            "pid": errand.pid,
+            "uid": errand.uid,
+            "gid": errand.gid,
+            "groups": list(errand.groups),
+            "rlimits": [[what, value] for what, value in errand.rlimits],
+            "ceilings": dict(errand.ceilings),
+        }
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
                 await self._send(register, {"number": errand.number, "pid": errand.pid})
@@ -106,8 +115,13 @@ class Steward:
         pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
         (register, theirs), (errands, their_errands) = pairs
         try:
+            theirs_to_know = [
+                str(their_errands.fileno()),
+                f"{MARK}={daemon_mark()}",
+                str(os.getpid()),
+            ]
             self._process = subprocess.Popen(  # noqa: S603 - our own file, our own interpreter
-                [self._interpreter, "-I", "-S", _SCRIPT, str(their_errands.fileno())],
+                [self._interpreter, "-I", "-S", _SCRIPT, *theirs_to_know],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -1,7 +1,10 @@
 """The steward's own program: one thread, standard library only, a fork per errand.
 
 Started by `kaged.cage.steward`. Standard input is the register: which cages are the daemon's. When
-it ends, the daemon is gone, and its cages are killed, those still waiting at their start included.
+it ends, the daemon is gone, and its cages are killed, those still waiting at their start included;
+so is whoever carries a mark that begins with the second argument: programs that the daemon (the
+third argument) ran without a cage.
+
 The descriptor in the first argument brings errands to workers, which are forked ahead of time. An
 errand names a waiting cage; its worker puts it into its groups, sets its limits under the cage's
 own uid, joins its user namespace and lowers the ceilings there. Whoever has joined a namespace
@@ -22,10 +25,15 @@ import select
 import signal
 import socket
 import sys
+import time
+from pathlib import Path
 from typing import Any, NoReturn
 
 MAX_MESSAGE_BYTES = 16 * 1024
 SPARE_WORKERS = 2
+DEATH_MS = 5000  # a dying process closes its descriptors a moment before it is gone
+MARK_ROUNDS = 20
+ON_ITS_WAY_S = 0.2  # a program that was being started shows its mark only when it runs
 _NS_GET_USERNS = 0xB701
 _CLONE_NEWUSER = 0x10000000
 # The host may forbid writing here altogether; that is its own row in `kaged doctor`.
@@ -36,6 +44,7 @@ def main() -> int:
     """Keep workers ready and the register current until the daemon hangs up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the daemon
     libc = ctypes.CDLL(None, use_errno=True)
+    daemon = _watch(int(sys.argv[3]))
     register, errands = socket.socket(fileno=0), socket.socket(fileno=int(sys.argv[1]))
     gc.disable()  # a worker lives for one errand; collecting would only copy shared pages
     gc.freeze()
@@ -55,6 +64,7 @@ def main() -> int:
                 os.close(one)
             elif not _note(register, cages):
                 _kill(cages)
+                _end_marked(daemon, sys.argv[2].encode())
                 return 0
 
 
@@ -80,6 +90,46 @@ def _kill(cages: dict[int, int]) -> None:
     for cage in cages.values():
         with contextlib.suppress(OSError):
             signal.pidfd_send_signal(cage, signal.SIGKILL)
+
+
+def _watch(daemon: int) -> int | None:
+    """Give a descriptor of the daemon; None when it was killed before this process began."""
+    with contextlib.suppress(ProcessLookupError):
+        found = os.pidfd_open(daemon)
+        if os.getppid() == daemon:
+            return found
+        os.close(found)
+    return None
+
+
+def _end_marked(daemon: int | None, mark: bytes) -> None:
+    """Kill what carries a mark of the daemon, once that is gone for sure."""
+    gone = select.poll()
+    if daemon is not None:
+        gone.register(daemon, select.POLLIN)
+    if daemon is not None and not gone.poll(DEATH_MS):
+        return  # it only hung up on this helper, and looks after its programs itself
+    for again in range(MARK_ROUNDS):
+        names = [entry.name for entry in os.scandir("/proc")]
+        found = [pid for pid in names if pid.isdigit() and _carries(pid, mark)]
+        for pid in found:
+            with contextlib.suppress(OSError):
+                one = os.pidfd_open(int(pid))
+                if _carries(pid, mark):  # the number was not given to another meanwhile
+                    signal.pidfd_send_signal(one, signal.SIGKILL)
+                os.close(one)
+        if not found and again:
+            return
+        if not found:
+            time.sleep(ON_ITS_WAY_S)
+
+
+def _carries(pid: str, mark: bytes) -> bool:
+    try:
+        held = Path("/proc", pid, "environ").read_bytes()
+    except OSError:  # gone, or somebody else's
+        return False
+    return any(one.startswith(mark) for one in held.split(b"\0"))
 
 
 def _work(libc: Any, errands: socket.socket) -> NoReturn:

@@ -1,14 +1,18 @@
 """Processes that left their process group: found by a mark in their environment, and ended.
 
 A cage takes everything in it along when it ends. A program without one can leave its group with
-`setsid`; the mark that it was started with is what its children still share.
+`setsid`; the mark that it was started with is what its children still share. When the daemon dies
+without a goodbye, the steward ends whoever carries a mark of it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
+from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -21,12 +25,30 @@ _PROC: Final = Path("/proc")
 
 def mark_value(account: str) -> str:
     """Give the mark's value for an account; two daemons never mean each other's processes."""
-    return f"{os.getpid()}:{account}"
+    return f"{daemon_mark()}{account}"
+
+
+def daemon_mark() -> str:
+    """Give what every mark of this very daemon begins with."""
+    return f"{os.getpid()}-{_run()}:"
+
+
+@cache
+def _run() -> str:
+    return secrets.token_hex(4)  # a process number is used again one day
 
 
 def end_stragglers(account: str) -> int:
     """Kill every process that was started for this account; gives how many. Blocks a moment."""
-    wanted = f"{MARK}={mark_value(account)}".encode()
+    return end_stragglers_of((account,))
+
+
+def end_stragglers_of(accounts: Collection[str]) -> int:
+    """Kill every process that was started for one of these accounts, in one look at all processes.
+
+    Gives how many; blocks a moment.
+    """
+    wanted = frozenset(f"{MARK}={mark_value(account)}".encode() for account in accounts)
     ended = 0
     for _ in range(_ROUNDS):
         found = _marked(wanted)
@@ -36,7 +58,7 @@ def end_stragglers(account: str) -> int:
     return ended
 
 
-def _marked(wanted: bytes) -> list[int]:
+def _marked(wanted: frozenset[bytes]) -> list[int]:
     return [
         int(entry.name)
         for entry in os.scandir(_PROC)
@@ -44,15 +66,15 @@ def _marked(wanted: bytes) -> list[int]:
     ]
 
 
-def _carries(pid: str, wanted: bytes) -> bool:
+def _carries(pid: str, wanted: frozenset[bytes]) -> bool:
     try:
         held = (_PROC / pid / "environ").read_bytes()
     except OSError:  # gone, or somebody else's
         return False
-    return wanted in held.split(b"\0")
+    return not wanted.isdisjoint(held.split(b"\0"))
 
 
-def _kill(pid: int, wanted: bytes) -> bool:
+def _kill(pid: int, wanted: frozenset[bytes]) -> bool:
     # The descriptor names one process for good; the mark is looked at again behind it, so that a
     # number that was given to another process meanwhile is not taken for ours.
     try:
@@ -69,4 +91,4 @@ def _kill(pid: int, wanted: bytes) -> bool:
         os.close(pidfd)
 
 
-__all__ = ["MARK", "end_stragglers", "mark_value"]
+__all__ = ["MARK", "daemon_mark", "end_stragglers", "end_stragglers_of", "mark_value"]

@@ -22,6 +22,7 @@ from kaged.cli.commands import (
     issue,
     lsp,
     lua,
+    man,
     mcp,
     model,
     pipeline,
@@ -70,6 +71,7 @@ def build() -> typer.Typer:
     doctor.register(app)
     schema.register(app)
     completion.register(app)
+    man.register(app)
     app.add_typer(daemon.build(), name="daemon")
     app.add_typer(project.build(), name="project")
     app.add_typer(issue.build(), name="issue")

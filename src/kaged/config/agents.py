@@ -25,6 +25,7 @@ from kaged.config.problems import DEFAULT, KeyPath, Origin, Problem, format_key_
 from kaged.config.project import AgentSpec, CompactionStrategy, Project, TodoReview
 from kaged.config.prompts import Prompt
 from kaged.config.reading import Loaded
+from kaged.config.sealing import seal_policy
 from kaged.config.semver import VersionRange
 from kaged.config.toolrules import ToolRule
 from kaged.kernel.policy import CageLimits, CagePolicy
@@ -157,6 +158,7 @@ class _Resolver:
         self._origins = project.provenance
         self._local = local
         self._limits = daemon.value.sandbox.agent_limits.over(CageLimits())
+        self._seal = daemon.value.tools.protect_kaged
 
     def walk(self) -> Iterator[ResolvedAgent]:
         waiting: list[tuple[KeyPath, str, AgentSpec]] = [
@@ -209,7 +211,8 @@ class _Resolver:
             case CageWord():
                 return Sourced(None, origin)
             case CageBlock():
-                return Sourced(spec.cage.policy(self._project.root, self._limits), origin)
+                written = spec.cage.policy(self._project.root, self._limits)
+                return Sourced(seal_policy(written, self._project.root, self._seal), origin)
             case None if path == ("primary",):
                 return Sourced(None, Origin(None, None, "default: the primary is uncaged"))
             case None:

@@ -8,7 +8,7 @@ from typing import Final
 from kaged.config.containers import ListOf
 from kaged.config.problems import Severity
 from kaged.config.records import RecordShape, key, record
-from kaged.config.shapes import Choice, Text, Whole
+from kaged.config.shapes import Choice, Flag, Number, Text, Whole
 from kaged.config.toolrules import NAME_PATTERN
 
 MAX_QUOTAS: Final = 200
@@ -20,6 +20,14 @@ class OutsideHitsWord(StrEnum):
 
     MARK = "mark"
     OMIT = "omit"
+
+
+class SealWord(StrEnum):
+    """Whose tools may not change a project's `.kaged`: those of caged agents, of all, of nobody."""
+
+    CAGED = "caged"
+    ALL = "all"
+    OFF = "off"
 
 
 class QuotaSpan(StrEnum):
@@ -42,6 +50,37 @@ class QuotaEntry:
     per: QuotaSpan = key(Choice(QuotaSpan), "In what: a run, a session, or a minute.")
 
 
+class ShellWord(StrEnum):
+    """A further tool that runs programs, beside `shell.bash`."""
+
+    PYTHON = "python"
+    NODE = "node"
+
+
+@record
+class ToolLimits:
+    """How long single tools may take, and how much they may say."""
+
+    search_seconds: float = key(
+        Number(1, 600), "How long one search or `edit.ast` may take.", default=60
+    )
+    search_output_kb: int = key(
+        Whole(16, 4096), "How many KiB of matches one search returns.", default=256
+    )
+    glob_files: int = key(Whole(1, 10_000), "How many files `search.glob` returns.", default=100)
+    shell_seconds: float = key(
+        Number(1, 24 * 3600), "The longest time that a command can ask for.", default=600
+    )
+    shell_output_kb: int = key(
+        Whole(64, 16 * 1024), "How many KiB of a command's output are returned.", default=1024
+    )
+    file_wait_seconds: float = key(
+        Number(0.1, 120),
+        "How long a call waits for a file that another one works on.",
+        default=5,
+    )
+
+
 @record
 class ToolsSection:
     """The tools of all agents. Taken up when the daemon starts."""
@@ -51,12 +90,56 @@ class ToolsSection:
         "Limits on how often each agent may call tools; without any, nothing is counted.",
         default=(),
     )
+    limits: ToolLimits = key(
+        RecordShape(ToolLimits), "Limits of single tools.", default_factory=ToolLimits
+    )
+    shells: tuple[ShellWord, ...] = key(
+        ListOf(Choice(ShellWord), unique=True),
+        "Further tools that run programs: `python` is `shell.python`, `node` is `shell.node`. "
+        "They need what `shell.bash` needs, and agents enable them like other tools.",
+        default=(),
+    )
+    scrub_env: tuple[str, ...] = key(
+        ListOf(Text(max_chars=128, pattern=r"[A-Za-z0-9_*?]+", means="a name or glob")),
+        "Variables of the daemon that commands and debuggers of agents without a cage, and "
+        "language servers, do not see, as names or globs such as `*_TOKEN`. Caged ones see none of "
+        "them anyway.",
+        default=(),
+    )
     outside_hits: OutsideHitsWord = key(
         Choice(OutsideHitsWord),
         "What searches tell a caged agent about files outside its cage: `mark` shows path and "
         "line, `omit` nothing.",
         default=OutsideHitsWord.MARK,
     )
+    diagnose_edits: bool = key(
+        Flag(),
+        "Put new errors of changed files into the results of `file.write`, `file.create`, "
+        "`edit.text` and `edit.ast`, where a language server runs already; waits two seconds at "
+        "most.",
+        default=False,
+    )
+    refuse_hard_links: bool = key(
+        Flag(),
+        "Refuse tools of caged agents every file that has a further name (a hard link), and what "
+        "is mounted into a granted folder: both may be something outside the cage.",
+        default=False,
+    )
+    protect_kaged: SealWord = key(
+        Choice(SealWord),
+        "Whose tools cannot change a project's `.kaged`, where cages are defined: `caged` is every "
+        "agent with a cage whose `fs` does not name `.kaged` itself, `all` is every agent, `off` "
+        "nobody.",
+        default=SealWord.CAGED,
+    )
 
 
-__all__ = ["OutsideHitsWord", "QuotaEntry", "QuotaSpan", "ToolsSection"]
+__all__ = [
+    "OutsideHitsWord",
+    "QuotaEntry",
+    "QuotaSpan",
+    "SealWord",
+    "ShellWord",
+    "ToolLimits",
+    "ToolsSection",
+]

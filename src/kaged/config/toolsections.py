@@ -107,6 +107,11 @@ class LspSection:
     idle_timeout_seconds: float = key(
         Number(1, MAX_SECONDS), "When an unused server is stopped.", default=600
     )
+    request_timeout_seconds: float = key(
+        Number(1, 600),
+        "How long a server may take to answer before it is ended and started anew.",
+        default=30,
+    )
 
 
 @record

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock, Tasks
+from kaged.cage.pipe_end import PipeEnd, connect_read_end, connect_write_end
 from kaged.peer.errors import PeerGone, PeerStalled, PeerTimeout
 from kaged.peer.outbox import Outbox
 from kaged.peer.owner import ConnectionLimits, Owner
@@ -72,19 +73,19 @@ class Connection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._ended = False
 
-    async def attach(self, read_fd: Any, write_fd: Any) -> None:
-        """Start talking on the peer's stdout (`read_fd`) and stdin (`write_fd`), as open files.
+    async def attach(self, stdout: PipeEnd, stdin: PipeEnd) -> None:
+        """Start talking on the peer's stdout and stdin.
 
         Both are owned from here on, also when this is cancelled half-way.
         """
         try:
-            write_pipe = await self._loop.connect_write_pipe(lambda: _WriteSide(self), write_fd)
+            write_pipe = await connect_write_end(stdin, lambda: _WriteSide(self))
         except BaseException:
-            read_fd.close()  # nobody else knows it yet
+            stdout.close()  # nobody else knows it yet
             raise
         self._outbox = Outbox(self._loop, write_pipe[0], self._limits.write_buffer_bytes)
         try:
-            read_pipe = await self._loop.connect_read_pipe(lambda: self, read_fd)
+            read_pipe = await connect_read_end(stdout, lambda: self)
         except BaseException:
             self._end()
             raise

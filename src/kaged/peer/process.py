@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import Self
 
 from kaged.base import JsonObject
 from kaged.cage import CageProcess, ExitReport, Spawner, SpawnRequest, StopReport
+from kaged.cage.pipe_end import PipeEnd
 from kaged.peer.connection import Connection
 from kaged.peer.stderr import StderrTail
 
@@ -37,8 +37,8 @@ class PeerProcess:
         try:
             tail = StderrTail(on_stderr)
             await process.connect_stderr(lambda: tail)
-            stdout = io.FileIO(process.take_fd("stdout"), "rb")
-            stdin = io.FileIO(process.take_fd("stdin"), "wb")
+            stdout = PipeEnd(process.take_fd("stdout"))
+            stdin = PipeEnd(process.take_fd("stdin"))
             await connection.attach(stdout, stdin)
         except BaseException:
             process.close()

@@ -17,12 +17,13 @@ from typing import Final
 import structlog
 
 from kaged.audit import AuditEvent, AuditLog
-from kaged.base import Clock, Ids, JsonObject, KagedError, iso_utc
+from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError, iso_utc
 from kaged.kernel.policy import CageLimits
 from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.install_errors import ConsentMissing, StoreFailed
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.journal import JournalEntry, Operation, Pin
+from kaged.plugins.ownedtables import PluginTables
 from kaged.plugins.prompt import Change, InstallPrompt
 from kaged.plugins.storereader import (
     Discovered,
@@ -64,6 +65,7 @@ class PluginStore:
         ids: Ids,
         environ: Mapping[str, str] | None = None,
         limits: Callable[[str], CageLimits] = _default_limits,
+        tables: PluginTables | None = None,
     ) -> None:
         self._steps = StoreSteps(directory, local_toml, config_toml)
         self._reader = StoreReader(
@@ -76,6 +78,7 @@ class PluginStore:
         self._audit = audit
         self._clock = clock
         self._ids = ids
+        self._tables = tables
         self._turn = asyncio.Lock()
         self._log = structlog.get_logger("kaged.plugins.store")
 
@@ -126,10 +129,15 @@ class PluginStore:
             return None
         await asyncio.to_thread(self._steps.apply, entry)
         await self._audit.record(AuditEvent(entry.event, entry.event_data))
-        await asyncio.to_thread(self._finish, entry)
+        await self._finish(entry)
         return entry.name
 
-    def _finish(self, entry: JournalEntry) -> None:
+    async def _finish(self, entry: JournalEntry) -> None:
+        if entry.operation is Operation.UNINSTALL and self._tables is not None:
+            await self._tables.drop(entry.name)  # cannot be taken back, so it waits until here
+        await asyncio.to_thread(self._put_away, entry)
+
+    def _put_away(self, entry: JournalEntry) -> None:
         if entry.operation is Operation.UNINSTALL:
             self._steps.forget(entry)
         self._steps.journal.finish()
@@ -205,21 +213,19 @@ class PluginStore:
                     await self._commit(entry, request_id)
             return StoreChange(prompt, await asyncio.to_thread(self.get, prompt.name))
 
-    async def uninstall(
-        self, name: str, *, tables: tuple[str, ...] = (), request_id: str | None = None
-    ) -> None:
-        """Remove a plugin's directory, its pin and its entries in both files.
-
-        `tables` are those that were dropped with it, for the audit log.
-        """
+    async def uninstall(self, name: str, *, request_id: str | None = None) -> None:
+        """Remove a plugin's directory, its tables, its pin and its entries in both files."""
         async with self._turn:
             with self._steps.locked():
                 await self._settle()
                 self._reader.require(name)
                 version, _ = await asyncio.to_thread(self._reader.agreed, name)
                 data: JsonObject = {"name": name, "version": version or "unknown"}
+                tables: list[JsonValue] = []
+                if self._tables is not None:
+                    tables.extend(self._tables.tables_of(name))
                 if tables:
-                    data["tables"] = list(tables)
+                    data["tables"] = tables
                 entry = JournalEntry(
                     Operation.UNINSTALL,
                     name,
@@ -376,7 +382,7 @@ class PluginStore:
         except BaseException:
             await asyncio.shield(asyncio.to_thread(self._take_back, entry, before))
             raise
-        await asyncio.to_thread(self._finish, entry)
+        await self._finish(entry)
 
     def _take_back(self, entry: JournalEntry, before: Before) -> None:
         self._steps.undo(entry, before)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from kaged.base import JsonObject, JsonValue
 from kaged.plugins.errors import PluginNotFound
@@ -24,14 +23,6 @@ from kaged.plugins.supervisor import PluginSupervisor
 _ALIVE = frozenset({PluginState.RUNNING, PluginState.SPAWNING, PluginState.CRASHED})
 
 
-class PluginTables(Protocol):
-    """The broker of plugins' tables, as uninstalling needs it."""
-
-    async def drop(self, plugin: str) -> list[str]:
-        """Drop every table of a plugin and give their names."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a command did, in lines for people."""
@@ -43,16 +34,9 @@ class Outcome:
 class PluginInstaller:
     """Carries out the operator's decisions about plugins."""
 
-    def __init__(
-        self,
-        store: PluginStore,
-        supervisor: PluginSupervisor,
-        *,
-        tables: PluginTables | None = None,
-    ) -> None:
+    def __init__(self, store: PluginStore, supervisor: PluginSupervisor) -> None:
         self.store = store
         self._supervisor = supervisor
-        self._tables = tables
         self._problems: dict[str, StoreProblem] = {}
 
     @property
@@ -174,8 +158,7 @@ class PluginInstaller:
             )
         if known:
             await self._supervisor.unregister(name)
-        dropped = [] if self._tables is None else await self._tables.drop(name)
-        await self.store.uninstall(name, tables=tuple(dropped), request_id=request_id)
+        await self.store.uninstall(name, request_id=request_id)
         self._problems.pop(name, None)
         return Outcome(
             name,
@@ -215,4 +198,4 @@ class PluginInstaller:
         return plugin if alive else None
 
 
-__all__ = ["Outcome", "PluginInstaller", "PluginTables"]
+__all__ = ["Outcome", "PluginInstaller"]

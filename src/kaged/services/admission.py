@@ -10,7 +10,7 @@ import structlog
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.kernel.decision import Decision
 from kaged.kernel.service_ids import ServiceId
-from kaged.services.caller import Caller, ContextTokens, caller_of
+from kaged.services.caller import Caller, ContextTokens, without_claims
 from kaged.services.errors import (
     CapabilityAccessDenied,
     CapabilityBackendUnavailable,
@@ -55,11 +55,11 @@ class Admission:
             TokenRejected: it is missing or not valid; that is on record.
         """
         try:
-            verified = self._tokens.verify(token)
+            caller = self._tokens.caller(token)
         except TokenRejected as error:
             self._trail.token_rejected(error.reason, method)
             raise
-        return caller_of(verified, params)
+        return without_claims(caller, params)
 
     def record(self, event: str, caller: Caller) -> Record:
         """Begin the audit record of a call."""

@@ -163,7 +163,7 @@ class AuthFlows:
         url = check_auth_url(found.auth_url)
         if found.user_code is not None and not is_short(found.user_code, NAME_CHARS):
             raise CapabilityInvalidOutput("the provider's user code cannot be shown")
-        flow_id = f"caf_{secrets.token_hex(16)}"
+        flow_id = new_flow_id()
         hidden: JsonObject = {
             "flow_state": found.flow_state,
             "expected_state": found.expected_callback_state,
@@ -415,6 +415,11 @@ def flow_json(row: FlowRow) -> JsonObject:
     return shown
 
 
+def new_flow_id() -> str:
+    """Make the handle of a flow: 128 bits of the system's own generator."""
+    return f"caf_{secrets.token_hex(16)}"
+
+
 def _binding(flow_id: str, user_id: str, capability_id: str) -> tuple[str, ...]:
     return ("flow", flow_id, user_id, capability_id)
 
@@ -431,4 +436,5 @@ __all__ = [
     "Flow",
     "Pending",
     "flow_json",
+    "new_flow_id",
 ]

@@ -68,7 +68,7 @@ class ContextTokens:
         self._key = key
         self._clock = clock
         # A command makes many calls with one token: its signature is checked once, its time always.
-        self._seen: dict[str, VerifiedToken] = {}
+        self._seen: dict[str, Caller] = {}
 
     def mint(
         self,
@@ -94,35 +94,49 @@ class ContextTokens:
 
     def verify(self, token: JsonValue) -> VerifiedToken:
         """Check a token that a sandbox sent. Raises TokenRejected."""
+        return self.caller(token).token
+
+    def caller(self, token: JsonValue) -> Caller:
+        """Check a token that a sandbox sent and give who calls. Raises TokenRejected."""
         if isinstance(token, str):
             seen = self._seen.get(token)
             if seen is not None:
                 now_s = self._clock.now_ms() // 1000
-                if seen.issued_at - LEEWAY_S <= now_s <= seen.expires_at + LEEWAY_S:
+                claims = seen.token
+                if claims.issued_at - LEEWAY_S <= now_s <= claims.expires_at + LEEWAY_S:
                     return seen
         verified = verify_token(self._key, token, clock=self._clock)
+        caller = Caller(verified, context_of(verified))
         if isinstance(token, str):
             if len(self._seen) >= SEEN_LIMIT:
                 self._seen.clear()
-            self._seen[token] = verified
-        return verified
+            self._seen[token] = caller
+        return caller
 
 
 def caller_of(token: VerifiedToken, params: JsonObject) -> tuple[Caller, JsonObject]:
-    """Give the caller, and the parameters as a handler may see them.
+    """Give the caller of a verified token, and the parameters as a handler may see them."""
+    return without_claims(Caller(token, context_of(token)), params)
+
+
+def without_claims(caller: Caller, params: JsonObject) -> tuple[Caller, JsonObject]:
+    """Give the parameters as a handler may see them, and the caller with what it claimed there.
 
     The token is taken out; identity fields are overwritten from the claims or removed.
     """
-    routing = token.routing
+    clean = params.copy()
+    clean.pop(TOKEN_PARAM, None)
+    if IDENTITY_PARAMS.isdisjoint(params):
+        return caller, clean
+    token = caller.token
     claimed = tuple(sorted(IDENTITY_PARAMS.intersection(params)))
-    clean = {name: value for name, value in params.items() if name != TOKEN_PARAM}
     for name in claimed:
-        claim = token.effective_user_id if name == "user_id" else _claim(routing, name)
+        claim = token.effective_user_id if name == "user_id" else _claim(token.routing, name)
         if claim is None:
             del clean[name]
         else:
             clean[name] = claim
-    return Caller(token, context_of(token), claimed), clean
+    return Caller(token, caller.context, claimed), clean
 
 
 def context_of(token: VerifiedToken) -> CapabilityCallContext:
@@ -152,4 +166,5 @@ __all__ = [
     "ContextTokens",
     "caller_of",
     "context_of",
+    "without_claims",
 ]

@@ -8,10 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kaged.base import Clock
+from kaged.base import Clock, JsonObject, JsonValue
 from kaged.services.errors import CapabilityRateLimited
 
 BUCKETS_LIMIT: Final = 50_000
+KEPT_BUCKETS: Final = 10_000
+"""How many of the latest counts a snapshot holds."""
 _DAY_S: Final = 86_400
 
 
@@ -47,12 +49,16 @@ class _Bucket:
 
 
 class RateLimits:
-    """Token buckets by user and capability, kept in memory; the longest unused ones go first."""
+    """Token buckets by user and capability; the longest unused ones go first.
+
+    `changed` says that something was counted since its owner last set it to False.
+    """
 
     def __init__(self, clock: Clock, rules: Mapping[str, RateRules] | None = None) -> None:
         self._clock = clock
         self._rules = dict(rules or {})
         self._buckets: OrderedDict[tuple[str, ...], _Bucket] = OrderedDict()
+        self.changed = False
 
     def set_rules(self, namespace: str, rules: RateRules) -> None:
         """Set the limits of one provider."""
@@ -99,6 +105,31 @@ class RateLimits:
                 f"too many calls; come back in {wait} s", retry_after_seconds=wait
             )
         bucket.tokens -= 1
+        self.changed = True
+
+    def snapshot(self) -> JsonObject:
+        """Give the latest counts for a later `restore`, dated by the clock on the wall."""
+        now_ms, now_s = self._clock.now_ms(), self._clock.monotonic_s()
+        latest = list(self._buckets.items())[-KEPT_BUCKETS:]
+        kept: list[JsonValue] = [
+            [[*key], bucket.tokens, now_ms - round((now_s - bucket.at_s) * 1000)]
+            for key, bucket in latest
+        ]
+        return {"buckets": kept}
+
+    def restore(self, kept: JsonObject) -> None:
+        """Take over the counts of a snapshot; what is no count is passed over."""
+        now_ms, now_s = self._clock.now_ms(), self._clock.monotonic_s()
+        rows = kept.get("buckets")
+        for row in rows if isinstance(rows, list) else ():
+            match row:
+                case [[*key], int() | float() as tokens, int() as at_ms]:
+                    # A clock that was set back does not make counts from the future.
+                    age_s = max(0.0, (now_ms - at_ms) / 1000)
+                    bucket = _Bucket(float(tokens), now_s - age_s)
+                    self._buckets[tuple(str(part) for part in key)] = bucket
+                case _:
+                    continue
 
 
 __all__ = ["DEFAULT_RATES", "NO_LIMITS", "Rate", "RateLimits", "RateRules"]

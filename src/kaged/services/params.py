@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from kaged.base import JsonObject
@@ -10,13 +11,21 @@ from kaged.services.errors import CapabilityInvalidInput
 
 REF_CHARS: Final = 128
 ID_CHARS: Final = 128
+IDS_LIMIT: Final = 1024
 TEXT_CHARS: Final = 16 * 1024
+
+
+# The same few ids come with every call; only those that are valid are remembered.
+_service_id = lru_cache(maxsize=IDS_LIMIT)(parse_service_id)
 
 
 def capability_param(params: JsonObject) -> ServiceId:
     """Read `capability`: a full id; a bare name never stands for one."""
+    given = params.get("capability")
     try:
-        return parse_service_id(params.get("capability"))
+        if type(given) is str and len(given) <= ID_CHARS:
+            return _service_id(given)
+        return parse_service_id(given)
     except ServiceIdInvalid as error:
         raise CapabilityInvalidInput(str(error)) from None
 

@@ -9,6 +9,7 @@ from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.services.manager import TOKEN_PARAM, CapabilityManager
 
 Handler = Callable[[JsonValue, JsonObject], Awaitable[JsonObject]]
+Before = Callable[[JsonObject], Awaitable[None]]
 
 
 class CapabilityMethodUnknown(KagedError):
@@ -18,10 +19,14 @@ class CapabilityMethodUnknown(KagedError):
 
 
 class CapabilityRpc:
-    """Takes requests of sandboxes. A request without a valid token reaches nothing at all."""
+    """Takes requests of sandboxes. A request without a valid token reaches nothing at all.
 
-    def __init__(self, manager: CapabilityManager) -> None:
+    `before` is awaited with the params of each request first: it may keep requests waiting.
+    """
+
+    def __init__(self, manager: CapabilityManager, before: Before | None = None) -> None:
         linking = manager.linking
+        self._before = before
         self._methods: dict[str, Handler] = {
             "capability.list": linking.list,
             "capability.invoke": manager.invoke,
@@ -49,6 +54,8 @@ class CapabilityRpc:
         handler = self._methods.get(method)
         if handler is None:
             raise CapabilityMethodUnknown("there is no such method")
+        if self._before is not None:
+            await self._before(params)
         return await handler(params.get(TOKEN_PARAM), params)
 
 

@@ -56,8 +56,12 @@ _PAGE_TOKENS: Final = (
     "delta_token",
 )
 _FINE, _REFUSED, _MAYBE, _PAIR = 0, 1, 2, 3
-FINE_KEYS_LIMIT: Final = 8192
-_FINE_KEYS: Final[set[str]] = set()
+FINE_SHAPES_LIMIT: Final = 4096
+SHAPE_LIMIT_KEYS: Final = 64
+SHAPE_KEY_CHARS: Final = 64
+# The keys of objects that were looked at and are harmless together: the items of a list have the
+# same ones again and again.
+_FINE_SHAPES: Final[set[tuple[str, ...]]] = set()
 
 # What has the shape of a secret wherever it stands. The audit log masks more, such as "password:
 # x"; here that would garble what people write to each other.
@@ -74,23 +78,17 @@ _SHAPES: Final = re.compile(
 )
 # Each of them holds one of these pieces, and most outputs hold none. Patterns that begin with
 # plain letters are found at the speed of memory, one after the other; all of them in one pattern
-# would be looked for at every byte and take four times as long.
+# would be looked for at every byte and take four times as long. Before each group stands a byte
+# that all of its shapes hold: whether that is there at all is known in next to no time.
 _SHAPE_PIECES: Final = tuple(
-    re.compile(piece)
-    for piece in (
-        rb"-----BEGIN",
-        rb"earer ",
-        rb"asic ",
-        rb"eyJ",
-        rb"g(?:h[pousr]_|ithub_pat_|lpat-)",
-        rb"sk-",
-        rb"x(?:ox|app-)",
-        rb"A(?:KIA|SIA|Iza)",
-        rb"ya29\.",
-        rb"npm_",
-        rb"hf_",
-        rb"pypi-",
-        rb"://[^\s/\"]*@",
+    (needed, tuple(re.compile(piece) for piece in pieces))
+    for needed, pieces in (
+        (b"-", (rb"-----BEGIN", rb"glpat-", rb"sk-", rb"x(?:ox|app-)", rb"pypi-")),
+        (b"_", (rb"g(?:h[pousr]_|ithub_pat_)", rb"npm_", rb"hf_")),
+        (b".", (rb"eyJ", rb"ya29\.")),
+        (b"@", (rb"://[^\s/\"]*@",)),
+        (b" ", (rb"earer ", rb"asic ")),
+        (b"A", (rb"A(?:KIA|SIA|Iza)",)),
     )
 )
 
@@ -175,21 +173,26 @@ def _check(
 
 
 def _may_hold_shapes(text: bytes) -> bool:
-    return any(piece.search(text) is not None for piece in _SHAPE_PIECES)
+    for needed, pieces in _SHAPE_PIECES:
+        if needed in text:
+            for piece in pieces:
+                if piece.search(text) is not None:
+                    return True
+    return False
 
 
 def _is_plainly_fine(output: JsonObject) -> bool:
     """Look at everything without noting where it stands; False sends the value to `_walk`.
 
-    Nearly every output ends here. Keys that were found harmless are remembered, so that the keys
-    of an object are looked up all at once.
+    Nearly every output ends here. Keys that were found harmless together are remembered, so that
+    those of an object are looked up all at once.
     """
     level: list[dict[str, JsonValue] | list[JsonValue]] = [output]
     for _ in range(DEPTH_LIMIT):
         below: list[dict[str, JsonValue] | list[JsonValue]] = []
         for holder in level:
             if type(holder) is dict:
-                if not (_FINE_KEYS.issuperset(holder) or _has_fine_keys(holder)):
+                if tuple(holder) not in _FINE_SHAPES and not _has_fine_keys(holder):
                     return False
                 values = holder.values()
             else:
@@ -212,18 +215,15 @@ def _is_plainly_fine(output: JsonObject) -> bool:
 
 def _has_fine_keys(holder: dict[str, JsonValue]) -> bool:
     for key in holder:
-        if key in _FINE_KEYS:
-            continue
         if type(key) is not str:
             return False
         verdict = _verdict(key)
-        if verdict == _PAIR and "value" not in holder:
-            continue
-        if verdict != _FINE:
+        if verdict != _FINE and not (verdict == _PAIR and "value" not in holder):
             return False
-        if len(_FINE_KEYS) >= FINE_KEYS_LIMIT:
-            _FINE_KEYS.clear()
-        _FINE_KEYS.add(key)
+    if len(holder) <= SHAPE_LIMIT_KEYS and all(len(key) <= SHAPE_KEY_CHARS for key in holder):
+        if len(_FINE_SHAPES) >= FINE_SHAPES_LIMIT:
+            _FINE_SHAPES.clear()
+        _FINE_SHAPES.add(tuple(holder))
     return True
 
 

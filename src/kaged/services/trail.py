@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Awaitable, Iterable
 from typing import Final
 
 import structlog
@@ -115,7 +115,7 @@ class Record:
         self.fingerprint = ""
         self.repeatable = False
         token, context = caller.token, caller.context
-        self._data: JsonObject = {
+        data: JsonObject = {
             "request_id": request_id,
             "user_id": token.effective_user_id,
             "chat_id": context.chat_id,
@@ -126,17 +126,19 @@ class Record:
             "account_ref": None,
         }
         if context.provider is not None:
-            self._data["provider"] = context.provider
+            data["provider"] = context.provider
         if context.thread_id is not None:
-            self._data["thread_id"] = context.thread_id
+            data["thread_id"] = context.thread_id
         if context.session_key is not None:
-            self._data["session_key"] = context.session_key
+            data["session_key"] = context.session_key
         if caller.identity_fields:
-            self._data["identity_fields"] = list(caller.identity_fields)
+            data["identity_fields"] = list(caller.identity_fields)
         if event == "capability_invoke":
-            self._data.update({"operation": None, "mutating": None, "input_keys": []})
+            data["operation"] = data["mutating"] = None
+            data["input_keys"] = []
         else:
-            self._data["flow_id"] = None
+            data["flow_id"] = None
+        self._data = data
 
     def note(self, name: str, value: JsonValue) -> None:
         """Add a field."""
@@ -172,24 +174,24 @@ class Record:
         names = ("request_id", "capability.id", "operation", "user_id", "skill", "token_id")
         return {name: self._data[name] for name in names}
 
-    async def ok(self, outcome: str = "ok") -> None:
-        """Write that the call went well."""
-        await self._write(outcome, None)
+    def ok(self, outcome: str = "ok") -> Awaitable[None]:
+        """Write that the call went well; await it."""
+        return self._write(outcome, None)
 
-    async def failed(self, error: CapabilityError) -> None:
-        """Write that it did not: denied by a gate, or an error behind them."""
+    def failed(self, error: CapabilityError) -> Awaitable[None]:
+        """Write that it did not: denied by a gate, or an error behind them; await it."""
         self._data.setdefault("gate", self.gate)
         if self._event == "capability_invoke":
             self._data.update(error.noted)
         broke = self.gate in _WORK or error.code in _FAULTS
-        await self._write("error" if broke else "denied", error.code)
+        return self._write("error" if broke else "denied", error.code)
 
-    async def _write(self, outcome: str, code: str | None) -> None:
+    def _write(self, outcome: str, code: str | None) -> Awaitable[None]:
         data = self._data
         data["outcome"] = outcome
         data["error.code"] = code
         data["duration_ms"] = round((self._trail.now_s() - self._started_s) * 1000, 3)
-        await self._trail.write(self._event, data)
+        return self._trail.write(self._event, data)
 
 
 __all__ = ["Record", "Trail"]

@@ -14,7 +14,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -45,9 +45,11 @@ class VaultError(CapabilityBackendUnavailable):
     retryable: ClassVar[bool] = False
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialScope:
-    """Whose credential: all three parts, each from verified data."""
+class CredentialScope(NamedTuple):
+    """Whose credential: all three parts, each from verified data.
+
+    A named tuple and not a dataclass, because every call looks its credential up twice.
+    """
 
     user_id: str
     capability_id: str

@@ -176,6 +176,21 @@ class _Turn:
     written: ModelMessage | None
     calls: tuple[AskedCall, ...] = ()
     results: tuple[tuple[str, str, bool], ...] = ()
+    answers: dict[str, ToolResultMessage] = field(default_factory=dict[str, "ToolResultMessage"])
+
+    def answer(self, call_id: str, name: str, found: tuple[str, bool]) -> ToolResultMessage:
+        """Give the result of one of its calls; the same one as long as it says the same."""
+        output, is_error = found
+        known = self.answers.get(call_id)
+        # The very same text, and not an equal one: comparing long results would take its time.
+        if (
+            known is None
+            or known.content is not output
+            or known.is_error is not is_error
+            or known.name != name
+        ):
+            known = self.answers[call_id] = ToolResultMessage(call_id, name, output, is_error)
+        return known
 
 
 class ModelView:
@@ -206,9 +221,8 @@ class ModelView:
             written.append(turn.written)
             for call in turn.calls:
                 found = results.get(call.request_id) or results.get(call.call_id)
-                output, is_error = found or (INTERRUPTED, True)
                 name = self._names.safe(call.name)
-                written.append(ToolResultMessage(call.call_id, name, output, is_error))
+                written.append(turn.answer(call.call_id, name, found or (INTERRUPTED, True)))
         if len(self._known) > len(messages) * 2 + 16:
             # What a compaction took out is not kept for ever.
             self._known = {turn.of.id: turn for turn in turns}

@@ -30,6 +30,11 @@ T = TypeVar("T")
 CHUNK_ROWS = 4000
 _C = audit_events.c
 
+# Put together once: every batch of events needs them.
+_HEAD = select(_C.seq, _C.hash).order_by(_C.seq.desc()).limit(1)
+_NO_ANCHOR = delete(audit_anchor)
+_NEW_ANCHOR = insert(audit_anchor)
+
 
 class AuditRows:
     """The rows of the audit log. Implements `AuditSink` for the log itself.
@@ -58,8 +63,8 @@ class AuditRows:
                     expected_seq=follows.seq,
                 )
             backend.insert_rows(conn, audit_events, rows)
-            conn.execute(delete(audit_anchor))
-            conn.execute(insert(audit_anchor).values((1, *anchor)))
+            conn.execute(_NO_ANCHOR)
+            conn.execute(_NEW_ANCHOR, {"id": 1, **anchor._asdict()})
 
         self._database.write_blocking(work)
 
@@ -184,7 +189,7 @@ class AuditRows:
 
 
 def _head(conn: Connection) -> ChainHead:
-    record = conn.execute(select(_C.seq, _C.hash).order_by(_C.seq.desc()).limit(1)).first()
+    record = conn.execute(_HEAD).first()
     return EMPTY if record is None else ChainHead(record.seq, record.hash)
 
 

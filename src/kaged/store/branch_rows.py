@@ -81,7 +81,7 @@ class BranchRows:
                     parent_entry=fresh.parent_entry,
                 )
             )
-            (made,) = self._entries.write(conn, known, [header], now_ms)
+            (made,), _ = self._entries.write(conn, known, [header], now_ms)
             if current:
                 point_to(conn, fresh.project_id, fresh.id, now_ms)
             return session_by_id(conn, fresh.id), made

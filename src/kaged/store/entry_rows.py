@@ -7,10 +7,10 @@ that runs in the reader's thread, so that a long transcript never holds up the l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
 from kaged.base import Clock, Ids
 from kaged.store.chain import (
@@ -41,6 +41,10 @@ COLUMNS = (
     _E.ts_ms,
     _E.content,
 )
+
+# Put together once: with every step of every agent, that would take longer than the writing.
+_LAST_SEQ = select(func.max(_E.seq))
+_ADVANCE = update(sessions).where(sessions.c.id == bindparam("advanced"))
 
 
 class EntryRow(NamedTuple):
@@ -104,10 +108,10 @@ class EntryRows:
 
         def work(conn: Connection) -> tuple[SessionRecord, list[EntryRow]]:
             session = session_by_id(conn, session_id)
-            made = self.write(conn, session, drafts, now_ms)
+            made, changes = self.write(conn, session, drafts, now_ms)
             if superseded:
                 _mark(conn, session, superseded, made[-1])
-            return session_by_id(conn, session_id), made
+            return replace(session, **changes), made
 
         return await self._database.write(work)
 
@@ -192,8 +196,11 @@ class EntryRows:
 
     def write(
         self, conn: Connection, session: SessionRecord, drafts: Sequence[NewEntry], now_ms: int
-    ) -> list[EntryRow]:
-        """Append to a session as a part of a larger unit of work."""
+    ) -> tuple[list[EntryRow], dict[str, Any]]:
+        """Append to a session as a part of a larger unit of work.
+
+        Gives the entries, and what changed in the session with them.
+        """
         last, position = session.head_entry, session.head_position
         made: list[EntryRow] = []
         for draft in drafts:
@@ -209,17 +216,14 @@ class EntryRows:
         changes: dict[str, Any] = {}
         for draft in drafts:
             changes.update(draft.session_values or {})
-        conn.execute(
-            update(sessions)
-            .where(sessions.c.id == session.id)
-            .values(**changes, head_entry=last, head_position=position, updated_at_ms=now_ms)
-        )
-        return made
+        changes |= {"head_entry": last, "head_position": position, "updated_at_ms": now_ms}
+        conn.execute(_ADVANCE, {"advanced": session.id, **changes})
+        return made, changes
 
     def put(self, conn: Connection, rows: Sequence[EntryRow], words: Sequence[str]) -> None:
         """Insert rows as they are, with what they are found by; the caller keeps the order."""
         backend = self._database.backend
-        first = int(conn.execute(select(func.max(_E.seq))).scalar() or 0) + 1
+        first = int(conn.execute(_LAST_SEQ).scalar() or 0) + 1
         backend.insert_rows(
             conn, entries, [(first + number, *row) for number, row in enumerate(rows)]
         )

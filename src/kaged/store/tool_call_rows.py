@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from kaged.base import JsonObject, JsonValue
 from kaged.store.database import Database
@@ -16,6 +16,10 @@ from kaged.store.schema import tool_calls
 
 _C = tool_calls.c
 _COLUMNS = tuple(column for column in _C if column.name != "seq")
+
+# Put together once: every call of every agent is written twice.
+_INSERT = insert(tool_calls)
+_CHANGE = update(tool_calls).where(_C.seq == bindparam("changed"))
 
 
 class ToolCallStatus(StrEnum):
@@ -101,9 +105,9 @@ def _put(conn: Connection, seq: int | None, call: ToolCallRecord) -> int:
     values["result"] = None if call.result is None else json.dumps(call.result)
     values["error"] = None if call.error is None else json.dumps(call.error)
     if seq is not None:
-        conn.execute(update(tool_calls).where(_C.seq == seq).values(values))
+        conn.execute(_CHANGE, {"changed": seq, **values})
         return seq
-    made = conn.execute(insert(tool_calls).values(values)).inserted_primary_key
+    made = conn.execute(_INSERT, values).inserted_primary_key
     assert made is not None
     return int(made[0])
 

@@ -25,6 +25,7 @@ from kaged.tools.gates import (
     parse_args,
     require_enabled,
     require_scope,
+    require_unsealed,
     resolve_path,
 )
 from kaged.tools.outcomes import OutcomeSink, StartSink, ToolOutcome, ToolStart
@@ -202,6 +203,8 @@ class ToolDesk:
                 if decision.fault:
                     _log.error("a permission check failed", tool=entry.name, fault=decision.fault)
                 raise CapabilityRefused.of(decision)
+        if workspace.seals and paths:
+            require_unsealed(workspace, requires, wanted, paths)
         return Admitted(entry, args, paths, policy, workspace)
 
     def find(self, name: str, context: ToolCallContext) -> Found | None:

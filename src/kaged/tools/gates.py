@@ -6,22 +6,31 @@ import difflib
 from typing import TYPE_CHECKING, Final
 
 from kaged.base import KagedError
+from kaged.kernel.decision import Decision
+from kaged.kernel.policy import FsMode
+from kaged.kernel.requirements import FsRequirement
 from kaged.tools.context import ROOT_CALLER
 from kaged.tools.errors import (
+    CapabilityRefused,
     InvalidParams,
     PrincipalScopeViolation,
     ToolNotEnabled,
     ToolNotFound,
 )
+from kaged.workspace.errors import PathSealed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kaged.base import JsonObject, JsonValue
+    from kaged.kernel.requirements import ToolRequirement
     from kaged.tools.context import ToolCallContext
     from kaged.tools.definition import PathParam
     from kaged.tools.registry import Found, RegisteredTool
     from kaged.tools.resolution import AgentTools
     from kaged.workspace import ProjectPath, Workspace
 
+SEALED_REMEDY: Final = 'set protect_kaged = "off" in [tools] of config.toml'
 MAX_SUGGESTIONS: Final = 3
 
 
@@ -85,6 +94,23 @@ def resolve_path(workspace: Workspace, param: PathParam) -> ProjectPath:
         raise _refused_path(param.field, error) from error
 
 
+def require_unsealed(
+    workspace: Workspace,
+    requires: Sequence[ToolRequirement],
+    wanted: Sequence[PathParam],
+    paths: Sequence[ProjectPath],
+) -> None:
+    """Refuse a call that would change what defines the project itself, cage or no cage."""
+    if not any(isinstance(one, FsRequirement) and one.mode is FsMode.RW for one in requires):
+        return
+    for param, path in zip(wanted, paths, strict=True):
+        try:
+            workspace.require_unsealed(path)
+        except PathSealed as error:
+            denied = Decision.deny("tool.sealed", f"rw:fs:{param.value}", SEALED_REMEDY)
+            raise CapabilityRefused.of(denied) from error
+
+
 def _refused_path(field: str, error: KagedError) -> InvalidParams:
     """Say which parameter held the path that the workspace refused."""
     problem: JsonValue = getattr(error, "problem", error.message)
@@ -100,5 +126,6 @@ __all__ = [
     "parse_args",
     "require_enabled",
     "require_scope",
+    "require_unsealed",
     "resolve_path",
 ]

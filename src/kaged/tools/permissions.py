@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -16,6 +17,7 @@ from kaged.base.realpath import real_path
 from kaged.kernel.mounts import Mount, has_magic
 from kaged.kernel.permissions import PathFact, compile_policy, decide_tool
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
+from kaged.tools.secondnames import OneNamePolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,8 +37,10 @@ _log = structlog.get_logger(__name__)
 class ToolPermissions:
     """Decides calls. Holds compiled policies, by the identity of the policy they came from."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, refuse_hard_links: bool = False) -> None:
+        """Begin; with `refuse_hard_links` cages are held as `OneNamePolicy` says."""
         self._compiled: dict[int, CompiledPolicy] = {}
+        self._refuse_hard_links = refuse_hard_links
 
     def compiled(self, policy: CagePolicy | None) -> CompiledPolicy | None:
         """Give a policy ready for many decisions; None is a caller without a cage.
@@ -53,9 +57,20 @@ class ToolPermissions:
             return known
         if len(self._compiled) >= CACHE_LIMIT:
             self._compiled.clear()
-        fresh = compile_policy(policy, resolve_mounts(policy))
+        fresh = self._compile(policy)
         self._compiled[id(policy)] = fresh
         return fresh
+
+    def _compile(self, policy: CagePolicy) -> CompiledPolicy:
+        mounts = resolve_mounts(policy)
+        if not self._refuse_hard_links or mounts is None:
+            return compile_policy(policy, mounts)
+        try:
+            return OneNamePolicy(policy, mounts)
+        # Boundary: as `compile_policy`, whose words then say what is wrong.
+        except Exception as error:  # noqa: BLE001 - fail closed: a cage without grants
+            _log.error("a cage policy could not be compiled", error=repr(error))
+            return compile_policy(replace(policy, fs=()), ())
 
     def decide(
         self,

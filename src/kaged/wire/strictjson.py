@@ -29,6 +29,7 @@ MAX_DEPTH = 256
 _INTEGER_CHARS = 4300
 # A value with at most this many members is measured by walking it; a larger one by its brackets.
 _WALK_MEMBERS = 512
+_HOLDERS = (dict, list)  # once: `dict | list` would be put together for every member
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_SKELETON = bytes(byte for byte in range(256) if byte not in b'[]{}"')
 _STEPS = bytes.maketrans(b"[]", b"\x01\xff")
@@ -126,7 +127,7 @@ def is_deeper(value: JsonValue, data: bytes, limit: int) -> bool:
 
 def _walked_depth(value: JsonValue) -> int | None:
     """Measure the depth level by level, or give None when there is too much to walk."""
-    level = [value] if isinstance(value, dict | list) else []
+    level = [value] if isinstance(value, _HOLDERS) else []
     depth = 0
     budget = _WALK_MEMBERS
     while level:
@@ -137,7 +138,7 @@ def _walked_depth(value: JsonValue) -> int | None:
             if budget < 0:
                 return None
             members = holder.values() if isinstance(holder, dict) else holder
-            inner += [member for member in members if isinstance(member, dict | list)]
+            inner += [member for member in members if isinstance(member, _HOLDERS)]
         level = inner
     return depth
 

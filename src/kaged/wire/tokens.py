@@ -40,6 +40,14 @@ _EARLIEST_ISSUE_S = 1_577_836_800
 _TOKEN_DEPTH = 8
 
 _ALPHABET = re.compile(r"[A-Za-z0-9_-]*")
+# By the length modulo 4: the last character may stand for 6, 2 or 4 bits of data, and its spare
+# bits are zero. No data gives one character beyond a multiple of four.
+_LAST_CHARACTERS = (
+    frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"),
+    frozenset(),
+    frozenset("AQgw"),
+    frozenset("AEIMQUYcgkosw048"),
+)
 _DIGITS = re.compile(r"[0-9]{1,12}")
 _HEADER: JsonObject = {"alg": "HS256", "typ": "ASH_CONTEXT", "ver": 1}
 
@@ -205,13 +213,14 @@ def verify_token(
     # Our own header needs no decoding, and nearly every token has it.
     header = _HEADER if header_text == _HEADER_SEGMENT else _decode_object(header_text)
     payload = _decode_object(payload_text)
-    signature = _decode_segment(signature_text)
+    _require_segment(signature_text)
     if header.get("alg") != "HS256" or header.get("typ") != "ASH_CONTEXT":
         _reject(TokenReason.HEADER)
     if "ver" in header and not _is_version_1(header["ver"]):
         _reject(TokenReason.HEADER)
-    expected = key.sign(f"{header_text}.{payload_text}".encode("ascii"))
-    if not hmac.compare_digest(expected, signature):
+    # Texts are compared and not bytes: there is one spelling of each.
+    expected = _segment(key.sign(f"{header_text}.{payload_text}".encode("ascii")))
+    if not hmac.compare_digest(expected, signature_text):
         _reject(TokenReason.SIGNATURE)
     claims = _Claims(payload)
     verified = claims.read()
@@ -245,7 +254,9 @@ class _Claims:
             issued_at=self._issued_at,
             expires_at=self._expires_at,
             token_id=self._text("jti"),
-            routing=RoutingClaims(**{name: self._text(name) for name in _ROUTING}),
+            routing=RoutingClaims(
+                **{name: self._text(name) for name in _ROUTING if name in payload}
+            ),
             audience=self._text("aud"),
             skill=self._text("skill"),
             caps=self._caps(),
@@ -298,23 +309,23 @@ def _is_version_1(value: JsonValue) -> bool:
     return type(value) is int and value == 1
 
 
-def _decode_segment(text: str) -> bytes:
-    """Decode base64url in its one canonical spelling.
+def _require_segment(text: str) -> None:
+    """Refuse what is not base64url in its one canonical spelling.
 
     Python's decoder skips foreign characters and ignores spare bits at the end, which would give
     one token many spellings.
     """
-    if _ALPHABET.fullmatch(text) is None or len(text) % 4 == 1:
+    if _ALPHABET.fullmatch(text) is None or (
+        text and text[-1] not in _LAST_CHARACTERS[len(text) % 4]
+    ):
         _reject(TokenReason.DECODE)
-    data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    if _segment(data) != text:
-        _reject(TokenReason.DECODE)
-    return data
 
 
 def _decode_object(text: str) -> JsonObject:
+    _require_segment(text)
+    data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     try:
-        value = decode_json(_decode_segment(text), max_depth=_TOKEN_DEPTH, unique_keys=True)
+        value = decode_json(data, max_depth=_TOKEN_DEPTH, unique_keys=True)
     except NotJson:
         _reject(TokenReason.DECODE)
     if not isinstance(value, dict):

@@ -29,6 +29,20 @@ class PathRefused(KagedError):
         }
 
 
+class PathSealed(KagedError):
+    """The path belongs to what defines the project itself, and no tool may change it."""
+
+    code: ClassVar[str] = "capability_denied"
+
+    def __init__(self, path: str) -> None:
+        path = sendable(path)
+        super().__init__(
+            f"{path} defines the project and its cages; no tool may change it",
+            fix='the operator can change this: protect_kaged = "off" in [tools] of config.toml',
+            detail=f"rw:fs:{path}",
+        )
+
+
 class WrongKind(KagedError):
     """There is something, but of another kind than the call needs (a directory, a device)."""
 

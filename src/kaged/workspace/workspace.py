@@ -10,7 +10,13 @@ from kaged.base import Clock, JsonValue, SystemClock
 from kaged.workspace.batch import PlannedWrite, Written, write_all
 from kaged.workspace.changes import ChangeFeed, ChangeKind, FileChange
 from kaged.workspace.content import MAX_TEXT_BYTES, FileContent, read_content
-from kaged.workspace.errors import FileChangedSinceRead, FileExists, FileMissing, UndoConflict
+from kaged.workspace.errors import (
+    FileChangedSinceRead,
+    FileExists,
+    FileMissing,
+    PathSealed,
+    UndoConflict,
+)
 from kaged.workspace.guard import PathGuard
 from kaged.workspace.journal import Author, UndoJournal, UndoStep, plan_undo
 from kaged.workspace.locks import FileLocks
@@ -41,8 +47,9 @@ class Workspace:
         locks: FileLocks | None = None,
         clock: Clock | None = None,
         threads: FileThreads | None = None,
+        sealed: str | None = None,
     ) -> None:
-        """Open a project.
+        """Open a project. `sealed` names a folder in its root that nothing is written to.
 
         Raises:
             ProjectRootInvalid: there is no such directory.
@@ -57,6 +64,22 @@ class Workspace:
         self.journal = UndoJournal(self.clock)
         self.resolve: Callable[[str], ProjectPath] = self.guard.resolve
         """Turn an agent's text into a path inside the project; see `PathGuard.resolve`."""
+        self._sealed = None if sealed is None else f"{self.root.rstrip('/')}/{sealed}".casefold()
+
+    @property
+    def seals(self) -> bool:
+        """Whether a folder of the project is closed to every change."""
+        return self._sealed is not None
+
+    def require_unsealed(self, path: ProjectPath) -> None:
+        """Refuse to change what lies in the sealed folder, whatever case it is spelled in.
+
+        Raises:
+            PathSealed: it lies there.
+        """
+        sealed, asked = self._sealed, path.resolved.casefold()
+        if sealed is not None and (asked == sealed or asked.startswith(f"{sealed}/")):
+            raise PathSealed(path.relative)
 
     def relative_of(self, resolved: str) -> str:
         """Give the `./` form of a resolved path; raises PathRefused for one outside."""
@@ -93,9 +116,14 @@ class Workspace:
     def write_all(self, plans: Iterable[PlannedWrite]) -> tuple[Written, ...]:
         """Change several files, all or none; see `kaged.workspace.batch.write_all`.
 
-        The caller holds the locks of all of them.
+        The caller holds the locks of all of them. Raises PathSealed besides.
         """
-        return write_all(self.guard, plans)
+        return write_all(self.guard, plans if self._sealed is None else self._unsealed(plans))
+
+    def _unsealed(self, plans: Iterable[PlannedWrite]) -> Iterable[PlannedWrite]:
+        for plan in plans:
+            self.require_unsealed(plan.path)
+            yield plan
 
     def settle(
         self, author: Author, written: Sequence[Written], contents: Sequence[bytes | None] = ()

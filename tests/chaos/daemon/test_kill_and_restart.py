@@ -145,3 +145,22 @@ def test_the_trail_shows_what_a_stranger_did_to_the_database_between_two_lives(
         warnings = client.get("/status").json()["warnings"]
         assert any("audit chain" in warning for warning in warnings)
         assert client.post("/audit/verify").json()["ok"] is False
+
+
+def test_what_a_killed_daemon_left_half_written_is_gone_after_the_next_start(
+    start: Start, project: Path
+) -> None:
+    first = start()
+    with first.client() as client:
+        assert client.post("/projects", json={"root": str(project)}).status_code == 201
+    first.kill()
+    left = project / f".kaged-tmp-{first.pid}-0"  # as a write leaves it that was cut off
+    left.write_text("half", encoding="utf-8")
+    mine = project / ".kaged-tmp-mine"
+    mine.write_text("a person's own", encoding="utf-8")
+    start()
+    deadline_s = SystemClock().monotonic_s() + 30
+    while left.exists() and SystemClock().monotonic_s() < deadline_s:
+        threading.Event().wait(0.05)
+    assert not left.exists()
+    assert mine.exists()

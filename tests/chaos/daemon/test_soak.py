@@ -13,19 +13,24 @@ import pytest
 SOAK = Path(__file__).parents[3] / "scripts" / "soak.py"
 
 
-@pytest.mark.timeout(400)
-def test_nothing_acknowledged_is_lost_when_the_daemon_is_killed_while_everybody_works() -> None:
+@pytest.mark.timeout(600)
+def test_nothing_acknowledged_is_lost_when_the_daemon_is_killed_while_everybody_works(
+    tmp_path: Path,
+) -> None:
+    """Plugins die, bridges stall, clients hang up; nothing is lost, done twice or left behind."""
+    written = tmp_path / "soak.json"
     done = subprocess.run(
         [sys.executable, str(SOAK)],
-        env={**os.environ, "SOAK_S": "9"},
+        env={**os.environ, "SOAK_S": "12", "SOAK_SEED": "11", "SOAK_FIGURES": str(written)},
         capture_output=True,
         text=True,
         check=False,
-        timeout=380,
+        timeout=580,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    said = done.stdout
-    figures = json.loads(said[said.index("{") : said.rindex("}") + 1])
+    figures = json.loads(written.read_text(encoding="utf-8"))
     assert figures["wrong"] == []
+    assert figures["seed"] == 11
     assert figures["kills"] >= 1
     assert min(figures["acknowledged"].values()) > 0, figures
+    assert figures["done"]["clients that hung up"] > 0

@@ -42,8 +42,23 @@ def die_at(step: int) -> None:
         setattr(os, name, counted(getattr(os, name)))
 
 
+class FileTables:
+    """The tables of all plugins: a file, which is there or not."""
+
+    def __init__(self, root: Path) -> None:
+        self.file = root / "tables"
+
+    def tables_of(self, plugin: str) -> list[str]:
+        return ["notes"] if self.file.exists() else []
+
+    async def drop(self, plugin: str) -> list[str]:
+        names = self.tables_of(plugin)
+        self.file.unlink(missing_ok=True)  # one of the steps that a crash falls into
+        return names
+
+
 async def operate(root: Path, operation: str, step: int) -> None:
-    lab = StoreLab(root / "home")
+    lab = StoreLab(root / "home", tables=FileTables(root))
     await lab.open()
     if operation != "uninstall":
         source = root / ("new" if operation == "upgrade" else "old")
@@ -57,13 +72,15 @@ async def operate(root: Path, operation: str, step: int) -> None:
 
 async def recover(root: Path) -> None:
     """Start again after the crash, check that all agree, and write down the version found."""
-    lab = StoreLab(root / "home")
+    tables = FileTables(root)
+    lab = StoreLab(root / "home", tables=tables)
     await lab.open()
     found = await lab.store.open()
     assert found.problems == ()
     assert lab.leftovers() == []
     assert lab.names() == [plugin.name for plugin in found.plugins]
     version = found.plugins[0].version if found.plugins else ""
+    assert (tables.tables_of("sample") == ["notes"]) == bool(version or (root / "fresh").exists())
     if version:
         source = root / ("old" if version == "1.0.0" else "new")
         assert tree(lab.directory / "sample") == tree(source)
@@ -85,7 +102,9 @@ async def prepare(root: Path, operation: str) -> None:
     (root / "home").mkdir(parents=True)
     write_plugin(root / "old", {"lib/a": "1"})
     write_plugin(root / "new", {"lib/b": "2"}, version="2.0.0", capabilities=[])
+    FileTables(root).file.touch()
     if operation == "install":
+        (root / "fresh").touch()  # the tables stay: nothing is uninstalled here
         return
     lab = StoreLab(root / "home")
     await lab.open()

@@ -15,6 +15,7 @@ import pytest
 
 from fakes.plugin_lab import PluginLab
 from kaged.base import JsonValue, KagedError
+from kaged.cage.pipe_end import PipeEnd
 from kaged.peer import Connection, ConnectionLimits
 from kaged.plugins.states import PluginState
 from kaged.sdk import CallContext, create_plugin
@@ -121,7 +122,7 @@ async def test_hostile_messages_neither_crash_nor_grow_the_host() -> None:
     connection = Connection(
         owner, name="hostile", limits=ConnectionLimits(open_calls=64, unasked_per_s=10**9)
     )
-    await connection.attach(os.fdopen(read_fd, "rb"), os.fdopen(sink_write, "wb", buffering=0))
+    await connection.attach(PipeEnd(read_fd), PipeEnd(sink_write))
     os.set_blocking(sink_read, False)
     dice = random.Random(SEED)
     loop = asyncio.get_running_loop()

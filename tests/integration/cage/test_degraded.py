@@ -144,6 +144,7 @@ class BrokenGroup:
 
     join_files = ("/proc/self/no-such-file",)
     enter_words: tuple[str, ...] = ()
+    enter_files: tuple[str, ...] = ()
 
     def settle(self) -> None: ...
 

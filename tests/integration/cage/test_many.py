@@ -60,6 +60,7 @@ async def test_a_thousand_spawns_leave_nothing_behind(spawner: Spawner, place: P
     missing = FsGrant(str(place / "missing"), FsMode.RO)
     bad = CageRequest("test", CagePolicy(fs=(grant, missing)), ("true",))
     await collect(await spawner.spawn(good))
+    spawner.launchers.close()  # those in stock wait for the next cage; they are nobody's leftover
     before, mounted, known = descriptors(), mounts(), children()
     limit = asyncio.Semaphore(AT_ONCE)
 
@@ -75,6 +76,7 @@ async def test_a_thousand_spawns_leave_nothing_behind(spawner: Spawner, place: P
             assert done.report.exit_code == 1
 
     await asyncio.gather(*(one(number) for number in range(ROUNDS)))
+    spawner.launchers.close()
     assert descriptors() == before
     assert mounts() == mounted
     assert children() == known
@@ -84,6 +86,7 @@ async def test_a_thousand_spawns_leave_nothing_behind(spawner: Spawner, place: P
 async def test_two_hundred_cages_at_once_then_stopped_leave_nothing(cage_cache: Path) -> None:
     spawner = Spawner(CageSettings(cache_dir=cage_cache))
     await collect(await spawner.spawn(CageRequest("test", CagePolicy(), ("true",))))
+    spawner.launchers.close()
     before, mounted, known = descriptors(), mounts(), children()
     request = CageRequest("test", CagePolicy(), ("sh", "-c", "sleep 1000 & echo up; read x"))
     limit = asyncio.Semaphore(AT_ONCE)
@@ -104,6 +107,7 @@ async def test_two_hundred_cages_at_once_then_stopped_leave_nothing(cage_cache: 
     for process in crowd:
         process.close()
     await asyncio.gather(*(process.wait() for process in crowd))
+    spawner.launchers.close()
     assert descriptors() == before
     assert mounts() == mounted
     assert children() == known

@@ -13,6 +13,7 @@ import pytest
 from fakes.running_daemon import kaged, make_home
 
 ROOT = Path(__file__).parents[3]
+TEXT_BLOCK = re.compile(r"^```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SHELL_BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -47,7 +48,17 @@ def run(name: str, tmp_path: Path) -> str:
         kaged(home, "daemon", "stop", "--force")
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
+    check_what_it_prints(page, said)
     return said
+
+
+def check_what_it_prints(page: Path, said: str) -> None:
+    """Every line that the page shows as an answer was given; `…` stands for what differs."""
+    lines = said.splitlines()
+    for block in TEXT_BLOCK.findall(page.read_text(encoding="utf-8")):
+        for line in block.splitlines():
+            wanted = ".*".join(map(re.escape, line.split("…")))
+            assert any(re.fullmatch(wanted, one) for one in lines), f"not said: {line}\n{said}"
 
 
 @pytest.mark.timeout(240)
@@ -112,3 +123,36 @@ def test_both_bridges_work_as_written(tmp_path: Path) -> None:
     assert "fail" not in said
     assert re.search(r"^post\.box\tpost\tbridge\tok", said, re.MULTILINE), said
     assert re.search(r"^shell\.box\tshell\tbridge\tok", said, re.MULTILINE), said
+
+
+@pytest.mark.timeout(240)
+def test_the_first_plugin_works_as_written(tmp_path: Path) -> None:
+    said = run("first-plugin.md", tmp_path)
+    assert "Good morning, Ada!" in said
+    assert "exit code 6" in said  # the broken manifest was refused
+    assert "Stopped" in said
+
+
+@pytest.mark.timeout(240)
+def test_the_first_plugin_in_node_works_as_written(tmp_path: Path) -> None:
+    said = run("first-plugin-node.md", tmp_path)
+    assert '"words": 6' in said
+    assert "exit code 1" in said  # the file beside the pages was not there
+    assert "1234" not in said
+    assert "Stopped" in said
+
+
+@pytest.mark.timeout(240)
+def test_the_first_script_works_as_written(tmp_path: Path) -> None:
+    said = run("first-script.md", tmp_path)
+    assert said.index("0 turns") < said.index("1 turn\n")
+    assert said.index("exit code 1") < said.index("## No commits yet")
+    assert "peek: grant exec" in said.split("## No commits yet")[1]
+    assert "exce" in said
+    assert "Stopped" in said
+
+
+def test_every_tutorial_is_followed_here() -> None:
+    here = Path(__file__).read_text(encoding="utf-8")
+    for page in (ROOT / "docs" / "tutorial").glob("*.md"):
+        assert f'run("{page.name}", tmp_path)' in here, page.name

@@ -72,6 +72,28 @@ async def test_a_wrong_grant_is_loud_and_grants_nothing(tmp_path: Path) -> None:
             assert bool(words) is any("capabilities" in one for one in status["warnings"])
 
 
+async def test_a_reload_takes_a_changed_grant_from_the_file(tmp_path: Path) -> None:
+    home, root = tmp_path / "home", make_project(tmp_path / "work")
+    home.mkdir(mode=0o700)
+    _script(home, "peek", "kage.request_capabilities({'exec'})")
+    granted = f'{ANY_PORT}[plugins.capabilities]\npeek = ["exec"]\n'
+    async with daemon_in_process(home, config=granted) as inside:
+        project = await _project(inside, root)
+        place = f"/api/v1/projects/{project}/lua"
+        (script,) = (await _json(await inside.client.get(place)))["scripts"]
+        assert script["active"] == ["exec"]
+        file = inside.places.config_toml
+        file.write_text(ANY_PORT, encoding="utf-8")
+        (script,) = (await _json(await inside.client.post(f"{place}/reload")))["scripts"]
+        assert script["active"] == []
+        file.write_text("[nonsense", encoding="utf-8")
+        refused = await _json(await inside.client.post(f"{place}/reload"), 422)
+        assert refused["error"]["code"] == "config_invalid"
+        file.write_text(granted, encoding="utf-8")
+        (script,) = (await _json(await inside.client.post(f"{place}/reload")))["scripts"]
+        assert script["active"] == ["exec"]
+
+
 @requirement("LC-GRANT-04")
 def test_the_grants_of_the_document_are_read_from_the_operators_file(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"

@@ -13,7 +13,7 @@ from kaged.lua.script import ScriptHost, ScriptParts
 from kaged.lua.surface import SURFACE
 
 TUTORIAL = Path(__file__).parents[3] / "docs" / "tutorial" / "first-script.md"
-BLOCKS = re.findall(r"```lua\n(.*?)```", TUTORIAL.read_text(encoding="utf-8"), re.DOTALL)
+BLOCKS = re.findall(r"<<'LUA'\n(.*?)^LUA$", TUTORIAL.read_text("utf-8"), re.DOTALL | re.MULTILINE)
 NAMES = """
 local names = {}
 for k, v in pairs(kage) do

@@ -44,9 +44,13 @@ class Host:
             audit=parts.audit,
             clock=parts.clock,
             ids=parts.ids,
+            tables=self,
         )
         self.supervisor = PluginSupervisor(parts)
-        return PluginInstaller(store, self.supervisor, tables=self)
+        return PluginInstaller(store, self.supervisor)
+
+    def tables_of(self, plugin: str) -> list[str]:
+        return [f"plugin_{plugin}_t"]
 
     async def drop(self, plugin: str) -> list[str]:
         self.dropped.append(plugin)

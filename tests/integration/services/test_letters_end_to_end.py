@@ -24,7 +24,7 @@ async def home(tmp_path: Path) -> AsyncIterator[ServiceHome]:
         yield made
 
 
-@requirement("SC-ISO-05", "SC-ISO-10")
+@requirement("SC-ISO-10")
 async def test_the_same_skill_gives_each_person_their_own_letters(home: ServiceHome) -> None:
     """Two people, one command line, real ash-sb processes in real cages, at the same time."""
     unlinked = await home.run(LIST, **ANN)

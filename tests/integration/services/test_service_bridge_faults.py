@@ -139,7 +139,7 @@ async def test_a_bridges_own_error_reaches_the_caller_scrubbed(lab: BridgeLab) -
 
 
 @requirement("SC-BRG-16")
-@pytest.mark.parametrize("operation", ["sleep", "stubborn", "grandchild"])
+@pytest.mark.parametrize("operation", ["sleep", "stubborn", "grandchild", "deserter"])
 async def test_a_bridge_that_does_not_answer_is_ended_with_its_group(
     lab: BridgeLab, operation: str
 ) -> None:
@@ -160,6 +160,28 @@ async def test_a_grandchild_that_holds_the_pipe_does_not_keep_the_answer(lab: Br
     assert answer["output"] == {"fine": True}
     pid = int(pid_file.read_text(encoding="ascii"))
     await until(lambda: not alive(pid))
+
+
+async def test_what_left_a_bridge_without_a_cage_ends_after_its_answer(lab: BridgeLab) -> None:
+    """It has a session of its own, no pipe of ours and another parent; it is found all the same."""
+    pid_file = lab.root / "pid"
+    answer = await _do(lab, "deserter_done", given={"pid_file": str(pid_file)})
+    assert answer["output"] == {"fine": True}
+    pid = int(pid_file.read_text(encoding="ascii"))
+    await until(lambda: not alive(pid))
+
+
+async def test_a_bridge_that_is_closed_takes_along_what_left_it(lab: BridgeLab) -> None:
+    pid_file = lab.root / "pid"
+    provider = await lab.add("bridge_rogue.py", "closing")
+    call = lab.tasks.start(
+        lab.invoke("deserter", capability="closing.do", given={"pid_file": str(pid_file)}), "call"
+    )
+    await until(lambda: pid_file.exists() and pid_file.read_text(encoding="ascii"))
+    await provider.close()
+    assert not alive(int(pid_file.read_text(encoding="ascii")))
+    with pytest.raises(CapabilityBackendUnavailable):
+        await call
 
 
 async def test_a_cancelled_call_ends_its_bridge(lab: BridgeLab) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import re
 import secrets
+from collections import Counter
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -526,17 +529,33 @@ async def test_pending_flows_are_listed_for_their_owner(lab: ServiceLab) -> None
 
 
 @requirement("SC-AUTH-03")
-def test_flow_ids_are_unguessable() -> None:
-    source = inspect.getsource(authflow)
-    assert "secrets.token_hex(16)" in source  # 128 bits of the system's own generator
-    ids = {f"caf_{secrets.token_hex(16)}" for _ in range(100_000)}
-    assert len(ids) == 100_000
-    # No common sequence: each of the first positions takes every digit about equally often.
-    for position in range(4, 36, 8):
-        counts = dict.fromkeys("0123456789abcdef", 0)
-        for one in ids:
-            counts[one[position]] += 1
-        assert min(counts.values()) > 5_000
+async def test_flow_ids_are_unguessable(lab: ServiceLab, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [authflow.new_flow_id() for _ in range(100_000)]
+    assert all(len(one) == 4 + 32 and one.startswith("caf_") for one in made)
+    numbers = [int(one[4:], 16) for one in made]
+    assert len(set(numbers)) == 100_000
+    # No common sequence: all 32 places take every digit about equally often, also in what changes
+    # from one id to the next, and no step between two of them comes again.
+    steps = [f"{one ^ two:032x}" for one, two in pairwise(numbers)]
+    for texts in ([one[4:] for one in made], steps):
+        for place in zip(*texts, strict=True):
+            counts = Counter(place).values()
+            assert len(counts) == 16
+            assert 5_500 < min(counts) <= max(counts) < 7_000
+    assert len({two - one for one, two in pairwise(numbers)}) == 99_999
+    # What begins a flow uses nothing else, and that is the system's own generator.
+    asked: list[int] = []
+
+    def drawn(count: int) -> str:
+        asked.append(count)
+        return secrets.token_bytes(count).hex()
+
+    monkeypatch.setattr(secrets, "token_hex", drawn)
+    flow = await _begin(lab)
+    assert asked == [16]
+    assert re.fullmatch("caf_[0-9a-f]{32}", flow["flow_id"])
+    assert inspect.getmodule(secrets.token_bytes) is secrets
+    assert "import random" not in inspect.getsource(authflow)
 
 
 async def test_flows_and_accounts_outlive_a_restart(lab: ServiceLab, tmp_path: Path) -> None:

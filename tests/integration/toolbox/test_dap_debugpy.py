@@ -11,6 +11,7 @@ import pytest
 
 from fakes.dap_lab import DapLab
 from fakes.desk_lab import DeskLab, cage
+from kaged.cage.stragglers import MARK, mark_value
 from kaged.toolbox.dap.tool import DEFINITION
 from requirements import requirement
 
@@ -158,7 +159,7 @@ async def test_what_debugpy_cannot_do_is_said(lab: DapLab) -> None:
 async def test_nothing_of_an_uncaged_program_outlives_its_session(lab: DapLab) -> None:
     lab.write("src/stay.py", "import time\nprint('up', flush=True)\ntime.sleep(600)\n")
     started = await lab.debug("launch", runtime="python", script="./src/stay.py")
-    mark = f"KAGED_STARTED_FOR={os.getpid()}:{started['debug_session_id']}".encode()
+    mark = f"{MARK}={mark_value(started['debug_session_id'])}".encode()
     assert len(_carrying(mark)) >= 2  # the adapter and the program, which is not in its group
     await lab.bridge.end_run("run_1")
     assert _carrying(mark) == []

@@ -14,6 +14,7 @@ import pytest
 from fakes.dap_lab import DapLab
 from fakes.desk_lab import DeskLab, cage
 from fakes.runtimes import ROOT
+from kaged.cage.stragglers import MARK, mark_value
 from requirements import requirement
 
 PROGRAM = """package main
@@ -157,7 +158,7 @@ async def test_an_endless_go_program_is_paused_and_ended_with_its_run(
 
 def programs_of(session_id: str) -> list[int]:
     """Find the debugged program of a session that has no cage."""
-    mark = f"KAGED_STARTED_FOR={os.getpid()}:{session_id}".encode()
+    mark = f"{MARK}={mark_value(session_id)}".encode()
     found: list[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

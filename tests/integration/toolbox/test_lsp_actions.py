@@ -246,6 +246,61 @@ async def test_diagnostics_belong_to_the_present_content(lab: LspLab, how: str) 
     assert (await lab.lsp("diagnostics", path="./a.py"))["count"] == 2
 
 
+def _telling(lab: LspLab) -> None:
+    """Let the server be one that pushes, repeats no list, and tells of its looks for problems."""
+    without = {k: v for k, v in ALL_CAPABILITIES.items() if k != "diagnosticProvider"}
+    lab.plan(capabilities=without, publish="told", name="gopls")
+
+
+async def test_a_list_from_the_middle_of_several_changes_is_not_the_last_word(
+    lab: LspLab,
+) -> None:
+    _telling(lab)
+    lab.write("a.py", "USES one\n")
+    lab.write("b.py", "DEF one\n")
+    await lab.desk.call("file.read", path="./a.py")
+    await lab.desk.call("file.read", path="./b.py")
+    assert (await lab.lsp("diagnostics", path="./a.py"))["diagnostics"] == []
+    # By the time of the second edit the server has said that `two` does not exist.
+    await lab.desk.call("edit.text", path="./a.py", old_string="one", new_string="two")
+    await lab.desk.call("edit.text", path="./b.py", old_string="one", new_string="two")
+    said = await lab.lsp("diagnostics", path="./a.py")
+    assert (said["diagnostics"], said.get("complete", True)) == ([], True)
+    await lab.desk.call("edit.text", path="./b.py", old_string="two", new_string="six")
+    assert (await lab.lsp("diagnostics", path="./a.py"))["count"] == 1
+
+
+async def test_a_list_that_is_not_repeated_after_an_edit_still_counts(lab: LspLab) -> None:
+    _telling(lab)
+    lab.write("a.py", "fine\n")
+    await lab.desk.call("file.read", path="./a.py")
+    assert (await lab.lsp("diagnostics", path="./a.py"))["diagnostics"] == []
+    await lab.desk.call("edit.text", path="./a.py", old_string="fine", new_string="good")
+    said = await lab.lsp("diagnostics", path="./a.py")
+    assert (said["diagnostics"], said.get("complete", True)) == ([], True)
+
+
+async def test_a_look_for_problems_that_never_ends_is_not_taken_for_clean(tmp_path: Path) -> None:
+    lab = LspLab(tmp_path, limit_s=1.0)
+    _telling(lab)
+    value = {"kind": "begin", "title": "diagnosing initial workspace load"}
+    begin = {"method": "$/progress", "params": {"token": 1, "value": value}}
+    lab.plan(on_initialized=[begin], publish=None)
+    lab.write("a.py", "ERR\n")
+    said = await lab.lsp("diagnostics", path="./a.py")
+    assert (said["diagnostics"], said["complete"]) == ([], False)
+    await lab.close()
+
+
+async def test_a_server_that_was_thought_to_tell_of_its_looks_and_does_not_is_heard(
+    lab: LspLab,
+) -> None:
+    _telling(lab)
+    lab.plan(publish="versioned")
+    lab.write("a.py", "ERR\n")
+    assert (await lab.lsp("diagnostics", path="./a.py"))["count"] == 1
+
+
 async def test_a_server_that_says_nothing_is_never_taken_for_clean(tmp_path: Path) -> None:
     lab = LspLab(tmp_path, limit_s=1.0)
     lab.plan(capabilities={"textDocumentSync": 1})

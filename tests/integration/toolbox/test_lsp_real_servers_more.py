@@ -99,6 +99,27 @@ async def test_typescript_reports_an_error_with_the_edit_that_makes_it(typescrip
     assert await errors(typescript, "./src/main.ts") == []
 
 
+async def test_typescript_says_that_a_file_is_as_clean_as_before_the_edit(
+    typescript: LspLab,
+) -> None:
+    assert await errors(typescript, "./src/main.ts") == []
+    await edit(typescript, "./src/main.ts", '"x"', '"y"')
+    assert await errors(typescript, "./src/main.ts") == []
+    # A rename sends several files; what is found between two of them is not the answer.
+    await typescript.lsp("rename", path="./src/types.ts", line=6, symbol="greet", new_name="hail")
+    for path in ("./src/main.ts", "./lib/other.ts", "./src/types.ts"):
+        assert await errors(typescript, path) == []
+
+
+async def test_typescript_counts_columns_behind_wide_characters(typescript: LspLab) -> None:
+    await edit(typescript, "./src/types.ts", '"😀" + user.name', '"😀" + user.nam')
+    said = await typescript.lsp("diagnostics", path="./src/types.ts", severity="error")
+    (one,) = said["diagnostics"]
+    line = (typescript.root / "src/types.ts").read_text("utf-8").splitlines()[one["line"] - 1]
+    assert line[one["character"] : one["end_character"]] == "nam"
+    assert one["code"] is not None
+
+
 async def test_typescript_sees_an_error_that_an_edit_of_another_file_makes(
     typescript: LspLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:

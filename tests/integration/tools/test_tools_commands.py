@@ -76,3 +76,16 @@ def test_the_commands_list_call_and_explain(place: tuple[Path, Path]) -> None:
     assert kaged(home, "tool", "call", "file.read", "nonsense", *where).returncode == 6
     assert kaged(home, "tool", "call", "no.such", *where).returncode == 3
     assert (root / "src" / "a.txt").read_text(encoding="utf-8") == "hello\n"
+
+
+def test_stats_count_what_was_called(place: tuple[Path, Path]) -> None:
+    home, root = place
+    where = ("--project", str(root))
+    for agent in ((), CODER):
+        assert kaged(home, "tool", "call", "file.read", "path=src/a.txt", *where, *agent)
+    shown = kaged(home, "tool", "stats", *where, "--tool", "file.read")
+    assert shown.returncode == 0, shown.stderr
+    assert "primary.subagents.coder" in shown.stdout
+    narrowed = kaged(home, "tool", "stats", *CODER, "--json")
+    (series,) = json.loads(narrowed.stdout)["series"]
+    assert (series["tool"], series["calls"]) == ("file.read", 1)

@@ -422,3 +422,35 @@ async def test_the_operator_sets_quotas_and_what_searches_tell(tmp_path: Path) -
 async def test_a_first_call_over_http_has_a_session_to_work_in(desk: Desk) -> None:
     """Not `session_not_found`: what is missing is an issue to keep todos on."""
     assert await desk.refusal("kaged.todo", action="view") == "no_bound_issue"
+
+
+@requirement("AT-BEY-15")
+async def test_calls_are_counted_per_tool_and_agent(desk: Desk) -> None:
+    async def stats(**asked: str) -> list[dict[str, Any]]:
+        answer = await desk.inside.client.get("/api/v1/tools/stats", params=asked)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["series"]
+
+    assert await stats() == []
+    await desk.call("file.read", path="src/main.py")
+    await desk.call("file.read", CODER, path="src/main.py")
+    assert await desk.refusal("file.read", CODER, path="data/secrets.py") == "capability_denied"
+    assert await desk.refusal("file.read", path="src/nothing.py") == "file_not_found"
+    assert await desk.refusal("file.made_up") == "tool_not_found"
+    await desk.call("file.read", path="src/main.py")
+    (own,) = await stats(project_id=desk.id, agent="primary", tool="file.read")
+    assert (own["calls"], own["failed"], own["denied"]) == (3, 1, 0)
+    assert own["errors"] == {"file_not_found": 1}
+    assert own["error_rate"] == round(1 / 3, 4)
+    assert sum(own["latency_ms"].values()) == 3
+    assert own["latency_sum_ms"] > 0
+    (coder,) = await stats(agent=CODER)
+    assert (coder["calls"], coder["denied"]) == (2, 1)
+    assert [one["tool"] for one in await stats(tool="(unknown)")] == ["(unknown)"]
+    text = (await desk.inside.client.get("/metrics")).text
+    labels = f'agent="primary",outcome="ok",project="{desk.id}",tool="file.read"'
+    assert f"kaged_tool_calls_total{{{labels}}} 2.0" in text
+    assert 'code="capability_denied"' in text
+    assert "made_up" not in text
+    bucket = f'agent="primary",le="+Inf",project="{desk.id}",tool="file.read"'
+    assert f"kaged_tool_call_seconds_bucket{{{bucket}}} 3.0" in text

@@ -20,7 +20,7 @@ from kaged.plugins.registration import PluginTools
 from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
 from kaged.serve.http.access import Caller, Via
-from kaged.serve.http.services import Asker
+from kaged.serve.http.ports import Asker
 from kaged.tools import ToolError, ToolSource
 from requirements import requirement
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from integration.cage.conftest import Events
 from kaged.cage import CageError, CageRequest, CageSettings, GrantRefused, Spawner, StopStep
 from kaged.cage import launch as launch_module
 from kaged.cage.collect import collect
+from kaged.cage.launchers import STOCK
 from kaged.cage.startgate import StartGate
 from kaged.cage.waiting import readable
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
@@ -239,6 +241,33 @@ async def test_e68_a_cage_is_not_started_from_a_thread_that_may_end(cage_cache: 
         return "started"
 
     assert await asyncio.to_thread(elsewhere) == "cage_wrong_thread"
+
+
+async def test_launchers_in_stock_end_with_their_daemon(place: Path, cage_cache: Path) -> None:
+    daemon, cages = doomed(place, cage_cache, "running")
+    try:
+        async with asyncio.timeout(60):
+            # The helper and its launchers, of which the last of three cages may have taken one.
+            while len(found := launchers_of(daemon.pid)) < STOCK:  # noqa: ASYNC110 - another process
+                await asyncio.sleep(0.01)
+        watched = [os.pidfd_open(pid) for pid in found]
+        for pid in found[1:]:  # all but the helper, as at the end of a start that failed
+            os.kill(pid, signal.SIGSTOP)
+    finally:
+        daemon.kill()
+        daemon.communicate()
+    await all_gone([*watched, *cages])
+
+
+def launchers_of(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
+    found: list[int] = []
+    for word in text.split():
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            named = b"launcher_main" in Path(f"/proc/{word}/cmdline").read_bytes()
+            if named and os.getsid(int(word)) == int(word):  # it is ready
+                found.append(int(word))
+    return found
 
 
 def test_the_steward_ends_with_its_daemon(place: Path, cage_cache: Path) -> None:

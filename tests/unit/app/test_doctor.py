@@ -11,7 +11,7 @@ from kaged.app.doctor import examine, worst
 from kaged.app.settings import Settings, token_file
 from kaged.config import Locations
 from kaged.serve.http.credentials import TokenFile
-from kaged.serve.http.services import CheckRow, CheckStatus
+from kaged.serve.http.ports import CheckRow, CheckStatus
 
 OK, WARN, FAIL = CheckStatus.OK, CheckStatus.WARN, CheckStatus.FAIL
 

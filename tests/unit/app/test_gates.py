@@ -6,7 +6,7 @@ import pytest
 
 from kaged.app.gates import Gates
 from kaged.base import KagedError
-from kaged.serve.http.services import CheckRow, CheckStatus
+from kaged.serve.http.ports import CheckRow, CheckStatus
 
 
 def test_a_gate_that_is_passed_says_what_was_found() -> None:

@@ -11,7 +11,7 @@ from kaged.app.settings import Settings, read_settings
 from kaged.config import Locations
 from kaged.config.problems import Problem
 from kaged.pipeline.pipeline import PipelineStatus
-from kaged.serve.http.services import CheckStatus
+from kaged.serve.http.ports import CheckStatus
 
 BAD = Problem("f", 3, 1, "plugins[0].mode", "is no mode")
 

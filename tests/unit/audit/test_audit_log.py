@@ -26,7 +26,7 @@ from kaged.audit import (
     verify_chain,
 )
 from kaged.audit.events import FieldKind
-from kaged.audit.writer import Pending
+from kaged.audit.pending import Pending
 from kaged.base import Ids, JsonObject, JsonValue, ManualClock
 from kaged.kernel.decision import CapabilityDenied
 from requirements import requirement

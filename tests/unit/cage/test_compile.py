@@ -87,14 +87,11 @@ GOLDEN = """\
 --perms 1777
 --size 67108864
 --tmpfs /dev/shm
+--ro-bind /var/cache/kaged/bin-6b03f96f34a671290fd42e7d /usr/bin
 --ro-bind /usr/lib/x86_64-linux-gnu /usr/lib/x86_64-linux-gnu
 --perms 0755
 --dir /usr/local/bin
---symlink /kaged-base/bin/sh /usr/bin/sh
---symlink /kaged-base/bin/env /usr/bin/env
---symlink /kaged-base/bin/cat /usr/bin/cat
 --ro-bind /etc/ssl/certs /etc/ssl/certs
---symlink python3.11 /usr/bin/python3
 --ro-bind /usr/bin/python3.11 /usr/bin/python3.11
 --ro-bind-fd <runtime:0> /usr/lib/python3.11
 --ro-bind-fd <grant:0> /srv/plugins/memory
@@ -228,10 +225,47 @@ def test_an_unmerged_host_gets_its_own_directories(facts: HostFacts) -> None:
     )
     strict = lines(compile_cage(request(), unmerged, Resolved()))
     assert "--ro-bind /lib /lib" in strict
-    assert "--symlink /kaged-base/bin/sh /bin/sh" in strict
-    assert not any(line.endswith((" /bin", " /sbin")) for line in strict)
+    assert [line.split()[-1] for line in strict if "/bin-" in line] == ["/bin", "/usr/bin"]
+    assert not any(line.endswith(" /sbin") for line in strict)
     whole = lines(compile_cage(request(kind=CageKind.AGENT), unmerged, Resolved()))
     assert "--ro-bind /sbin /sbin" in whole
+
+
+def test_the_programs_of_a_cage_lie_in_one_directory_that_is_named_by_them(
+    facts: HostFacts,
+) -> None:
+    (folder,) = sample(facts).folders
+    assert dict(folder.links) == {
+        "sh": "/kaged-base/bin/sh",
+        "env": "/kaged-base/bin/env",
+        "cat": "/kaged-base/bin/cat",
+        "python3": "python3.11",
+    }
+    assert folder.places == ("python3.11",)
+    (bare,) = compile_cage(request(), facts, Resolved()).folders
+    assert bare.path != folder.path
+    assert bare.places == ()
+    newer = replace(facts, shelf=replace(facts.shelf, path="/var/cache/kaged/shelf-2"))
+    assert sample(newer).folders == (folder,)
+
+
+def test_the_cage_id_is_the_same_wherever_the_cache_lies(facts: HostFacts) -> None:
+    moved = replace(facts, shelf=replace(facts.shelf, path="/home/me/.cache/kaged/shelf-1"))
+    assert sample(moved).cage_id == sample(facts).cage_id
+    assert sample(moved).options != sample(facts).options
+
+
+@pytest.mark.parametrize("path", ["/usr", "/usr/bin", "/usr/bin/tools"])
+def test_a_grant_that_reaches_into_the_programs_keeps_the_directory_as_it_was(
+    facts: HostFacts, path: str
+) -> None:
+    found = [
+        compile_cage(request(), facts, Resolved(grants=shown((path, RO)))),
+        compile_cage(request(mounts=(HostMount(path, path, RO),)), facts, Resolved()),
+    ]
+    if path == "/usr":  # a mount of the host's own covers what lies below it, as before
+        found.pop()
+    assert all(command.folders == () for command in found)
 
 
 def test_variables_win_in_the_stated_order(facts: HostFacts) -> None:

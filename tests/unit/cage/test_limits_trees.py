@@ -246,3 +246,15 @@ def test_rlimits_keep_nothing_and_sweep_nothing() -> None:
     assert group.stat().oom_kills is None
     assert backend.sweep() == 0
     backend.close()
+
+
+def test_a_back_end_that_closes_takes_its_own_groups_along_and_no_others(tmp_path: Path) -> None:
+    """A group that was busy for too long, or whose cage was given up half-way, goes at the end."""
+    ours = tmp_path / "kaged-1-2"
+    for name in ("own-cage-1", "own-cage-2", "own2-cage-1"):
+        (ours / name).mkdir(parents=True)
+    tree.remove_own(ours, "own")
+    assert [one.name for one in ours.iterdir()] == ["own2-cage-1"]
+    tree.remove_own(ours, "own2")
+    assert not ours.exists()
+    tree.remove_own(ours, "own")  # nothing there any more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -80,6 +81,21 @@ def test_the_reference_page_lists_no_command_that_does_not_exist() -> None:
             words = line.split("`")[1].split()
             name = " ".join(word for word in words if word.islower() and word.isalpha())
             assert name in COMMANDS, line
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_the_reference_page_lists_no_flag_that_does_not_exist(path: str) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith(f"| `{path}"))
+    options = {
+        option
+        for one in COMMANDS[path].params
+        for option in (*one.opts, *one.secondary_opts)
+        if one.param_type_name == "option"
+    }
+    own = row.replace("man -l -", "")  # the flag of another program
+    named = {word for code in re.findall(r"`(-[^`]*)`", own) for word in code.split()[:1]}
+    assert named - {"-", "--"} <= options, path
 
 
 @pytest.mark.parametrize("arguments", [[], ["daemon"], ["nonsense"], ["status", "--nonsense"]])

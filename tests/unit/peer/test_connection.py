@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
 import os
 from collections.abc import AsyncIterator
@@ -13,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from kaged.base import JsonValue, KagedError, Tasks
+from kaged.cage.pipe_end import PipeEnd
 from kaged.peer.connection import Connection, ConnectionLimits
 from kaged.peer.errors import PeerGone, PeerStalled, PeerTimeout
 from kaged.wire.correlator import Ignored, TooManyOpen
@@ -126,7 +126,7 @@ async def make_peer(limits: ConnectionLimits = LIMITS, *, listen: bool = True) -
     from_peer, to_host = os.pipe()
     owner = Recorder()
     connection = Connection(owner, name="stub", limits=limits)
-    await connection.attach(os.fdopen(from_peer, "rb"), os.fdopen(from_host, "wb", buffering=0))
+    await connection.attach(PipeEnd(from_peer), PipeEnd(from_host))
     peer = Peer(connection, owner, to_peer, to_host)
     if listen:
         await peer.listen()
@@ -403,8 +403,8 @@ async def test_what_came_whole_before_an_oversize_line_is_heard_even_in_a_flood(
 async def test_a_cancelled_attach_leaves_no_descriptor_open() -> None:
     for turns in range(4):
         ours, theirs = os.pipe(), os.pipe()
-        read = io.FileIO(theirs[0], "rb")
-        write = io.FileIO(ours[1], "wb")
+        read = PipeEnd(theirs[0])
+        write = PipeEnd(ours[1])
         connection = Connection(Recorder(), name="stub")
         attaching = Tasks("test", lambda _name, _error: None).start(
             connection.attach(read, write), "attach"

@@ -34,6 +34,7 @@ from kaged.pipeline import (
 )
 from kaged.pipeline.document import parse_document
 from kaged.pipeline.payloads import HookRegistry
+from kaged.pipeline.payloads.registry import _LATE_HOOKS
 from kaged.pipeline.policies.redaction import KNOWN_SECRETS
 
 SECRET = "AKIAIOSFODNN7EXAMPLE"
@@ -66,6 +67,14 @@ def test_every_code_capability_mode_hook_key_and_policy_is_documented() -> None:
         *KNOWN_SECRETS,
     ):
         assert f"`{name}`" in REFERENCE or f"`{name}." in REFERENCE, name
+
+
+def test_hooks_in_the_reference_exist() -> None:
+    section = REFERENCE.split("\n## Hooks\n")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"`([a-z_]+)`", cell)}
+    known = {h for h in HookRegistry().get_registered_hooks() if not h.startswith("cmf.")}
+    assert named == known | _LATE_HOOKS
 
 
 def test_codes_in_the_reference_exist() -> None:

@@ -13,6 +13,7 @@ from kaged.models.turn import AssistantMessage, ToolResultMessage
 from kaged.sessions.entry import Entry, EntryKind, EntryRole
 from kaged.sessions.messages import (
     INTERRUPTED,
+    ModelView,
     message_of,
     message_of_json,
     open_calls,
@@ -97,6 +98,27 @@ def test_calls_without_results_and_results_without_calls_are_mended() -> None:
     assert isinstance(last, ToolResultMessage)
     assert (last.content, last.is_error) == (INTERRUPTED, True)
     assert [one.request_id for one in window.open_calls()] == ["r1"]
+
+
+def test_a_result_that_comes_later_takes_the_place_of_the_note_about_it() -> None:
+    """What was written before is kept, as long as it says the same."""
+    view = ModelView(NAMES)
+    turn = [
+        entry("1", "user", text_block("go")),
+        entry("2", "assistant", asked("r1", "a"), asked("r2", "a")),
+    ]
+    window = load_window([*turn, entry("3", "tool_result", result("r1", "one", "a"))])
+    results = [one for one in view.write(window.messages) if isinstance(one, ToolResultMessage)]
+    assert [one.content for one in results] == ["one", INTERRUPTED]
+    window.add([entry("4", "tool_result", result("r2", "two", "a"))])
+    for _ in range(2):
+        found = [one for one in view.write(window.messages) if isinstance(one, ToolResultMessage)]
+        assert [(one.content, one.is_error) for one in found] == [("one", False), ("two", False)]
+    single = ModelView(NAMES)
+    alone = load_window(
+        [entry("2", "assistant", asked("r1")), entry("3", "tool_result", result("r1"))]
+    )
+    assert single.write(alone.messages)[-1] is single.write(alone.messages)[-1]
 
 
 def test_an_empty_turn_is_left_out() -> None:

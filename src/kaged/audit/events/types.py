@@ -64,8 +64,9 @@ class EventType:
     # Worked out once: events are made far more often than declared.
     required: frozenset[str] = field(init=False, repr=False, compare=False)
     by_name: Mapping[str, Field] = field(init=False, repr=False, compare=False)
-    accepted: Mapping[str, tuple[type, ...]] = field(init=False, repr=False, compare=False)
+    accepted: Mapping[str, frozenset[type]] = field(init=False, repr=False, compare=False)
     shortened: Mapping[str, FieldKind] = field(init=False, repr=False, compare=False)
+    holders: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Work out the lookups that every construction of an event needs."""
@@ -73,13 +74,24 @@ class EventType:
         for name, value in (
             ("required", frozenset(one.name for one in self.fields if one.required)),
             ("by_name", by_name),
-            ("accepted", {one.name: ACCEPTED[one.kind] for one in by_name.values()}),
+            ("accepted", {one.name: _plain_types(one) for one in by_name.values()}),
             ("shortened", {one.name: one.kind for one in self.fields if one.kind in _SHORTENED}),
+            ("holders", tuple(one.name for one in self.fields if one.kind in _HOLDERS)),
         ):
             object.__setattr__(self, name, value)
 
 
 _SHORTENED = (FieldKind.CUT, FieldKind.SQL, FieldKind.TAIL)
+_HOLDERS = (FieldKind.LIST, FieldKind.OBJECT, FieldKind.ANY, FieldKind.TAIL)
+_JSON_TYPES = (str, int, float, bool, dict, list, type(None))
+
+
+def _plain_types(one: Field) -> frozenset[type]:
+    """Give the exact types that a field takes without a closer look, null among them."""
+    if one.kind is FieldKind.ANY:
+        return frozenset(_JSON_TYPES)
+    return frozenset((*ACCEPTED[one.kind], *((type(None),) if one.nullable else ())))
+
 
 # Who and where: every event may carry these beside its own fields.
 COMMON_FIELDS = (

@@ -36,6 +36,11 @@ class LimitGroup(Protocol):
         ...
 
     @property
+    def enter_files(self) -> tuple[str, ...]:
+        """The files that such a program writes `0` to; empty with `enter_words`."""
+        ...
+
+    @property
     def join_files(self) -> tuple[str, ...]:
         """Else the files that the number of the cage's first process is written to."""
         ...

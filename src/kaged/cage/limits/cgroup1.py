@@ -34,8 +34,12 @@ class Cgroup1Group:
         A thread that moves itself needs no lock. Moving another process takes one that every fork
         on the machine waits for, and that is granted only after all processors have rested.
         """
-        tasks = (str(folder / "tasks") for folder in self._folders.values())
-        return ("/bin/sh", "-c", _ENTER, "sh", *tasks, "--")
+        return ("/bin/sh", "-c", _ENTER, "sh", *self.enter_files, "--")
+
+    @property
+    def enter_files(self) -> tuple[str, ...]:
+        """The list of threads of each group; `0` is the one that writes."""
+        return tuple(f"{folder}/tasks" for folder in self._folders.values())
 
     @property
     def join_files(self) -> tuple[str, ...]:
@@ -111,9 +115,9 @@ class Cgroup1Backend:
         return sum(tree.sweep(root) for root in self._roots.values())
 
     def close(self) -> None:
-        """Remove this daemon's own groups, unless another back end still uses them."""
+        """Remove this back end's groups, and the daemon's own unless another still uses them."""
         for root in self._roots.values():
-            tree.remove_if_empty(root / self._instance)
+            tree.remove_own(root / self._instance, self._name)
 
 
 def _set(controller: str, folder: Path, limits: CageLimits) -> None:

@@ -29,6 +29,11 @@ class Cgroup2Group:
         return ()
 
     @property
+    def enter_files(self) -> tuple[str, ...]:
+        """None, for the same reason."""
+        return ()
+
+    @property
     def join_files(self) -> tuple[str, ...]:
         """The one file that a process's number is written to."""
         return (str(self._folder / "cgroup.procs"),)
@@ -110,11 +115,11 @@ class Cgroup2Backend:
         return tree.sweep(self._root)
 
     def close(self) -> None:
-        """Remove this daemon's own group, unless another back end still uses it.
+        """Remove this back end's groups, and the daemon's own unless another still uses it.
 
         The leaf that the daemon runs in stays until it ends.
         """
-        tree.remove_if_empty(self._root / self._instance)
+        tree.remove_own(self._root / self._instance, self._name)
 
     def _move_to_leaf(self) -> None:
         leaf = self._root / DAEMON_LEAF

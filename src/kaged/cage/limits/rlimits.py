@@ -51,6 +51,11 @@ class RlimitGroup:
         return ()
 
     @property
+    def enter_files(self) -> tuple[str, ...]:
+        """None, for the same reason."""
+        return ()
+
+    @property
     def join_files(self) -> tuple[str, ...]:
         """Nothing to join either."""
         return ()

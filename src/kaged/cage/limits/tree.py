@@ -145,6 +145,14 @@ def remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
+def remove_own(instance: Path, backend: str) -> None:
+    """Remove what is left of one back end's groups, then the daemon's own group if that was all."""
+    for group in instance.glob(f"{backend}-*"):
+        kill_members(group)
+        remove(group)
+    remove_if_empty(instance)
+
+
 def kill_members(folder: Path) -> None:
     """Kill every process in a group and in the groups below it."""
     for group in (folder, *(path.parent for path in folder.glob("*/cgroup.procs"))):
@@ -184,6 +192,7 @@ __all__ = [
     "read",
     "remove",
     "remove_if_empty",
+    "remove_own",
     "sweep",
     "write",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import json
 import os
 import signal
@@ -81,18 +82,7 @@ class NamespaceHelper:
         Raises:
             NamespaceUnavailable: a step failed; `data` names the step and the system's error.
         """
-        request = json.dumps(
-            {
-                "netlink": [
-                    (one.step, one.protocol, one.payload.hex(), one.acks) for one in netlink
-                ],
-                "sockets": [
-                    (one.kind, one.address, one.port, one.transparent, LISTEN_BACKLOG)
-                    for one in sockets
-                ],
-                "dial": list(dial),
-            }
-        ).encode()
+        request = _encoded(tuple(sockets), tuple(netlink), tuple(dial))
         async with self._turns:
             opened = await self._ask(request, net_fd)
         if len(opened) != len(sockets) + len(dial):
@@ -252,6 +242,25 @@ class TrialCage:
             await _ended(self._process.pid)
             self._process.wait()
         os.close(self._block)
+
+
+@functools.lru_cache(maxsize=128)  # cages with the same grants start again and again
+def _encoded(
+    sockets: tuple[SocketSpec, ...],
+    netlink: tuple[NetlinkBatch, ...],
+    dial: tuple[tuple[str, int], ...],
+) -> bytes:
+    """Write a request the way the helper reads it."""
+    return json.dumps(
+        {
+            "netlink": [(one.step, one.protocol, one.payload.hex(), one.acks) for one in netlink],
+            "sockets": [
+                (one.kind, one.address, one.port, one.transparent, LISTEN_BACKLOG)
+                for one in sockets
+            ],
+            "dial": dial,
+        }
+    ).encode()
 
 
 async def _child_pid(info: int) -> int:

@@ -7,6 +7,7 @@ TLS names and Host headers stay right and the gate knows from the address which 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
@@ -108,6 +109,7 @@ class NetPlan:
         )
 
 
+@functools.lru_cache(maxsize=128)  # cages with the same grants start again and again
 def plan_network(targets: tuple[NetTarget, ...], facts: NetFacts) -> NetPlan:
     """Work out what a cage with these grants is shown of the network.
 

@@ -110,6 +110,38 @@ def build() -> typer.Typer:
         if not found["allowed"]:
             raise typer.Exit(Exit.DENIED)
 
+    @command(app, "stats")
+    def stats(
+        project: Annotated[
+            str | None,
+            typer.Option("--project", "-p", help="Only this project: id, slug or folder."),
+        ] = None,
+        agent: Annotated[
+            str | None, typer.Option("--agent", "-a", help="Only the agent at this path.")
+        ] = None,
+        tool: Annotated[str | None, typer.Option("--tool", "-t", help="Only this tool.")] = None,
+        as_json: AsJson = False,
+        no_start: NoStart = False,
+    ) -> None:
+        """Show how often tools were called, how that ended, and how long it took.
+
+        Counts since the daemon started, the busiest first. The same numbers are in /metrics.
+        """
+        output = Output(as_json=as_json)
+        asked = {"agent": agent, "tool": tool}
+        with daemon(start=not no_start) as client:
+            if project is not None:
+                asked["project_id"] = find_project(client, project)["id"]
+            found = client.get(
+                "/tools/stats", {name: value for name, value in asked.items() if value is not None}
+            )
+        output.result(found)
+        output.table(
+            ["tool", "agent", "calls", "failed", "denied", "mean ms", "p95 ms", "errors"],
+            [_stats_row(one) for one in found["series"]],
+        )
+        output.note(f"since {found['since']}")
+
     return app
 
 
@@ -145,6 +177,21 @@ def _row(tool: dict[str, Any]) -> list[str]:
     if tool["off_actions"]:
         why += f"; without {', '.join(tool['off_actions'])}"
     return [tool["name"], tool["plugin_name"] or tool["source"], why]
+
+
+def _stats_row(one: dict[str, Any]) -> list[str]:
+    most = sorted(one["errors"].items(), key=lambda item: -item[1])[:3]
+    slow = "over 120000" if one["p95_ms"] is None else f"{one['p95_ms']:g}"
+    return [
+        one["tool"],
+        one["agent"],
+        str(one["calls"]),
+        str(one["failed"] + one["cancelled"]),
+        str(one["denied"]),
+        f"{one['mean_ms']:.1f}",
+        slow,
+        ", ".join(f"{code} {count}" for code, count in most),
+    ]
 
 
 def _show(found: dict[str, Any], output: Output) -> None:

@@ -121,6 +121,10 @@ class StorageBroker:
         self._desks.pop(plugin, None)
         await self._tables.leave(plugin)
 
+    def tables_of(self, plugin: str) -> list[str]:
+        """Give the names of a plugin's tables, as the plugin knows them."""
+        return self._tables.tables_of(plugin)
+
     async def drop(self, plugin: str) -> list[str]:
         """Drop all tables of a plugin (uninstall); give their names as the plugin knew them."""
         self._desks.pop(plugin, None)

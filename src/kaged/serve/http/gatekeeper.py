@@ -28,6 +28,8 @@ MAX_BODY_BYTES = 1024 * 1024
 # An exported session comes in one piece. By now the caller is known to be the operator.
 _IMPORT_BYTES = 32 * 1024 * 1024
 _IMPORT = re.compile(r"/api/v1/projects/[^/]+/sessions/import")
+# What an agent's tool does for somebody is ended when they hang up; nobody else learns of it.
+_CALL = re.compile(r"/api/v1/projects/[^/]+/tools/call")
 BODY_TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_S = 120.0
 DENIALS_BURST = 100.0
@@ -114,11 +116,15 @@ class Gatekeeper:
             self._audit.post(event)
 
 
+class _HungUp(Exception):
+    """Whoever asked is gone."""
+
+
 class Limits:
     """ASGI layer that bounds what a request may send and how long it may take.
 
     The body is read here, before the route runs, so that a body which is too large or too slow gets
-    its own answer whatever the route does with it.
+    its own answer whatever the route does with it, and half a body never reaches a route.
     """
 
     def __init__(self, app: ASGIApp, *, stopping: Callable[[], bool]) -> None:
@@ -131,11 +137,13 @@ class Limits:
             await self._app(scope, receive, send)
             return
         deadline: asyncio.Timeout | None = None
+        answered = asyncio.Event()
 
         async def send_watched(message: Message) -> None:
             # The limit is for the answer to begin; a long export may take its time after that.
             if deadline is not None and message["type"] == "http.response.start":
                 deadline.reschedule(None)
+                answered.set()
             await send(message)
 
         try:
@@ -144,7 +152,12 @@ class Limits:
             async with asyncio.timeout(BODY_TIMEOUT_S):
                 body = await _read_body(scope, receive)
             async with asyncio.timeout(REQUEST_TIMEOUT_S) as deadline:
-                await self._app(scope, _replay(body, receive), send_watched)
+                if _CALL.fullmatch(scope["path"]):
+                    await self._run_for(scope, body, receive, send_watched, answered)
+                else:
+                    await self._app(scope, _replay(body, receive), send_watched)
+        except _HungUp:
+            _log.info("request.hung_up", path=scope["path"][:SHOWN_CHARS])
         except TimeoutError:
             if deadline is not None and deadline.when() is None:
                 raise
@@ -154,6 +167,36 @@ class Limits:
             # The connection stays: whatever of the body is still to come is thrown away unread,
             # and the answer is not lost to a reset.
             await error_response(refusal, scope["state"]["request_id"])(scope, receive, send)
+
+    async def _run_for(
+        self, scope: Scope, body: bytes, receive: Receive, send: Send, answered: asyncio.Event
+    ) -> None:
+        """Run the route while whoever asked is there; cancels it when they hang up.
+
+        Raises:
+            _HungUp: they did.
+        """
+        failure: Exception | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                watch = group.create_task(_until_hung_up(receive, answered))
+                try:
+                    await self._app(scope, _replay(body, receive), send)
+                except Exception as error:  # noqa: BLE001 - raised again below, outside the group
+                    failure = error
+                finally:
+                    watch.cancel()
+        except* _HungUp:
+            failure = failure or _HungUp()
+        if failure is not None:
+            raise failure
+
+
+async def _until_hung_up(receive: Receive, answered: asyncio.Event) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    if not answered.is_set():  # an answer that was given in full ends like this, too
+        raise _HungUp
 
 
 async def _read_body(scope: Scope, receive: Receive) -> bytes:
@@ -166,7 +209,7 @@ async def _read_body(scope: Scope, receive: Receive) -> bytes:
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            return bytes(body)
+            raise _HungUp
         body += message.get("body", b"")
         if len(body) > limit:
             raise _too_large(limit)

@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.gc_collector import GCCollector
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
+from prometheus_client.registry import Collector
 
 from kaged import __version__
 
@@ -63,6 +64,11 @@ class Metrics:
     def watch(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         """Show the value that `read` gives at the moment of asking."""
         Gauge(name, help_text, registry=self.registry).set_function(read)
+
+    def collect(self, *collectors: Collector) -> None:
+        """Show the families of these collectors as well."""
+        for one in collectors:
+            self.registry.register(one)
 
     def exposition(self) -> bytes:
         """Write all of it in the Prometheus text format."""

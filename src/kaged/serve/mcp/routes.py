@@ -19,9 +19,10 @@ from kaged.serve.http.app import API_PREFIX
 from kaged.serve.http.documented import errors
 from kaged.serve.http.errors import InvalidRequest, error_response, request_id_of
 from kaged.serve.http.models import Model
+from kaged.serve.http.ports import Asker
 from kaged.serve.http.routes.projects import PROJECT_ID
 from kaged.serve.http.routes.tools import AGENT_PATTERN, MAX_AGENT_CHARS
-from kaged.serve.http.services import Asker, asker_of
+from kaged.serve.http.services import asker_of
 from kaged.serve.mcp.door import McpDoor
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 A bridge has its own process group, a private working directory, limits on what it may say, and no
 way to keep the host waiting: when its time is over the group is ended, whoever still holds a pipe.
+What left the group of a bridge without a cage is ended after it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from kaged.cage import (
     Uncaged,
     UncagedRequest,
 )
+from kaged.cage.stragglers import MARK, mark_value
+from kaged.kernel.policy import CagePolicy
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityInvalidOutput,
@@ -32,6 +35,7 @@ from kaged.services.errors import (
 )
 from kaged.services.known_secrets import scrub
 from kaged.services.providers.bridge_command import BridgeSpec
+from kaged.services.providers.bridge_leavers import Leavers
 
 STDERR_LIMIT_BYTES: Final = 64 * 1024
 TERM_GRACE_S: Final = 0.5
@@ -113,6 +117,7 @@ class BridgeRunner:
         self._discard: asyncio.TimerHandle | None = None
         self._preparing = False
         self._closed = False
+        self._leavers = Leavers(spec.name)
         self.running = 0
         self.most = 0
 
@@ -155,9 +160,16 @@ class BridgeRunner:
         Raises:
             CapabilityBackendUnavailable: it cannot be started.
         """
+        if self._closed:
+            raise CapabilityBackendUnavailable(f"the bridge of {self._spec.namespace} is closed")
         try:
             self._place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return await self._spawner.spawn(self._request())
+            if self._spec.cage is not None:
+                return await self._spawner.spawn(self._caged(self._spec.cage))
+            account = self._leavers.account()
+            process = await self._spawner.spawn(self._uncaged(account))
+            self._leavers.follow(account, process)
+            return process  # noqa: TRY300 - what can fail is above
         except (CageError, OSError) as error:
             _log.warning("bridge.not_started", provider=self._spec.name, error=str(error)[:300])
             raise CapabilityBackendUnavailable(
@@ -169,6 +181,7 @@ class BridgeRunner:
         self._closed = True
         self._drop_standby()
         await self._tasks.close()
+        await self._leavers.close()
 
     # ---- one exchange
 
@@ -257,24 +270,24 @@ class BridgeRunner:
 
     # ---- how it is started
 
-    def _request(self) -> CageRequest | UncagedRequest:
+    def _uncaged(self, account: str) -> UncagedRequest:
         spec, place = self._spec, self._place
-        name = f"bridge {spec.name}"
-        if spec.cage is None:
-            return UncagedRequest(
-                name,
-                Uncaged(f"the operator configured the bridge {spec.name} without a cage"),
-                place.command,
-                cwd=str(place.directory),
-                env=place.env,
-            )
-        kept = tuple((key, value) for key, value in place.env if key not in _CAGE_SETS)
+        return UncagedRequest(
+            f"bridge {spec.name}",
+            Uncaged(f"the operator configured the bridge {spec.name} without a cage"),
+            place.command,
+            cwd=str(place.directory),
+            env=((MARK, mark_value(account)), *place.env),
+        )
+
+    def _caged(self, policy: CagePolicy) -> CageRequest:
+        spec, place = self._spec, self._place
         return CageRequest(
-            name,
-            spec.cage,
+            f"bridge {spec.name}",
+            policy,
             place.command,
             kind=CageKind.SERVER,
-            fixed_env=kept,
+            fixed_env=tuple((key, value) for key, value in place.env if key not in _CAGE_SETS),
             own_dirs=(os.fspath(place.directory),),
         )
 

@@ -14,7 +14,13 @@ from typing import Final, Protocol, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.ast.errors import AstEngineFailed, InvalidPattern
-from kaged.toolbox.ast.workers import AstWorker, AstWorkers, WorkerGone, all_done
+from kaged.toolbox.ast.workers import (
+    AstWorker,
+    AstWorkers,
+    WorkerGone,
+    all_done,
+    found_in_files,
+)
 
 BATCH_BYTES: Final = 128 * 1024
 BATCH_FILES: Final = 64
@@ -69,8 +75,9 @@ class AstEngine(Protocol):
     async def scan(self, job: AstJob, count: int, read: Read, take: Take, time_s: float) -> bool:
         """Go through files 0 to `count`; False when the time was up before the end.
 
-        `take` gets `{matches, found}`, `{edits}` or `{broken}` for each file that was read. When it
-        has enough, every file before the last one taken has been taken too.
+        `take` gets `{matches, found}`, `{edits}` or `{broken}` for each file that was read; matches
+        may come as the JSON text of their list. When it has enough, every file before the last one
+        taken has been taken too.
         """
         ...
 
@@ -170,7 +177,12 @@ class _Feed:
     def _do(self, job: AstJob, worker: AstWorker, batch: list[tuple[int, bytes]]) -> None:
         head = _asking(job)
         head["sizes"] = [len(data) for _, data in batch]
-        results = cast("list[JsonObject]", worker.ask(head, b"".join(data for _, data in batch)))
+        body = b"".join(data for _, data in batch)
+        if job.templates is None:
+            answer = worker.ask(head, body, found_in_files)
+        else:
+            answer = worker.ask(head, body)
+        results = cast("list[JsonObject]", answer)
         with self._taking:
             for (index, _), result in zip(batch, results, strict=True):
                 if not self._take(index, result):

@@ -7,6 +7,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Final, cast
 
+import msgspec
+
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
@@ -173,9 +175,10 @@ class _Results:
     def __init__(self, settings: AstSettings, sources: Sources) -> None:
         self._settings = settings
         self._sources = sources
-        self._by_file: dict[int, list[JsonValue]] = {}
+        self._by_file: dict[int, JsonValue] = {}
         self._readable: dict[int, bool] = {}
         self._sizes: dict[int, int] = {}
+        self._held = 0
         self._last = len(sources)
         self.count = 0
 
@@ -187,11 +190,11 @@ class _Results:
         return data if isinstance(data, bytes) else None
 
     def take(self, index: int, result: JsonObject) -> bool:
-        matches = cast("list[JsonValue]", result.get("matches", []))
-        if matches and index <= self._last:
-            self._by_file[index] = matches
+        if result.get("found") and index <= self._last:
+            self._by_file[index] = result.get("matches", [])
             self._sizes[index] = cast("int", result.get("used", 0))
-            if sum(self._sizes.values()) > 4 * self._settings.output_bytes:
+            self._held += self._sizes[index]
+            if self._held > 4 * self._settings.output_bytes:
                 self._drop_last()
         self.count += cast("int", result.get("found", 0))
         return self.count <= self._settings.max_matches
@@ -205,6 +208,7 @@ class _Results:
             else:
                 size += self._sizes[index]
                 self._last = index
+        self._held = size
 
     async def answer(self, *, complete: bool) -> JsonObject:
         entries: list[JsonValue] = []
@@ -212,7 +216,7 @@ class _Results:
         full = self.count > self._settings.max_matches
         for index in sorted(self._by_file):
             name, readable = self._sources.name(index), self._readable[index]
-            for match in self._by_file[index]:
+            for match in _decoded(self._by_file[index]):
                 entry = _entry(name, cast("list[JsonValue]", match), readable=readable)
                 size += len(json.dumps(entry)) + 2
                 if size > self._settings.output_bytes:
@@ -229,6 +233,12 @@ class _Results:
         if not complete:
             result["timed_out"] = True
         return result
+
+
+def _decoded(matches: JsonValue) -> list[JsonValue]:
+    """Give the matches of a file, which an engine may have left as text."""
+    listed: JsonValue = msgspec.json.decode(matches) if isinstance(matches, str) else matches
+    return cast("list[JsonValue]", listed)
 
 
 def _entry(name: str, match: list[JsonValue], *, readable: bool) -> JsonObject:

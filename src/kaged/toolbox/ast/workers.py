@@ -31,6 +31,8 @@ _SCRIPT: Final = str(Path(worker_main.__file__).resolve())
 _T = TypeVar("_T")
 # The interpreter is held while an answer is decoded, so it had better be quick.
 _decode = msgspec.json.Decoder().decode
+SWITCH_S: Final = 0.001
+"""How long one thread keeps the interpreter from the event loop; Python's own figure is 5 ms."""
 _REASON: Final = Uncaged("parser of the daemon; it gets texts through its pipe and opens no files")
 
 
@@ -48,10 +50,38 @@ class WorkerGone(Exception):
     """The process ended, or was ended, in the middle of a conversation."""
 
 
+class _FileFound(msgspec.Struct):
+    """What was found in one file; the matches stay text until somebody wants to see them."""
+
+    matches: msgspec.Raw = msgspec.Raw(b"[]")
+    found: int = 0
+    used: int = 0
+
+
+_decode_found = msgspec.json.Decoder(list[_FileFound]).decode
+
+
+def found_in_files(answer: bytes) -> JsonValue:
+    """Read the answer to a search without taking the matches apart.
+
+    Most of them are never shown, and whoever decodes them keeps the interpreter from the loop.
+    """
+    try:
+        files = _decode_found(answer)
+    except msgspec.ValidationError:
+        return _decode(answer)  # no list of files: it says what went wrong
+    return [
+        {"matches": str(bytes(one.matches), "utf-8"), "found": one.found, "used": one.used}
+        for one in files
+    ]
+
+
 class AstWorker(Protocol):
     """A parser that answers messages. Blocks; call it from a thread."""
 
-    def ask(self, head: JsonObject, body: bytes = b"") -> JsonValue:
+    def ask(
+        self, head: JsonObject, body: bytes = b"", decode: Callable[[bytes], JsonValue] = _decode
+    ) -> JsonValue:
         """Send a message and wait for the answer.
 
         Raises:
@@ -72,25 +102,26 @@ class ProcessWorker:
         os.close(process.take_fd("stderr"))
         self.broken = False
 
-    def ask(self, head: JsonObject, body: bytes = b"") -> JsonValue:
+    def ask(
+        self, head: JsonObject, body: bytes = b"", decode: Callable[[bytes], JsonValue] = _decode
+    ) -> JsonValue:
         """Send a message and wait for the answer."""
         raw = json.dumps(head).encode()
         self._write(worker_main.HEAD.pack(len(raw), len(body)) + raw)
         if body:
             self._write(body)
-        answer = self.read()
+        answer = self.read(decode)
         if isinstance(answer, dict) and "failed" in answer:
             raise AstEngineFailed("the parser failed", detail=answer["failed"])
         return answer
 
-    def read(self) -> JsonValue:
+    def read(self, decode: Callable[[bytes], JsonValue] = _decode) -> JsonValue:
         """Wait for the next answer."""
         (size,) = worker_main.LENGTH.unpack(self._read_exactly(worker_main.LENGTH.size))
         if size > MAX_ANSWER_BYTES:
             self.broken = True
             raise WorkerGone
-        answer: JsonValue = _decode(self._read_exactly(size))
-        return answer
+        return decode(self._read_exactly(size))
 
     def kill(self) -> None:
         """End the process; whoever waits for it in a thread learns of it."""
@@ -141,6 +172,9 @@ class AstWorkers:
         self._idle: list[ProcessWorker] = []
         self._timer: asyncio.TimerHandle | None = None
         self._library = _library_directory()
+        # The threads of a scan keep one another and the loop waiting for the interpreter, each for
+        # its full share: what is five times shorter stalls the daemon five times less.
+        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
 
     @asynccontextmanager
     async def lease(self, wanted: int) -> AsyncGenerator[list[ProcessWorker]]:
@@ -252,4 +286,11 @@ def _library_directory() -> str:
     return str(Path(spec.origin).resolve().parent.parent)
 
 
-__all__ = ["AstWorker", "AstWorkers", "ProcessWorker", "WorkerGone", "all_done"]
+__all__ = [
+    "AstWorker",
+    "AstWorkers",
+    "ProcessWorker",
+    "WorkerGone",
+    "all_done",
+    "found_in_files",
+]

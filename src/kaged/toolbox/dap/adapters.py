@@ -83,7 +83,9 @@ class AdapterPlan:
     start_s: float = START_S
 
 
+_DEBUGPY_MODULE: Final = ("-m", "debugpy.adapter")
 INSIDE_DEBUGPY: Final = "/run/kaged/debugpy"
+INSIDE_PROMPT: Final = "/run/kaged/debugpy_adapter.py"
 INSIDE_RELAY: Final = "/run/kaged/inspector_relay.cjs"
 INSIDE_ADAPTER_RELAY: Final = "/run/kaged/adapter_relay.py"
 
@@ -190,19 +192,24 @@ def _debugpy(
 ) -> AdapterPlan:
     """Plan debugpy: the daemon's own copy serves every Python, which need not have it."""
     own = importlib.util.find_spec("debugpy")
-    argv = choice.adapter or ("python3", "-m", "debugpy.adapter")
+    argv = choice.adapter or ("python3", *_DEBUGPY_MODULE)
     if own is None or own.origin is None:
         return AdapterPlan(
             runtime, choice.type, Kind.DAP, _found(runtime, argv, environ, "debugpy"), False
         )
-    package = str(Path(own.origin).parent)
-    if caged:
-        mounts = ((package, f"{INSIDE_DEBUGPY}/debugpy"),)
-        env = (("PYTHONPATH", INSIDE_DEBUGPY),)
-        return AdapterPlan(runtime, choice.type, Kind.DAP, argv, False, mounts, env)
-    return AdapterPlan(
-        runtime, choice.type, Kind.DAP, (sys.executable, "-m", "debugpy.adapter"), False
-    )
+    package = Path(own.origin).parent
+    prompt = str(Path(__file__).with_name("debugpy_adapter.py"))
+    # Isolated: modules of the project, or of whoever started the daemon, are not the adapter's.
+    if not caged:
+        argv = (sys.executable, "-I", "-S", prompt, str(package))
+        return AdapterPlan(runtime, choice.type, Kind.DAP, argv, False)
+    inside = f"{INSIDE_DEBUGPY}/debugpy"
+    mounts = ((str(package), inside),)
+    if argv[1:] == _DEBUGPY_MODULE:
+        argv = (argv[0], "-I", "-S", INSIDE_PROMPT, inside)
+        mounts = (*mounts, (prompt, INSIDE_PROMPT))
+    env = (("PYTHONPATH", INSIDE_DEBUGPY),)
+    return AdapterPlan(runtime, choice.type, Kind.DAP, argv, False, mounts, env)
 
 
 def _found(

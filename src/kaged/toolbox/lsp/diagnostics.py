@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.lsp.errors import LspRequestFailed, LspServerNotFound
+from kaged.toolbox.lsp.published import QUIET_S
 from kaged.toolbox.lsp.question import Question
 from kaged.toolbox.lsp.server import is_passing
+from kaged.toolbox.lsp.tsserver import asks_tsserver, tsserver_problems
 from kaged.workspace.errors import FileMissing, FileTooLarge, FileUnreadable, PathRefused, WrongKind
 
 if TYPE_CHECKING:
@@ -59,6 +61,10 @@ async def problems_of(bridge: LspBridge, server: LspServer, file: OpenFile) -> F
 
     items = None
     if not can_be_pulled():
+        found = await _better_than_pushed(server, file, bridge.limit_s)
+        if found is not None:
+            return found
+    if not can_be_pulled():
         # A server may say only after its start that it wants to be pulled; then it pushes nothing.
         items = await server.published.about(
             file.uri, file.version, file.shown_after, bridge.limit_s, can_be_pulled
@@ -70,6 +76,32 @@ async def problems_of(bridge: LspBridge, server: LspServer, file: OpenFile) -> F
     return Found(items or (), items is not None)
 
 
+async def _better_than_pushed(server: LspServer, file: OpenFile, limit_s: float) -> Found | None:
+    """Use what some pushing servers have beyond the protocol; None for all others."""
+    if server.loading.may_tell_of_checks:
+        return await _checked(server, file, limit_s)
+    if asks_tsserver(server.capabilities):
+        items = await tsserver_problems(server, file, limit_s)
+        return None if items is None else Found(items, complete=True)
+    return None
+
+
+async def _checked(server: LspServer, file: OpenFile, limit_s: float) -> Found | None:
+    """Take the list of a server that tells when it has looked; None when it turns out not to.
+
+    Whatever version the list names: by then it is the server's last word, and a list that is as
+    it was before an edit is not sent again.
+    """
+    await server.catch_up(file.uri, limit_s)
+    if not server.loading.tells_of_checks:
+        return None
+    complete = await server.loading.until_checked(limit_s)
+    known = server.published.get(file.uri)
+    if not complete and (known is None or known.version != file.version):
+        return Found((), complete=False)
+    return Found(() if known is None else known.items, complete)
+
+
 async def _after_other_changes(
     server: LspServer, file: OpenFile, items: tuple[JsonObject, ...]
 ) -> tuple[JsonObject, ...]:
@@ -78,10 +110,16 @@ async def _after_other_changes(
     Its own text is as before, so nothing says whether its list is; without a new one it stands.
     """
     known = server.published.get(file.uri)
-    if file.rechecked == server.changes or known is None or known.serial > server.changed_after:
+    if file.rechecked == server.changes or known is None:
         return items
     file.rechecked = server.changes
-    fresh = await server.published.renewed(file.uri, server.changed_after, RECHECK_S)
+    if known.serial <= server.changed_after:
+        fresh = await server.published.renewed(file.uri, server.changed_after, RECHECK_S)
+        return items if fresh is None else fresh
+    if file.sent == server.changes:
+        return items
+    # It came after the last change, and may yet have been on its way before: a moment tells.
+    fresh = await server.published.renewed(file.uri, known.serial, QUIET_S)
     return items if fresh is None else fresh
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from types import MappingProxyType
@@ -16,6 +16,32 @@ from kaged.toolbox.lsp.uris import to_uri
 
 _DYNAMIC: Final[JsonObject] = {"dynamicRegistration": True}
 _LINKS: Final[JsonObject] = {"dynamicRegistration": True, "linkSupport": True}
+
+_TEXT_DOCUMENT: Final[JsonObject] = {
+    "synchronization": {"dynamicRegistration": True, "didSave": True},
+    # Servers that are told of pull wait to be pulled; those that are not may stay silent.
+    "diagnostic": {"dynamicRegistration": True, "relatedDocumentSupport": False},
+    "publishDiagnostics": {"versionSupport": True, "relatedInformation": False},
+    "definition": _LINKS,
+    "typeDefinition": _LINKS,
+    "implementation": _LINKS,
+    "references": _DYNAMIC,
+    "hover": {"dynamicRegistration": True, "contentFormat": ["markdown", "plaintext"]},
+    "documentSymbol": {
+        "dynamicRegistration": True,
+        "hierarchicalDocumentSymbolSupport": True,
+    },
+    "rename": {"dynamicRegistration": True, "prepareSupport": True},
+    "codeAction": {
+        "dynamicRegistration": True,
+        "isPreferredSupport": True,
+        "dataSupport": True,
+        "resolveSupport": {"properties": ["edit"]},
+        "codeActionLiteralSupport": {
+            "codeActionKind": {"valueSet": ["quickfix", "refactor", "source"]}
+        },
+    },
+}
 
 CLIENT_CAPABILITIES: Final[JsonObject] = {
     "general": {"positionEncodings": [one.value for one in Encoding]},
@@ -39,30 +65,17 @@ CLIENT_CAPABILITIES: Final[JsonObject] = {
             "failureHandling": "transactional",
         },
     },
+    "textDocument": _TEXT_DOCUMENT,
+}
+
+# Who may register later does so, and the first question about problems waits for it: ty would then
+# begin to read the project before it says that it can be asked. pyright is asked only if it may.
+_SAYS_AT_ONCE: Final = frozenset({"ty"})
+_AT_ONCE: Final[JsonObject] = {
+    **CLIENT_CAPABILITIES,
     "textDocument": {
-        "synchronization": {"dynamicRegistration": True, "didSave": True},
-        # Servers that are told of pull wait to be pulled; those that are not may stay silent.
-        "diagnostic": {"dynamicRegistration": True, "relatedDocumentSupport": False},
-        "publishDiagnostics": {"versionSupport": True, "relatedInformation": False},
-        "definition": _LINKS,
-        "typeDefinition": _LINKS,
-        "implementation": _LINKS,
-        "references": _DYNAMIC,
-        "hover": {"dynamicRegistration": True, "contentFormat": ["markdown", "plaintext"]},
-        "documentSymbol": {
-            "dynamicRegistration": True,
-            "hierarchicalDocumentSymbolSupport": True,
-        },
-        "rename": {"dynamicRegistration": True, "prepareSupport": True},
-        "codeAction": {
-            "dynamicRegistration": True,
-            "isPreferredSupport": True,
-            "dataSupport": True,
-            "resolveSupport": {"properties": ["edit"]},
-            "codeActionLiteralSupport": {
-                "codeActionKind": {"valueSet": ["quickfix", "refactor", "source"]}
-            },
-        },
+        **_TEXT_DOCUMENT,
+        "diagnostic": {"dynamicRegistration": False, "relatedDocumentSupport": False},
     },
 }
 
@@ -71,8 +84,13 @@ CLIENT_CAPABILITIES: Final[JsonObject] = {
 _WHOLE_PROJECT: Final[JsonObject] = {
     "initializationOptions": {"tsserver": {"useSyntaxServer": "never"}}
 }
+# gopls repeats no list of problems that did not change, and may push one about a text of which it
+# had only half; so it is asked to tell when it begins and ends to look, and to do so at once.
+_TELLS_OF_CHECKS: Final[JsonObject] = {
+    "initializationOptions": {"verboseWorkDoneProgress": True, "diagnosticsDelay": "0s"}
+}
 _OPTIONS: Final[Mapping[str, JsonObject]] = MappingProxyType(
-    {"typescript": _WHOLE_PROJECT, "javascript": _WHOLE_PROJECT}
+    {"typescript": _WHOLE_PROJECT, "javascript": _WHOLE_PROJECT, "go": _TELLS_OF_CHECKS}
 )
 
 
@@ -139,16 +157,17 @@ class Capabilities:
             self.registered.pop(str(one.get("id")), None)
 
 
-def initialize_params(root: str, language: str) -> JsonObject:
+def initialize_params(root: str, language: str, command: Sequence[str] = ()) -> JsonObject:
     """Give the parameters of `initialize` for a project root and a language's server."""
     uri = to_uri(root)
+    program = PurePosixPath(command[0]).name if command else ""
     return {
         "processId": os.getpid(),
         "clientInfo": {"name": "kaged", "version": __version__},
         "rootPath": root,
         "rootUri": uri,
         "workspaceFolders": [{"uri": uri, "name": PurePosixPath(root).name}],
-        "capabilities": CLIENT_CAPABILITIES,
+        "capabilities": _AT_ONCE if program in _SAYS_AT_ONCE else CLIENT_CAPABILITIES,
         **_OPTIONS.get(language, {}),
         "trace": "off",
     }

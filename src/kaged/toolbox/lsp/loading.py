@@ -20,6 +20,11 @@ _CLANGD: Final = "clangd"
 CLANGD_GRACE_S: Final = 2.0
 """clangd reads a project only after its first file, and nothing if it finds no list of files."""
 _NO_INDEX: Final = re.compile(r"--?background-index=(?:0|false)", re.IGNORECASE)
+_GOPLS: Final = "gopls"
+_CHECKING: Final = "diagnosing "
+"""How gopls calls a look for problems, when it was asked to tell of its work."""
+_LASTING_ERROR: Final = "Error loading workspace"
+"""A progress of gopls that is none: it stands until somebody mends the project."""
 
 MAX_TOKENS: Final = 1000
 _FIRST_QUESTIONS: Final = 6
@@ -30,6 +35,9 @@ class Loading:
 
     def __init__(self) -> None:
         self._open: set[str] = set()
+        self._checks: set[str] = set()
+        self.may_tell_of_checks = False
+        self.tells_of_checks = False
         self._waits_for_log = False
         self._quiescent = True
         self._refreshes = 0
@@ -51,6 +59,7 @@ class Loading:
         """Learn the server's name, which says what signs it gives, and how it was started."""
         self._waits_for_log = bool(_PYRIGHT.search(name)) and not self._seen_log
         self._waits_for_begin = name.lower() == _CLANGD and not any(map(_NO_INDEX.match, command))
+        self.may_tell_of_checks = name.lower() == _GOPLS
         self._tell()
 
     @property
@@ -80,6 +89,19 @@ class Loading:
         self.was_ready = True
         return True
 
+    async def until_checked(self, limit_s: float) -> bool:
+        """Wait until the server has looked for problems in all that it has heard of.
+
+        Only for one that tells of these looks (`tells_of_checks`); False when the time is up.
+        """
+        try:
+            async with asyncio.timeout(limit_s):
+                while (self._checks or self.busy) and not self._ended:
+                    await self._news()
+        except TimeoutError:
+            return False
+        return not self._ended
+
     async def _until_begun(self) -> None:
         """Give a server that starts to read late the time to say so; once in its life."""
         surely, self._waits_for_begin = self._begins_surely, False
@@ -107,10 +129,11 @@ class Loading:
         value = params.get("value") if isinstance(params, dict) else None
         kind = value.get("kind") if isinstance(value, dict) else None
         token = _token(params)
-        if kind == "begin":
-            self._begin(token)
+        if kind == "begin" and isinstance(value, dict):
+            self._begin_titled(token, value.get("title"))
         elif kind == "end" and token is not None:
             self._open.discard(token)
+            self._checks.discard(token)
             self._tell()
 
     def logged(self, text: str) -> None:
@@ -137,6 +160,17 @@ class Loading:
     def ended(self) -> None:
         """Hear that the server is gone: nobody needs to wait for it."""
         self._ended = True
+        self._tell()
+
+    def _begin_titled(self, token: str | None, title: JsonValue) -> None:
+        checks = isinstance(title, str) and title.startswith(_CHECKING)
+        if token is None or not (checks or title == _LASTING_ERROR):
+            self._begin(token)
+            return
+        self._open.discard(token)
+        self.tells_of_checks = self.tells_of_checks or checks
+        if checks and len(self._checks) < MAX_TOKENS:
+            self._checks.add(token)
         self._tell()
 
     def _begin(self, token: str | None) -> None:

@@ -48,6 +48,7 @@ class OpenFile:
     shown_after: int = 0  # the newest pushed list when this text was sent: older ones do not count
     saved_version: int = 0  # the version that the server was last told to be on disk
     rechecked: int = 0  # the server's number of changes when its list was last waited for
+    sent: int = 0  # the server's number of changes when this text was sent
 
 
 class LspServer:
@@ -78,6 +79,8 @@ class LspServer:
         self._clock = clock
         self._on_end = on_end
         self._waiting = 0
+        self._told = 0  # how often it was told something, and how much of that it had surely read
+        self._read = 0
         self._stopping = False
         self._ended = False
         self._peer: PeerProcess | None = None
@@ -134,9 +137,8 @@ class LspServer:
         return server
 
     async def _shake_hands(self, limit_s: float) -> None:
-        answer = await self.request(
-            "initialize", initialize_params(self._root, self.language), limit_s
-        )
+        params = initialize_params(self._root, self.language, self._command)
+        answer = await self.request("initialize", params, limit_s)
         self.capabilities.take(answer)
         info = self.capabilities.server_info
         name = info.get("name") if isinstance(info, dict) else None
@@ -186,8 +188,9 @@ class LspServer:
             self.used_s = self._clock.monotonic_s()
 
     async def _ask(self, method: str, params: JsonObject | None, limit_s: float) -> JsonValue:
+        told = self._told
         try:
-            return await self._connection.request(method, params, limit_s, cancel=True)
+            answer = await self._connection.request(method, params, limit_s, cancel=True)
         except PeerTimeout as error:
             await self.kill()
             raise LspTimeout(
@@ -204,15 +207,30 @@ class LspServer:
                 detail={"language": self.language, "stderr": self.last_stderr()},
             ) from error
         except RpcError as error:
+            self._read = max(self._read, told)
             raise LspRequestFailed(
                 f"the {self.language} language server refused {method}: {error.message}",
                 detail={"code": error.number, "message": error.message, "method": method},
             ) from error
+        self._read = max(self._read, told)
+        return answer
 
     def notify(self, method: str, params: JsonObject) -> None:
         """Tell the server something. One that is gone is not told; the next life hears it all."""
+        self._told += 1
         with contextlib.suppress(PeerGone, PeerStalled):
             self._connection.notify(method, params)
+
+    async def catch_up(self, uri: str, limit_s: float) -> None:
+        """Wait until it has read all that it was told; raises as `request` does.
+
+        Messages are read in their order, so an answer to a small question is enough; that it is a
+        refusal does not matter.
+        """
+        if self._read < self._told:
+            with contextlib.suppress(LspRequestFailed):
+                asked: JsonObject = {"textDocument": {"uri": uri}}
+                await self.request("textDocument/documentSymbol", asked, limit_s)
 
     # -- files ---------------------------------------------------------------------------------
 
@@ -229,6 +247,7 @@ class LspServer:
                 known.source = SourceText(text)
                 known.shown_after = self.changed_after = self.published.serial
                 self.changes += 1
+                known.sent = self.changes
                 self.notify(
                     "textDocument/didChange",
                     {
@@ -240,6 +259,7 @@ class LspServer:
         while len(self.files) >= MAX_OPEN_FILES:
             self.hide(next(iter(self.files)))
         opened = OpenFile(to_uri(path), path, 1, SourceText(text), stamp, self.published.serial)
+        opened.sent = self.changes
         self.files[path] = opened
         self.notify(
             "textDocument/didOpen",
@@ -339,7 +359,7 @@ class LspServer:
             case "client/unregisterCapability":
                 self.capabilities.unregister(params)
             case "window/workDoneProgress/create":
-                self.loading.created(params)
+                return None  # `asked` has noted it
             case "workspace/workspaceFolders":
                 return [{"uri": to_uri(self._root), "name": self._root.rpartition("/")[2]}]
             case "workspace/applyEdit":
@@ -358,7 +378,9 @@ class LspServer:
         return None
 
     def asked(self, request: Request) -> None:
-        """Take part in nothing before the answer."""
+        """Note a progress in its place: some servers begin and end it before they hear from us."""
+        if request.method == "window/workDoneProgress/create":
+            self.loading.created(request.params)
 
     def notified(self, notification: Notification) -> None:
         """Hear what the server says unasked."""
@@ -391,7 +413,8 @@ class LspServer:
 
     def broke(self, error: KagedError) -> None:
         """End a server whose conversation cannot go on."""
-        _log.warning("lsp.broke", language=self.language, error=error.message)
+        if not self._stopping:
+            _log.warning("lsp.broke", language=self.language, error=error.message)
         if self._peer is not None:
             self._peer.process.kill()
 

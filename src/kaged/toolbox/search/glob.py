@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue
@@ -13,13 +14,7 @@ from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.search.engine import Scope, SearchEngine
 from kaged.toolbox.search.globs import Glob, climbs, compile_glob
-from kaged.toolbox.search.listing import (
-    Entry,
-    Listing,
-    Newest,
-    find_link_directories,
-    look_up,
-)
+from kaged.toolbox.search.listing import Listing, Newest, find_link_directories
 from kaged.toolbox.search.place import Place, Sight, place_of, shown
 from kaged.toolbox.search.records import Keep, Sieve
 from kaged.toolbox.search.settings import OutsideHits, SearchSettings
@@ -117,19 +112,16 @@ class _GlobTool:
         scope = Scope(root, (place.start,), glob.dotted, gitignore, depth=glob.depth)
         directories: set[bytes] = {os.fsencode(place.below)}
         fits = _fits(glob, place)
-        found, complete = await self._look(call, scope, _noting(fits, directories))
         result = Listing(
             Newest(settings.glob_files),
             Newest(settings.glob_files),
             omit_outside=settings.outside is OutsideHits.OMIT,
         )
-
-        def sort_out() -> list[bytes]:
-            for entries in found:
-                result.take(entries, sight)
-            return find_link_directories(directories, root)
-
-        linking = await call.workspace.threads.run(sort_out)
+        noting = _noting(fits, directories)
+        complete = await self._look(
+            call, scope, lambda paths: result.take(noting(paths), root, sight)
+        )
+        linking = await call.workspace.threads.run(lambda: find_link_directories(directories, root))
         left_s = settings.time_s - (self._clock.monotonic_s() - started)
         if linking and complete and left_s > 0:
             places = tuple(os.fsdecode(one) for one in linking)
@@ -140,21 +132,23 @@ class _GlobTool:
         return _result(result, limited=sight.limited, complete=complete)
 
     async def _look(
-        self, call: ToolCall, scope: Scope, fits: Sieve
-    ) -> tuple[list[list[Entry]], bool]:
-        """List files and look them up, the first ones while the engine still walks."""
-        threads, root = call.workspace.threads, scope.root
+        self, call: ToolCall, scope: Scope, take: Callable[[list[bytes]], None]
+    ) -> bool:
+        """List files and have them taken in a thread, the first ones while the engine still walks.
+
+        Says whether all were listed.
+        """
+        threads = call.workspace.threads
         waiting: deque[list[bytes]] = deque()
-        found: list[list[Entry]] = []
         looking: asyncio.Task[None] | None = None
 
         def look() -> None:
             while waiting:
-                found.append(look_up(waiting.popleft(), root))
+                take(waiting.popleft())
 
         def sieve(paths: list[bytes]) -> list[bytes]:
             nonlocal looking
-            waiting.append(fits(paths))
+            waiting.append(paths)
             # One thread at a time: several would only fight for the interpreter.
             if looking is None or looking.done():
                 looking = tasks.create_task(threads.run(look))
@@ -165,9 +159,9 @@ class _GlobTool:
                 listed = await self._engine.files(scope, self._settings.time_s, sieve)
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None
-        waiting.append(fits(listed.paths))  # an engine need not have used the sieve
+        waiting.append(listed.paths)  # an engine need not have used the sieve
         await threads.run(look)
-        return found, listed.complete
+        return listed.complete
 
 
 def _fits(glob: Glob, place: Place) -> Sieve:

@@ -16,7 +16,7 @@ from kaged.workspace.path import is_inside
 MAX_LINK_DIRECTORIES: Final = 256
 """Links are looked for in so many directories, those nearest to the root first."""
 
-_BATCH: Final = 4_096
+_BATCH: Final = 1_024
 
 Entry: TypeAlias = tuple[int, bytes]
 """The negative modification time of a file, and its path: the newest sorts first."""
@@ -34,6 +34,11 @@ class Newest:
     def add(self, mtime_ns: int, path: bytes) -> None:
         """Take one file."""
         self.extend([(-mtime_ns, path)])
+
+    @property
+    def floor_ns(self) -> int | None:
+        """The time before which no file can be among the newest any more; None: not known yet."""
+        return None if self._oldest is None else -self._oldest[0]
 
     def extend(self, entries: Sequence[Entry]) -> None:
         """Take some files."""
@@ -67,12 +72,14 @@ class Listing:
     outside: Newest
     omit_outside: bool = False
 
-    def take(self, found: list[Entry], sight: Sight) -> None:
-        """Take files that were looked up."""
+    def take(self, paths: list[bytes], root: str, sight: Sight) -> None:
+        """Look up files below a directory and take them."""
         if not sight.limited:
+            found, older = look_up(paths, root, self.inside.floor_ns)
+            self.inside.more = self.inside.more or older
             self.inside.extend(found)
             return
-        for negative, path in found:
+        for negative, path in look_up(paths, root)[0]:
             self._place(-negative, path, inside=sight.readable(path))
 
     def take_links(self, paths: Iterable[bytes], root: str, sight: Sight) -> None:
@@ -100,20 +107,30 @@ class Listing:
             self.outside.add(mtime_ns, path)
 
 
-def look_up(paths: list[bytes], root: str) -> list[Entry]:
-    """Look up regular files; what is gone or something else by now is left out."""
+def look_up(paths: list[bytes], root: str, floor_ns: int | None = None) -> tuple[list[Entry], bool]:
+    """Look up regular files; what is gone or something else by now is left out.
+
+    Files older than `floor_ns` are not given; says whether there were such.
+    """
     # The busiest lines of a listing: one system call and as little as possible around it.
     top = os.fsencode(root) + b"/"
     lstat, is_file = os.lstat, stat.S_ISREG
+    floor = -(2**63) if floor_ns is None else floor_ns
     found: list[Entry] = []
+    older = False
     for path in paths:
         try:
             info = lstat(top + path)
         except OSError:
             continue
-        if is_file(info.st_mode):
-            found.append((-info.st_mtime_ns, path))
-    return found
+        if not is_file(info.st_mode):
+            continue
+        changed_ns = info.st_mtime_ns
+        if changed_ns < floor:
+            older = True
+        else:
+            found.append((-changed_ns, path))
+    return found, older
 
 
 def find_link_directories(directories: Iterable[bytes], root: str) -> list[bytes]:

@@ -1,20 +1,25 @@
-"""`shell.bash`: one command line, its merged output and its exit code."""
+"""`shell.bash`: one command line, its merged output and its exit code; `shell.python` and more."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
-from kaged.kernel.policy import FsMode
-from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
 from kaged.toolbox.shell.broker import PtyBroker
 from kaged.toolbox.shell.errors import ShellSpawnFailed
+from kaged.toolbox.shell.interpreters import (
+    DEFINITION,
+    MORE_INTERPRETERS,
+    SHELL,
+    TIMEOUT_RANGE_MS,
+    Interpreter,
+    ShellSettings,
+    definition_of,
+)
 from kaged.toolbox.shell.launch import CageLauncher, Command, launch_uncaged
-from kaged.tools.definition import PathParam, Tool, ToolDefinition
+from kaged.tools.definition import ParamCheck, PathParam, Tool
 from kaged.tools.errors import InvalidParams
 
 if TYPE_CHECKING:
@@ -22,77 +27,7 @@ if TYPE_CHECKING:
     from kaged.tools.call import ToolCall
 
 COMMAND_LIMIT_BYTES: Final = 64 * 1024
-ENV_LIMIT: Final = 64
-TIMEOUT_MS: Final = 120_000
-TIMEOUT_RANGE_MS: Final = (1_000, 600_000)
 _LOGGED_CHARS: Final = 200
-
-PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "command": {
-            "type": "string",
-            "minLength": 1,
-            "description": "The command line, run as /bin/sh -c. At most 64 KB.",
-        },
-        "cwd": {
-            "type": "string",
-            "default": "./",
-            "description": "Where it runs, relative to the project root.",
-        },
-        "timeout": {
-            "type": "integer",
-            "default": TIMEOUT_MS,
-            "description": "Milliseconds until it is ended, between 1000 and 600000; "
-            "values beyond are taken as the nearest of the two.",
-        },
-        "env": {
-            "type": "object",
-            "additionalProperties": {"type": "string"},
-            "maxProperties": ENV_LIMIT,
-            "default": {},
-            "description": "Variables on top of those that are set anyway.",
-        },
-    },
-    "required": ["command"],
-    "additionalProperties": False,
-}
-RETURNS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "stdout": {"type": "string"},
-        "stderr": {"type": "string", "const": ""},
-        "exit_code": {"type": "integer"},
-        "timed_out": {"type": "boolean"},
-        "truncated": {"type": "boolean"},
-        "tail": {"type": "string"},
-        "signal": {"type": "integer"},
-    },
-    "required": ["stdout", "stderr", "exit_code", "timed_out"],
-    "additionalProperties": False,
-}
-DEFINITION: Final = ToolDefinition(
-    name="shell.bash",
-    namespace="shell",
-    description=(
-        "Run a shell command (/bin/sh -c) in the project and get its output and exit code. "
-        "stdout holds both streams as a terminal shows them; stderr is always empty. A non-zero "
-        "exit code is a result, not an error. Nobody can answer questions: standard input is "
-        "empty. Background processes end with the command. Output beyond 1 MB is cut; then "
-        "`tail` has its last lines. Prefer file.*, edit.* and search.* for files."
-    ),
-    parameters=PARAMETERS,
-    returns=RETURNS,
-    requires=(FsRequirement(FsMode.RW), CapabilityRequirement("shell")),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class ShellSettings:
-    """What the operator sets: `scrub_env` are variables that uncaged commands do not see."""
-
-    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
-    scrub_env: tuple[str, ...] = ()
 
 
 def shell_tools(
@@ -104,19 +39,31 @@ def shell_tools(
     clock: Clock | None = None,
 ) -> tuple[Tool, ...]:
     """Give the shell's tools. Without a launcher commands of caged callers are refused."""
-    bash = _Bash(broker, spawner, launcher, settings or ShellSettings(), clock or SystemClock())
-    return (Tool(DEFINITION, bash.run, paths=_paths, changes=True, check=_check),)
+    chosen = settings or ShellSettings()
+    ticking = clock or SystemClock()
+    return tuple(
+        Tool(
+            definition_of(one, chosen),
+            _Bash(one, broker, spawner, launcher, chosen, ticking).run,
+            paths=_paths,
+            changes=True,
+            check=_check_of(one),
+        )
+        for one in (SHELL, *(MORE_INTERPRETERS[name] for name in chosen.interpreters))
+    )
 
 
 class _Bash:
     def __init__(
         self,
+        interpreter: Interpreter,
         broker: PtyBroker,
         spawner: Spawner,
         launcher: CageLauncher | None,
         settings: ShellSettings,
         clock: Clock,
     ) -> None:
+        self._interpreter = interpreter
         self._broker = broker
         self._spawner = spawner
         self._launcher = launcher
@@ -128,16 +75,20 @@ class _Bash:
         args = call.args
         cwd = call.paths[0]
         _require_directory(cwd.resolved, cwd.relative)
-        timeout_ms = _clamped(cast("int", args["timeout"]))
+        timeout_ms = min(
+            max(cast("int", args["timeout"]), TIMEOUT_RANGE_MS[0]), self._settings.longest_ms
+        )
         command = Command(
             request_id=call.context.request_id,
             caller=call.context.caller,
-            text=cast("str", args["command"]),
+            text=cast("str", args[self._interpreter.argument]),
             cwd=cwd.resolved,
             env=cast("dict[str, str]", args["env"]),
             session_id=call.context.session_id,
             timeout_s=timeout_ms / 1000,
             identity=call.context.identity,
+            program=self._interpreter.program,
+            tool_name=self._interpreter.tool_name,
         )
         began_s = self._clock.monotonic_s()
         session = await self._broker.spawn(command.request_id, lambda: self._start(call, command))
@@ -196,16 +147,20 @@ def _paths(args: JsonObject) -> tuple[PathParam, ...]:
     return (PathParam("cwd", cast("str", args["cwd"])),)
 
 
-def _check(args: JsonObject) -> None:
-    command = cast("str", args["command"])
+def _check_of(one: Interpreter) -> ParamCheck:
+    return lambda args: _check(args, one.argument)
+
+
+def _check(args: JsonObject, argument: str) -> None:
+    command = cast("str", args[argument])
     if not command.strip():
-        raise InvalidParams.of_field("command", "is blank")
+        raise InvalidParams.of_field(argument, "is blank")
     if "\0" in command:
-        raise InvalidParams.of_field("command", "holds a NUL character")
+        raise InvalidParams.of_field(argument, "holds a NUL character")
     size = len(command.encode("utf-8", errors="surrogatepass"))
     if size > COMMAND_LIMIT_BYTES:
         raise InvalidParams.of_field(
-            "command",
+            argument,
             f"has {size} bytes, and {COMMAND_LIMIT_BYTES} are allowed",
             fix="write a script into a file and run that",
         )
@@ -214,11 +169,6 @@ def _check(args: JsonObject) -> None:
             raise InvalidParams.of_field("env", f"{name!r} cannot be the name of a variable")
         if "\0" in value:
             raise InvalidParams.of_field("env", f"{name} holds a NUL character")
-
-
-def _clamped(timeout_ms: int) -> int:
-    low, high = TIMEOUT_RANGE_MS
-    return min(max(timeout_ms, low), high)
 
 
 def _require_directory(resolved: str, shown: str) -> None:

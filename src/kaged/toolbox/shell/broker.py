@@ -11,7 +11,7 @@ from typing import Final
 from kaged.cage import CageProcess
 from kaged.cage.stragglers import end_stragglers
 from kaged.toolbox.shell.errors import ShellSpawnFailed
-from kaged.toolbox.shell.scrollback import Scrollback
+from kaged.toolbox.shell.scrollback import OUTPUT_LIMIT_BYTES, Scrollback
 
 KILL_GRACE_S: Final = 5.0  # AT-SHELL-07
 DRAIN_S: Final = 0.1  # what is still on its way when the command has ended
@@ -34,10 +34,12 @@ class Ended:
 class PtySession:
     """One command on its terminal. Made by `PtyBroker.spawn`; run it to its end with `finish`."""
 
-    def __init__(self, key: str, process: CageProcess, sleep: Sleep) -> None:
+    def __init__(
+        self, key: str, process: CageProcess, sleep: Sleep, output_bytes: int = OUTPUT_LIMIT_BYTES
+    ) -> None:
         self.key = key
         self.process = process
-        self.scrollback = Scrollback()
+        self.scrollback = Scrollback(output_bytes)
         self._sleep = sleep
         self._drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.ReadTransport | None = None
@@ -101,7 +103,10 @@ class PtySession:
 class PtyBroker:
     """Starts commands on terminals of its own and knows every one that still runs."""
 
-    def __init__(self, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(
+        self, sleep: Sleep = asyncio.sleep, output_bytes: int = OUTPUT_LIMIT_BYTES
+    ) -> None:
+        self._output_bytes = output_bytes
         self._sleep = sleep
         self._sessions: dict[str, PtySession] = {}
         self._closed = False
@@ -126,12 +131,16 @@ class PtyBroker:
             )
         if key in self._sessions:
             raise ShellSpawnFailed(f"the shell could not start: {key} runs already")
-        session = PtySession(key, await start(), self._sleep)
+        session = PtySession(key, await start(), self._sleep, self._output_bytes)
         self._sessions[key] = session
         if self._closed:  # closed while it was on its way
             await self.dispose(session)
             raise ShellSpawnFailed("the shell could not start: the daemon is ending")
-        await session.attach()
+        try:
+            await session.attach()
+        except BaseException:  # cancelled, or nothing to read from; nobody else knows it yet
+            await self.dispose(session)
+            raise
         return session
 
     def scrollback(self, key: str) -> str | None:

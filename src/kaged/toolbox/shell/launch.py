@@ -57,11 +57,13 @@ class Command:
     session_id: str = ""
     timeout_s: float = 0.0
     identity: CallerIdentity | None = None
+    program: tuple[str, ...] = ("/bin/sh", "-c")
+    tool_name: str = "shell.bash"
 
     @property
     def argv(self) -> tuple[str, ...]:
         """The program and its arguments."""
-        return ("/bin/sh", "-c", self.text)
+        return (*self.program, self.text)
 
 
 CageLauncher: TypeAlias = Callable[[CagePolicy, Command], Awaitable[CageProcess]]
@@ -140,7 +142,7 @@ async def launch_uncaged(
     return await spawner.spawn(
         UncagedRequest(
             f"shell {command.caller}",
-            Uncaged("shell.bash of an agent without a cage"),
+            Uncaged(f"{command.tool_name} of an agent without a cage"),
             command.argv,
             cwd=command.cwd,
             env=tuple(env.items()),
@@ -151,6 +153,7 @@ async def launch_uncaged(
 
 __all__ = [
     "NOTHING",
+    "OWN_VARIABLES",
     "Attach",
     "Attachment",
     "CageLauncher",

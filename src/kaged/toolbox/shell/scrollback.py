@@ -9,6 +9,7 @@ from typing import Final
 OUTPUT_LIMIT_BYTES: Final = 1_048_576  # AT-SHELL-14
 TAIL_BYTES: Final = 8_192
 CUT_MARK: Final = "\n[output truncated — 1 MB limit]"
+_KB: Final = 1024
 
 # CSI and OSC sequences, and the two-byte escapes: colours, cursor moves, window titles.
 _ESCAPES: Final = re.compile(
@@ -17,14 +18,15 @@ _ESCAPES: Final = re.compile(
 
 
 class Scrollback:
-    """Keeps the first megabyte of a terminal's output and, beyond that, its last lines.
+    """Keeps the first megabyte, or what is set, of a terminal's output and then its last lines.
 
     The rest is read and dropped, so that a flood costs no memory and never blocks the command.
     """
 
-    __slots__ = ("_head", "_held", "_tail", "_tail_bytes", "seen_bytes")
+    __slots__ = ("_head", "_held", "_limit", "_tail", "_tail_bytes", "seen_bytes")
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int = OUTPUT_LIMIT_BYTES) -> None:
+        self._limit = limit_bytes
         self._head = bytearray()
         self._held = b""  # a carriage return whose line feed may come next
         self._tail: deque[bytes] = deque()
@@ -37,7 +39,7 @@ class Scrollback:
         self._held = b"\r" if data.endswith(b"\r") else b""
         data = data.removesuffix(self._held)
         self.seen_bytes += len(data)
-        room = OUTPUT_LIMIT_BYTES - len(self._head)
+        room = self._limit - len(self._head)
         if room > 0:
             self._head += data[:room]
             data = data[room:]
@@ -51,15 +53,22 @@ class Scrollback:
     @property
     def truncated(self) -> bool:
         """Whether the command said more than was kept."""
-        return self.seen_bytes > OUTPUT_LIMIT_BYTES
+        return self.seen_bytes > self._limit
 
     def text(self) -> str:
         """Give the output as text; a cut one ends with the mark."""
-        return readable(bytes(self._head)) + (CUT_MARK if self.truncated else "")
+        return readable(bytes(self._head)) + (cut_mark(self._limit) if self.truncated else "")
 
     def tail(self) -> str:
         """Give the end of an output that was cut, where failures usually stand."""
         return readable(b"".join(self._tail)[-TAIL_BYTES:])
+
+
+def cut_mark(limit_bytes: int) -> str:
+    """Give what stands at the end of an output that was cut."""
+    if limit_bytes == OUTPUT_LIMIT_BYTES:
+        return CUT_MARK
+    return f"\n[output truncated — {limit_bytes // _KB} KB limit]"
 
 
 def readable(raw: bytes) -> str:
@@ -68,4 +77,4 @@ def readable(raw: bytes) -> str:
     return _ESCAPES.sub("", text) if "\x1b" in text else text
 
 
-__all__ = ["CUT_MARK", "OUTPUT_LIMIT_BYTES", "TAIL_BYTES", "Scrollback", "readable"]
+__all__ = ["CUT_MARK", "OUTPUT_LIMIT_BYTES", "TAIL_BYTES", "Scrollback", "cut_mark", "readable"]

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kaged.base import JsonObject
+from kaged.base import JsonObject, ManualClock
 from kaged.toolbox.lsp import loading
 from kaged.toolbox.lsp.bridge import has_file_list
 from kaged.toolbox.lsp.loading import Loading
+from kaged.toolbox.lsp.server import LspServer
+from kaged.wire.messages import Notification, Request
 
 BEGIN: JsonObject = {"token": "t", "value": {"kind": "begin"}}
 END: JsonObject = {"token": "t", "value": {"kind": "end"}}
@@ -86,6 +88,55 @@ async def test_pyright_is_done_when_its_log_or_its_second_refresh_says_so() -> N
             assert found.busy is True
             found.refreshed()
         assert await found.until_ready(20) is True
+
+
+def begin(title: str, token: str = "t") -> JsonObject:
+    return {"token": token, "value": {"kind": "begin", "title": title}}
+
+
+async def test_looks_for_problems_keep_no_question_about_the_project_waiting() -> None:
+    found = Loading()
+    found.created({"token": "t"})
+    assert found.busy is True
+    found.progressed(begin("diagnosing changed files"))
+    assert (found.busy, found.tells_of_checks) == (False, True)
+    assert await found.until_checked(0) is False
+    found.progressed(begin("diagnosing saved files", "u"))
+    waiting = asyncio.ensure_future(found.until_checked(20))  # noqa: TID251 - awaited below
+    found.progressed(END)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    found.progressed({"token": "u", "value": {"kind": "end"}})
+    assert await waiting is True
+
+
+async def test_a_server_that_ends_while_it_looks_has_not_found_everything_in_order() -> None:
+    found = Loading()
+    found.progressed(begin("diagnosing opened files"))
+    found.ended()
+    assert await found.until_checked(20) is False
+
+
+async def test_an_error_that_is_shown_as_a_progress_is_no_loading() -> None:
+    found = Loading()
+    found.created({"token": "t"})
+    found.progressed(begin("Error loading workspace"))
+    assert (found.busy, found.tells_of_checks) == (False, False)
+    assert await found.until_ready(20) is True
+
+
+async def test_a_progress_that_begins_and_ends_before_its_token_is_answered_is_over(
+    clock: ManualClock,
+) -> None:
+    server = LspServer("rust", "/", clock, lambda _server, _report: None)
+    made = Request(7, "window/workDoneProgress/create", {"token": "t"})
+    server.asked(made)
+    assert server.loading.busy is True
+    server.notified(Notification("$/progress", BEGIN))
+    server.notified(Notification("$/progress", END))
+    assert await server.answer(made) is None
+    assert server.loading.busy is False
 
 
 def test_a_list_of_files_is_found_beside_or_above_the_open_files(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from kaged.audit import AuditEvent, AuditFilter, AuditUnavailable
 from kaged.serve.http.documented import errors
 from kaged.serve.http.errors import InvalidRequest
 from kaged.serve.http.models import AuditRowOut, FindingOut, Page, VerifyOut
-from kaged.serve.http.services import Asker, HttpServices, asker_of, services_of
+from kaged.serve.http.ports import Asker
+from kaged.serve.http.services import HttpServices, asker_of, services_of
 
 MAX_PAGE = 500
 MAX_MOMENT_CHARS = 40

@@ -13,7 +13,8 @@ from kaged.serve.http.access import COOKIE_NAME, LAUNCH_PATH, Knock, cookie_of
 from kaged.serve.http.credentials import SESSION_LIFETIME_S
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import LaunchOut, RotatedOut, WhoamiOut
-from kaged.serve.http.services import Asker, HttpServices, asker_of, services_of
+from kaged.serve.http.ports import Asker
+from kaged.serve.http.services import HttpServices, asker_of, services_of
 
 
 class TcpDisabled(KagedError):

@@ -10,8 +10,9 @@ from pydantic import Field
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import Model
+from kaged.serve.http.ports import CodePort
 from kaged.serve.http.routes.projects import ProjectId
-from kaged.serve.http.services import CodePort, HttpServices, services_of
+from kaged.serve.http.services import HttpServices, services_of
 
 
 class BridgesAbsent(KagedError):

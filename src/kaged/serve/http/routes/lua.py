@@ -10,8 +10,9 @@ from pydantic import Field, JsonValue
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import Model
+from kaged.serve.http.ports import Asker, ScriptPort
 from kaged.serve.http.routes.projects import ProjectId
-from kaged.serve.http.services import Asker, HttpServices, ScriptPort, asker_of, services_of
+from kaged.serve.http.services import HttpServices, asker_of, services_of
 
 MAX_RAW_CHARS = 64 * 1024
 MAX_NAME_CHARS = 128

@@ -10,7 +10,8 @@ from pydantic import Field
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import Model
-from kaged.serve.http.services import HttpServices, ModelPort, services_of
+from kaged.serve.http.ports import ModelPort
+from kaged.serve.http.services import HttpServices, services_of
 
 
 class ModelsAbsent(KagedError):

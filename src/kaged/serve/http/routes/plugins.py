@@ -17,8 +17,9 @@ from kaged.serve.http.plugin_models import (
     PluginsOut,
     RenewalIn,
 )
+from kaged.serve.http.ports import Asker, PluginDesk
 from kaged.serve.http.routes.projects import PROJECT_ID
-from kaged.serve.http.services import Asker, HttpServices, PluginDesk, asker_of, services_of
+from kaged.serve.http.services import HttpServices, asker_of, services_of
 
 PLUGIN_NAME = r"^[a-z][a-z0-9-]{0,63}$"
 METHOD_NAME = r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){1,3}$"

@@ -17,14 +17,8 @@ from kaged.serve.http.models import (
     ProjectOut,
     TrustIn,
 )
-from kaged.serve.http.services import (
-    Asker,
-    HttpServices,
-    PluginDesk,
-    ProjectView,
-    asker_of,
-    services_of,
-)
+from kaged.serve.http.ports import Asker, PluginDesk, ProjectView
+from kaged.serve.http.services import HttpServices, asker_of, services_of
 
 MAX_PAGE = 200
 PROJECT_ID = r"^prj_[0-9A-HJKMNP-TV-Z]{26}$"

@@ -10,14 +10,8 @@ from pydantic import Field
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import Model
-from kaged.serve.http.services import (
-    AccountsPort,
-    Asker,
-    HttpServices,
-    accounts_of,
-    asker_of,
-    services_of,
-)
+from kaged.serve.http.ports import AccountsPort, Asker
+from kaged.serve.http.services import HttpServices, accounts_of, asker_of, services_of
 
 MAX_USER_CHARS = 256
 MAX_REF_CHARS = 128

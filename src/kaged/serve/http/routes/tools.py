@@ -10,8 +10,9 @@ from pydantic import Field
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import Model
+from kaged.serve.http.ports import Asker, ToolDeskPort
 from kaged.serve.http.routes.projects import ProjectId
-from kaged.serve.http.services import Asker, HttpServices, ToolDeskPort, asker_of, services_of
+from kaged.serve.http.services import HttpServices, asker_of, services_of
 
 MAX_AGENT_CHARS = 1000
 MAX_TOOL_CHARS = 200
@@ -106,6 +107,36 @@ class ExplanationOut(Model):
     ]
 
 
+class ToolSeriesOut(Model):
+    """The calls of one tool by one agent of one project."""
+
+    project_id: str
+    agent: str
+    tool: Annotated[str, Field(description="`(unknown)` is every name that means no tool.")]
+    calls: int
+    failed: Annotated[int, Field(description="Calls that ended with an error, refusals apart.")]
+    denied: Annotated[int, Field(description="Calls that were refused.")]
+    cancelled: int
+    error_rate: Annotated[float, Field(description="The part of the calls without a result.")]
+    errors: Annotated[dict[str, int], Field(description="Calls without a result, by code.")]
+    mean_ms: float
+    p50_ms: Annotated[
+        float | None, Field(description="Half of the calls took no longer; null beyond 120 s.")
+    ]
+    p95_ms: float | None
+    latency_ms: Annotated[
+        dict[str, int], Field(description="How many calls took up to so many milliseconds.")
+    ]
+    latency_sum_ms: float
+
+
+class ToolStatsOut(Model):
+    """What tool calls came to since the daemon started, busiest first."""
+
+    since: str
+    series: list[ToolSeriesOut]
+
+
 Who = Annotated[Asker, Depends(asker_of)]
 
 
@@ -120,6 +151,14 @@ Desk = Annotated[ToolDeskPort, Depends(_desk)]
 
 def add_routes(app: FastAPI, prefix: str) -> None:
     """Add these routes to the application, below `prefix`."""
+    app.add_api_route(
+        f"{prefix}/tools/stats",
+        stats,
+        methods=["GET"],
+        tags=["tools"],
+        responses=errors(),
+        summary="Count tool calls by tool and agent",
+    )
     app.add_api_route(
         f"{prefix}/projects/{{project_id}}/tools",
         list_tools,
@@ -144,6 +183,23 @@ def add_routes(app: FastAPI, prefix: str) -> None:
         responses=errors(404),
         summary="Say whether a call would be allowed",
     )
+
+
+async def stats(
+    desk: Desk,
+    project_id: Annotated[
+        str | None, Query(max_length=64, pattern=r"^[a-zA-Z0-9_-]+$", description="Only this one.")
+    ] = None,
+    agent: Annotated[
+        str | None,
+        Query(max_length=MAX_AGENT_CHARS, pattern=AGENT_PATTERN, description="Only this path."),
+    ] = None,
+    tool: Annotated[
+        str | None, Query(min_length=1, max_length=MAX_TOOL_CHARS, description="Only this name.")
+    ] = None,
+) -> ToolStatsOut:
+    """Give counts, errors and times of tool calls per tool and agent, since the start."""
+    return ToolStatsOut.model_validate(desk.stats(project_id, agent, tool))
 
 
 async def list_tools(

@@ -10,8 +10,9 @@ from pydantic import Field
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import Model
+from kaged.serve.http.ports import Asker, UndoPort
 from kaged.serve.http.routes.projects import ProjectId
-from kaged.serve.http.services import Asker, HttpServices, UndoPort, asker_of, services_of
+from kaged.serve.http.services import HttpServices, asker_of, services_of
 
 MAX_STEPS = 2000
 MAX_ID_CHARS = 100

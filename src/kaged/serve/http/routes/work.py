@@ -14,8 +14,9 @@ from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import JsonObject, KagedError
 from kaged.serve.http.errors import invalid_request
 from kaged.serve.http.identity import caller_identity
+from kaged.serve.http.ports import Asker
 from kaged.serve.http.routes.projects import MAX_PAGE, PROJECT_ID
-from kaged.serve.http.services import Asker, HttpServices, asker_of, services_of
+from kaged.serve.http.services import HttpServices, asker_of, services_of
 from kaged.serve.http.work_models import FileIn
 from kaged.store.page import encode_cursor, parse_cursor
 from kaged.toolbox.project import ProjectWork

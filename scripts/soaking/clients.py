@@ -1,0 +1,262 @@
+"""The clients of a soak: they work, hang up in the middle, and remember what they were told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import re
+import shlex
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import websockets
+
+from soaking.guests import BRIDGES, STALL_S
+from soaking.house import House
+
+Act = Callable[[httpx.AsyncClient], Awaitable[str]]
+
+PAUSE_S = 0.02
+COURIER = "primary.subagents.courier"
+CAPABILITY_CODE = re.compile(r"capability_[a-z_]+")
+# Leaves the shell's group and session and is nobody's child; it may not outlive the command.
+LEAVER = f"(setsid sleep {STALL_S} >/dev/null 2>&1 </dev/null &)"
+
+
+class Clients:
+    """Everybody who uses the daemon, and what was acknowledged to them."""
+
+    def __init__(self, house: House, seed: int) -> None:
+        self.house = house
+        self.chance = random.Random(seed)
+        self.until_s = 0.0
+        self.files: set[str] = set()
+        self.issues: set[str] = set()
+        self.rows: set[str] = set()
+        self.noted: dict[str, set[str]] = {name: set() for name in BRIDGES}
+        self.sessions: dict[str, set[str]] = {}
+        self.done: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+        self.example: dict[str, str] = {}
+        self.faults = True
+        self._number = 0
+        self._lost_notes: list[tuple[str, str, str]] = []
+
+    @property
+    def workers(self) -> tuple[tuple[str, Act, int], ...]:
+        """Who does what, and how many of them."""
+        return (
+            ("files", self.write_file, 1), ("issues", self.open_issue, 1),
+            ("plugin calls", self.keep_row, 2), ("messages", self.talk, 1),
+            ("commands", self.run_command, 1), ("bridge calls", self.note, 3),
+        )  # fmt: skip
+
+    async def work_until(self, until_s: float) -> None:
+        """Let everybody work, and others hang up, until the time is up."""
+        self.until_s = until_s
+        async with asyncio.TaskGroup() as group:
+            for what, act, many in self.workers:
+                for _ in range(many):
+                    group.create_task(self._work(what, act))
+            for hang_up in (self._listen, self._listen, self._never_read, self._cut_request):
+                group.create_task(self._hang_up(hang_up))
+
+    async def burst(self, times: int) -> None:
+        """Do everything a few times, one after the other, and let nobody die or stall."""
+        self.faults = False
+        async with self.house.client() as client:
+            for _ in range(times):
+                for _, act, _ in self.workers:
+                    await act(client)
+                for hang_up in (self._listen, self._never_read, self._cut_request):
+                    await hang_up()
+
+    # -- those who work ------------------------------------------------------------------------
+
+    async def _work(self, what: str, act: Act) -> None:
+        while time.monotonic() < self.until_s:
+            try:
+                async with self.house.client() as client:
+                    while time.monotonic() < self.until_s:
+                        code = await act(client)
+                        if code:
+                            self.refused[f"{what}: {code}"] += 1
+                        else:
+                            self.done[what] += 1
+                        await asyncio.sleep(PAUSE_S)
+            except (httpx.HTTPError, OSError):
+                self.refused[f"{what}: no daemon"] += 1
+                await asyncio.sleep(0.1)
+
+    async def write_file(self, client: httpx.AsyncClient) -> str:
+        """Create a file."""
+        name = f"f{self._next()}.txt"
+        answer = await self._tool(client, "file.create", path=name, content=content_of(name))
+        if answer.status_code == 200:
+            self.files.add(name)
+        return self._code(answer)
+
+    async def open_issue(self, client: httpx.AsyncClient) -> str:
+        """Open an issue."""
+        title = f"issue {self._next()}"
+        answer = await self._tool(client, "kaged.issue", action="create", title=title, body="b")
+        if answer.status_code == 200:
+            self.issues.add(title)
+        return self._code(answer)
+
+    async def keep_row(self, client: httpx.AsyncClient) -> str:
+        """Let the plugin keep a row; now and then it dies of it."""
+        word = f"w{self._next():09d}"
+        fault = self._fault({"die": 0.005, "die_after": 0.005})
+        body = {"word": word, "fault": fault}
+        answer = await client.post("/plugins/keeper/call/row.keep", json=body)
+        if answer.status_code == 200:
+            self.rows.add(word)
+        elif answer.json()["error"]["data"].get("state") == "disabled":
+            await client.post("/plugins/keeper/enable")  # it died too often: an operator's answer
+        return self._code(answer)
+
+    async def talk(self, client: httpx.AsyncClient) -> str:
+        """Say something in a session."""
+        base = f"/projects/{self.house.project_id}/sessions"
+        if not self.sessions or self.chance.random() < 0.05:
+            made = await client.post(base, json={})
+            if made.status_code >= 300:
+                return self._code(made)
+            self.sessions[made.json()["id"]] = set()
+        session = self.chance.choice(list(self.sessions))
+        words = f"look {self._next()}"
+        answer = await client.post(f"{base}/{session}/message", json={"text": words})
+        if answer.status_code < 300:
+            self.sessions[session].add(words)
+        return self._code(answer, also_fine={"session_busy"})
+
+    async def run_command(self, client: httpx.AsyncClient) -> str:
+        """Run a command, with a cage or without, that leaves something behind."""
+        agent = self.chance.choice(["primary", COURIER])
+        command = f"{LEAVER}; sleep 0.1; echo done"
+        return self._code(await self._tool(client, "shell.bash", agent=agent, command=command))
+
+    async def note(self, client: httpx.AsyncClient) -> str:
+        """Let a bridge note a word; a note whose outcome is unknown is asked for again."""
+        if self._lost_notes and self.chance.random() < 0.5:
+            bridge, word, fault = self._lost_notes.pop()
+        else:
+            bridge, word = self.chance.choice(list(BRIDGES)), f"n{self._next():09d}"
+            faults = {"stall": 0.04, "die": 0.05, "die_after": 0.05, "garbage": 0.03, "leave": 0.05}
+            fault = self._fault(faults)
+        given = json.dumps({"word": word, "fault": fault})
+        command = (
+            f"ash-sb capability invoke -c {bridge}.book -o note --idempotency-key soak-key-{word}"
+            f" --input-json {shlex.quote(given)}"
+        )
+        try:
+            answer = await self._tool(client, "shell.bash", agent=COURIER, command=command)
+        except httpx.HTTPError:
+            self._lost_notes.append((bridge, word, fault))
+            raise
+        if answer.status_code != 200:
+            return self._code(answer)
+        result = answer.json()["result"]
+        if result["exit_code"] == 0:
+            self.noted[bridge].add(word)
+            return ""
+        found = CAPABILITY_CODE.search(result["stderr"] + result["stdout"])
+        return f"{found[0] if found else 'exit'} after {fault or 'no fault'}"
+
+    # -- those who hang up ---------------------------------------------------------------------
+
+    async def _hang_up(self, act: Callable[[], Awaitable[None]]) -> None:
+        while time.monotonic() < self.until_s:
+            try:
+                await act()
+                self.done["clients that hung up"] += 1
+            except (OSError, EOFError, websockets.WebSocketException):
+                self.refused["hanging up: no daemon"] += 1
+            await asyncio.sleep(5 * PAUSE_S)
+
+    async def _listen(self) -> None:
+        """Read events for a while, then cut the connection without a goodbye."""
+        stream = await websockets.unix_connect(str(self.house.socket), "ws://kaged/api/v1/events")
+        try:
+            with contextlib.suppress(TimeoutError, websockets.ConnectionClosed):
+                async with asyncio.timeout(self.chance.uniform(0.1, 2.0)):
+                    async for _ in stream:
+                        self.done["events heard"] += 1
+        finally:
+            stream.transport.abort()
+            with contextlib.suppress(websockets.WebSocketException):
+                await stream.wait_closed()
+
+    async def _never_read(self) -> None:
+        """Ask for events and never read one."""
+        hello = (
+            b"GET /api/v1/events HTTP/1.1\r\nHost: kaged\r\nUpgrade: websocket\r\n"
+            b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        )
+        await self._cut(hello, self.chance.uniform(0.5, 2.0))
+
+    async def _cut_request(self) -> None:
+        """Send a request, or a part of one, and hang up before the answer."""
+        name = f"cut{self._next()}.txt"
+        call: dict[str, Any] = self.chance.choice([
+            {"tool": "file.create", "params": {"path": name, "content": content_of(name)}},
+            {"tool": "shell.bash", "params": {"command": f"{LEAVER}; sleep {STALL_S}"}},
+            {"tool": "shell.bash", "params": {"command": f"sleep {STALL_S}"}, "agent": COURIER},
+        ])  # fmt: skip
+        body = json.dumps({"agent": "primary", **call}).encode()
+        head = (
+            f"POST /api/v1/projects/{self.house.project_id}/tools/call HTTP/1.1\r\nHost: kaged\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        ).encode()
+        whole = head + body
+        part = self.chance.choice([len(whole), len(whole), self.chance.randrange(1, len(whole))])
+        await self._cut(whole[:part], self.chance.uniform(0.0, 0.6))
+
+    async def _cut(self, request: bytes, after_s: float) -> None:
+        _, writer = await asyncio.open_unix_connection(str(self.house.socket))
+        try:
+            writer.write(request)
+            await writer.drain()
+            await asyncio.sleep(after_s)
+        finally:
+            writer.transport.abort()
+
+    # -- own -----------------------------------------------------------------------------------
+
+    def _code(self, answer: httpx.Response, also_fine: set[str] | None = None) -> str:
+        if answer.status_code < 300:
+            return ""
+        error = answer.json()["error"]
+        self.example.setdefault(error["code"], error["message"])
+        return "" if error["code"] in (also_fine or set()) else str(error["code"])
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _fault(self, chances: dict[str, float]) -> str:
+        drawn = self.chance.random() if self.faults else 1.0
+        for fault, share in chances.items():
+            if drawn < share:
+                return fault
+            drawn -= share
+        return ""
+
+    async def _tool(
+        self, client: httpx.AsyncClient, tool: str, agent: str = "primary", **params: Any
+    ) -> httpx.Response:
+        body = {"agent": agent, "tool": tool, "params": params}
+        url = f"/projects/{self.house.project_id}/tools/call"
+        return await client.post(url, json=body)
+
+
+def content_of(name: str) -> str:
+    """Give what belongs into a file."""
+    return f"content of {name}\n"

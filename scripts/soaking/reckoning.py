@@ -1,0 +1,191 @@
+"""The end of a soak: is everything there that was acknowledged, and is everything else gone?"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from soaking.clients import Clients, content_of
+from soaking.guests import STALL_S
+from soaking.house import House
+
+SETTLE_S = 30.0
+BURST = 6
+FDS_SLACK = 2
+
+
+async def reckon(house: House, clients: Clients) -> list[str]:
+    """Look for everything that was acknowledged; gives what is wrong."""
+    wrong = [f"file {name} is not there, or not whole" for name in sorted(clients.files)
+             if _text(house.root / name) != content_of(name)]  # fmt: skip
+    wrong += [f"file {one.name}, whose writer hung up, is not whole"
+              for one in house.root.glob("cut*.txt")
+              if _text(one) != content_of(one.name)]  # fmt: skip
+    wrong += _ledgers(house, clients)
+    async with house.client() as client:
+        await house.plugin_running(client)
+        titles = await _issue_titles(house, client)
+        wrong += [f"{title!r} is gone" for title in sorted(clients.issues - titles)]
+        rows = await _rows(house, client)
+        wrong += [f"row {word} is gone" for word in sorted(clients.rows - rows)]
+        for session, said in clients.sessions.items():
+            there = await _said(house, client, session)
+            wrong += [f"{one!r} is gone from {session}" for one in sorted(said - there)]
+    return wrong
+
+
+def complaints(house: House) -> list[str]:
+    """Give what the daemon itself says went wrong inside it."""
+    log = (house.folder / "daemon.log").read_text(encoding="utf-8", errors="replace")
+    signs = (
+        '"level": "error"',
+        '"level": "critical"',
+        "Traceback",
+        "never retrieved",
+        "internal_error",
+    )
+    return [f"the daemon's log: {line[:1500]}" for line in log.splitlines()
+            if any(sign in line for sign in signs)]  # fmt: skip
+
+
+async def look_for_leaks(house: House, clients: Clients) -> list[str]:
+    """Do everything some times over, twice; the daemon may not have more open the second time."""
+    counts: list[Counter[str]] = []
+    async with house.client() as client:
+        await house.plugin_running(client)
+    for _ in range(2):
+        await clients.burst(BURST)
+        counts.append(await _quiet(house))
+    before, after = counts
+    more = {what: after[what] - before[what] for what in after if after[what] > before[what]}
+    if sum(more.values()) <= FDS_SLACK:
+        return []
+    total = f"{sum(before.values())} became {sum(after.values())}"
+    return [f"the daemon keeps descriptors: {total}, {more}"]
+
+
+async def _quiet(house: House) -> Counter[str]:
+    """Wait until the number of open files does not fall any more."""
+    least, since_s = house.open_files(), time.monotonic()
+    deadline_s = since_s + SETTLE_S
+    while time.monotonic() < min(deadline_s, since_s + SETTLE_S / 6):
+        await asyncio.sleep(0.2)
+        now = house.open_files()
+        if sum(now.values()) < sum(least.values()):
+            least, since_s = now, time.monotonic()
+    return least
+
+
+def left_over(house: House) -> list[str]:
+    """Give what the daemon left behind, once it has had time to go."""
+    deadline_s = time.monotonic() + SETTLE_S
+    while (left := _left(house)) and time.monotonic() < deadline_s:
+        time.sleep(0.2)
+    return left
+
+
+def _left(house: House) -> list[str]:
+    left = [f"process {pid}: {line[:160]}" for pid, line in _processes(house)]
+    left += [f"cgroup {one}" for one in _cgroups(house)]
+    own = str(house.folder)
+    sockets = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
+    left += [f"bound socket {line.split()[-1]}" for line in sockets if own in line]
+    run = house.home / "run"
+    left += [f"socket {one}" for one in run.rglob("*") if one.is_socket()]
+    for place in (house.root, house.home):
+        left += [f"temporary file {one}" for one in place.rglob(".kaged-tmp-*")]
+        left += [f"temporary file {one}" for one in place.rglob("*.tmp")]
+    left += [f"temporary file {one}" for one in house.temporary.iterdir()]
+    return left
+
+
+def _cgroups(house: House) -> list[str]:
+    ours = tuple(f"kaged-{pid}-" for pid in house.pids)
+    # Groups of others come and go while we look; `walk` passes over what is gone.
+    return [os.path.join(place, name)  # noqa: PTH118 - as walk gives them
+            for place, names, _ in os.walk("/sys/fs/cgroup")
+            for name in names if name.startswith(ours)]  # fmt: skip
+
+
+def _processes(house: House) -> list[tuple[str, str]]:
+    """Give processes that name this soak's folder, in words or as a place, or sleep for it."""
+    own = os.fsencode(house.folder)
+    nap = f"sleep\0{STALL_S}\0".encode()
+    found: list[tuple[str, str]] = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):
+            line = Path(entry.path, "cmdline").read_bytes()
+            environ = Path(entry.path, "environ").read_bytes()
+            place = os.fsencode(Path(entry.path, "cwd").readlink())
+            if line and (own in line or own in environ or place.startswith(own) or nap in line):
+                words = line.replace(b"\0", b" ").decode("utf-8", "replace")
+                found.append((entry.name, words))
+    return found
+
+
+def _ledgers(house: House, clients: Clients) -> list[str]:
+    wrong: list[str] = []
+    for bridge, words in clients.noted.items():
+        text = _text(house.folder / f"ledger-{bridge}.txt") or ""
+        noted = Counter(text.split())
+        wrong += [f"note {word} of {bridge} is gone" for word in sorted(words - set(noted))]
+        wrong += [f"note {word} of {bridge} was made {many} times"
+                  for word, many in sorted(noted.items()) if many > 1]  # fmt: skip
+    return wrong
+
+
+async def _issue_titles(house: House, client: httpx.AsyncClient) -> set[str]:
+    titles: set[str] = set()
+    cursor: str | None = None
+    while True:
+        query: dict[str, Any] = {"limit": 200, **({"cursor": cursor} if cursor else {})}
+        url = f"/projects/{house.project_id}/issues"
+        page = await house.ask(client, "GET", url, params=query)
+        titles |= {one["title"] for one in page["items"]}
+        cursor = page.get("next_cursor")
+        if not cursor:
+            return titles
+
+
+async def _rows(house: House, client: httpx.AsyncClient) -> set[str]:
+    words: set[str] = set()
+    after = ""
+    while True:
+        body = {"after": after}
+        answer = await house.ask(client, "POST", "/plugins/keeper/call/row.list", json=body)
+        found = [str(one) for one in answer["result"]["words"]]
+        if not found:
+            return words
+        words |= set(found)
+        after = found[-1]
+
+
+async def _said(house: House, client: httpx.AsyncClient, session: str) -> set[str]:
+    said: set[str] = set()
+    after: str | None = None
+    url = f"/projects/{house.project_id}/sessions/{session}/entries"
+    while True:
+        query: dict[str, Any] = {"limit": 200, **({"after": after} if after else {})}
+        items = (await house.ask(client, "GET", url, params=query))["items"]
+        if not items:
+            return said
+        for one in items:
+            if one.get("role") == "user":
+                said |= {str(block.get("text")) for block in one["content"].get("content", [])}
+        after = items[-1]["id"]
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return None

@@ -1,0 +1,38 @@
+"""`Leftovers`: clears a project of what a killed daemon left there half written, once per start."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from kaged.base import Clock, Tasks
+from kaged.config.agents import AgentTree
+from kaged.workspace.leftovers import sweep_leftovers
+
+_log = structlog.get_logger("kaged.projects")
+
+
+class Leftovers:
+    """Looks through each project when it is first loaded, beside everything else."""
+
+    def __init__(self, tasks: Tasks, clock: Clock) -> None:
+        self._tasks = tasks
+        self._since_s = clock.now_ms() / 1000
+        self._seen: set[str] = set()
+
+    def project_loaded(self, project_id: str, tree: AgentTree) -> None:
+        """Start looking, unless this project was looked through already."""
+        del project_id
+        root = str(tree.project.root)
+        if root not in self._seen:
+            self._seen.add(root)
+            self._tasks.start(self._sweep(root), "leftovers")
+
+    async def _sweep(self, root: str) -> None:
+        removed = await asyncio.to_thread(sweep_leftovers, root, self._since_s)
+        if removed:
+            _log.info("project.leftovers", root=root, removed=removed)
+
+
+__all__ = ["Leftovers"]

@@ -1,0 +1,150 @@
+"""`Interpreter`: what the shell hands a text to; `definition_of`: how models see such a tool."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from kaged.base import JsonObject
+from kaged.kernel.policy import FsMode
+from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
+from kaged.toolbox.shell.scrollback import OUTPUT_LIMIT_BYTES
+from kaged.tools.definition import ToolDefinition
+
+ENV_LIMIT: Final = 64
+TIMEOUT_MS: Final = 120_000
+TIMEOUT_RANGE_MS: Final = (1_000, 600_000)
+_MB: Final = 1024 * 1024
+
+RETURNS: Final[JsonObject] = {
+    "type": "object",
+    "properties": {
+        "stdout": {"type": "string"},
+        "stderr": {"type": "string", "const": ""},
+        "exit_code": {"type": "integer"},
+        "timed_out": {"type": "boolean"},
+        "truncated": {"type": "boolean"},
+        "tail": {"type": "string"},
+        "signal": {"type": "integer"},
+    },
+    "required": ["stdout", "stderr", "exit_code", "timed_out"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """What a tool of the shell hands its text to. `argument` is the parameter that holds it."""
+
+    tool_name: str
+    argument: str
+    means: str
+    says: str
+    program: tuple[str, ...]
+
+
+SHELL: Final = Interpreter(
+    "shell.bash",
+    "command",
+    "The command line, run as /bin/sh -c. At most 64 KB.",
+    "Run a shell command (/bin/sh -c)",
+    ("/bin/sh", "-c"),
+)
+MORE_INTERPRETERS: Final[Mapping[str, Interpreter]] = MappingProxyType(
+    {
+        "python": Interpreter(
+            "shell.python",
+            "code",
+            "The Python program, run as python3 -c. At most 64 KB.",
+            "Run a short Python program (python3 -c)",
+            ("/bin/sh", "-c", 'exec python3 -c "$1"', "sh"),
+        ),
+        "node": Interpreter(
+            "shell.node",
+            "code",
+            "The JavaScript program, run as node -e. At most 64 KB.",
+            "Run a short JavaScript program (node -e)",
+            ("/bin/sh", "-c", 'exec node -e "$1"', "sh"),
+        ),
+    }
+)
+"""Further tools of the same kind, by the word that switches them on; off by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShellSettings:
+    """What the operator sets.
+
+    `scrub_env` are variables that uncaged commands do not see. `longest_ms` is the most time that a
+    command can ask for. `interpreters` are keys of `MORE_INTERPRETERS`.
+    """
+
+    environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    scrub_env: tuple[str, ...] = ()
+    longest_ms: int = TIMEOUT_RANGE_MS[1]
+    output_bytes: int = OUTPUT_LIMIT_BYTES
+    interpreters: tuple[str, ...] = ()
+
+
+def definition_of(one: Interpreter, settings: ShellSettings) -> ToolDefinition:
+    """Give the definition of one tool of the shell, with the limits that hold."""
+    size = settings.output_bytes
+    shown = f"{size // _MB} MB" if size % _MB == 0 else f"{size // 1024} KB"
+    parameters: JsonObject = {
+        "type": "object",
+        "properties": {
+            one.argument: {"type": "string", "minLength": 1, "description": one.means},
+            "cwd": {
+                "type": "string",
+                "default": "./",
+                "description": "Where it runs, relative to the project root.",
+            },
+            "timeout": {
+                "type": "integer",
+                "default": min(TIMEOUT_MS, settings.longest_ms),
+                "description": f"Milliseconds until it is ended, between {TIMEOUT_RANGE_MS[0]} and "
+                f"{settings.longest_ms}; values beyond are taken as the nearest of the two.",
+            },
+            "env": {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "maxProperties": ENV_LIMIT,
+                "default": {},
+                "description": "Variables on top of those that are set anyway.",
+            },
+        },
+        "required": [one.argument],
+        "additionalProperties": False,
+    }
+    return ToolDefinition(
+        name=one.tool_name,
+        namespace="shell",
+        description=(
+            f"{one.says} in the project and get its output and exit code. "
+            "stdout holds both streams as a terminal shows them; stderr is always empty. A "
+            "non-zero exit code is a result, not an error. Nobody can answer questions: standard "
+            "input is empty. Background processes end with the command. Output beyond "
+            f"{shown} is cut; then `tail` has its last lines. Prefer file.*, edit.* and search.* "
+            "for files."
+        ),
+        parameters=parameters,
+        returns=RETURNS,
+        requires=(FsRequirement(FsMode.RW), CapabilityRequirement("shell")),
+    )
+
+
+DEFINITION: Final = definition_of(SHELL, ShellSettings(environ={}))
+
+
+__all__ = [
+    "DEFINITION",
+    "MORE_INTERPRETERS",
+    "SHELL",
+    "TIMEOUT_RANGE_MS",
+    "Interpreter",
+    "ShellSettings",
+    "definition_of",
+]

@@ -1,0 +1,73 @@
+"""The host is killed between the steps of linking and calling: what it said before, holds."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fakes.bridge_lab import RealTime
+from fakes.service_lab import ServiceLab
+from kaged.services.contract import AuthCompleteCall, InvokeCall
+from kaged.services.errors import CapabilityOutcomeUnknown
+from requirements import requirement
+
+HOST = Path(__file__).parent / "children" / "dying_host.py"
+
+
+async def _killed_when(stage: str, folder: Path) -> str:
+    """Start a host, kill it with SIGKILL when it got that far; gives the flow it began."""
+    host = subprocess.Popen(
+        [sys.executable, str(HOST), str(folder), stage], stdout=subprocess.PIPE, text=True
+    )
+    assert host.stdout is not None
+    flow_id = (await asyncio.to_thread(host.stdout.readline)).strip()
+    host.kill()
+    await asyncio.to_thread(host.communicate)
+    assert host.returncode == -signal.SIGKILL
+    assert flow_id.startswith("caf_")
+    return flow_id
+
+
+async def _restarted(folder: Path) -> ServiceLab:
+    lab = ServiceLab(folder, RealTime())
+    await lab.open()
+    await lab.register()
+    return lab
+
+
+@requirement("SC-AMB-40")
+@pytest.mark.timeout(120)
+async def test_what_a_killed_host_had_promised_holds_after_its_restart(tmp_path: Path) -> None:
+    for stage in ("begun", "linked", "running"):
+        folder = tmp_path / stage
+        folder.mkdir()
+        flow_id = await _killed_when(stage, folder)
+        lab = await _restarted(folder)
+        assert await lab.calls.settle() == (1 if stage == "running" else 0)
+
+        # The account that was linked works; before that there is none.
+        if stage == "begun":
+            [row] = (await lab.call("list"))["capabilities"]
+            assert row["linked_accounts"] == []
+        else:
+            assert (await lab.invoke("whoami"))["output"]["account"] == "acct_default"
+        if stage == "running":
+            # The repeat of a call that may have taken effect is not made again.
+            lab.provider.calls.clear()
+            for _ in range(2):
+                with pytest.raises(CapabilityOutcomeUnknown):
+                    await lab.invoke("send", idempotency_key="k")
+            assert lab.provider.of(InvokeCall) == []
+            assert (await lab.invoke("send", idempotency_key="another"))["ok"]
+
+        # The flow that was under way goes on where it was, and its account works.
+        assert (await lab.call("auth.complete", flow_id=flow_id, code="c"))["ok"]
+        assert len(lab.provider.of(AuthCompleteCall)) == 1
+        later = await lab.invoke("whoami", account_ref="acct_later")
+        assert later["output"]["account"] == "acct_later"
+        await lab.close()
