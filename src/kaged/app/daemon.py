@@ -8,6 +8,7 @@ import gc
 import os
 import resource
 import signal
+import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -30,6 +31,13 @@ from kaged.config.problems import ConfigInvalid
 from kaged.serve.http.errors import Internal, error_body
 
 _log = structlog.get_logger("kaged.daemon")
+
+
+SWITCH_S = 0.001
+"""How long one thread may keep the interpreter from the event loop; Python's own figure is 5 ms.
+
+The audit log's writer and the threads of a scan each keep the loop waiting for their full share.
+"""
 
 
 def run_daemon(
@@ -70,6 +78,7 @@ def _settle() -> None:
 def harden() -> None:
     """Give this process the habits of a daemon: private files, no core dumps, no folder held."""
     os.umask(0o077)
+    sys.setswitchinterval(SWITCH_S)
     # A core file would hold tokens and keys.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

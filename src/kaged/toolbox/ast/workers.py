@@ -31,8 +31,6 @@ _SCRIPT: Final = str(Path(worker_main.__file__).resolve())
 _T = TypeVar("_T")
 # The interpreter is held while an answer is decoded, so it had better be quick.
 _decode = msgspec.json.Decoder().decode
-SWITCH_S: Final = 0.001
-"""How long one thread keeps the interpreter from the event loop; Python's own figure is 5 ms."""
 _REASON: Final = Uncaged("parser of the daemon; it gets texts through its pipe and opens no files")
 
 
@@ -172,9 +170,6 @@ class AstWorkers:
         self._idle: list[ProcessWorker] = []
         self._timer: asyncio.TimerHandle | None = None
         self._library = _library_directory()
-        # The threads of a scan keep one another and the loop waiting for the interpreter, each for
-        # its full share: what is five times shorter stalls the daemon five times less.
-        sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
 
     @asynccontextmanager
     async def lease(self, wanted: int) -> AsyncGenerator[list[ProcessWorker]]:
