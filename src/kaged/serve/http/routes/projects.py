@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 from fastapi import Depends, FastAPI, Path, Query, Response
@@ -85,7 +84,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 async def load(services: Services, who: Who, body: LoadProjectIn) -> ProjectDetailOut:
     """Read a project's files and keep it loaded. Loading one again reads its files anew."""
-    return detail(await services.projects.load(body.root, who))
+    return detail(services, await services.projects.load(body.root, who))
 
 
 async def list_projects(
@@ -99,23 +98,20 @@ async def list_projects(
 
 
 async def get(services: Services, project_id: ProjectId) -> ProjectDetailOut:
-    """Give one project with its agent tree; beside each compaction the knobs that shape it."""
-    view = await services.projects.get(project_id)
-    if view.tree is not None and services.plugins is not None:
-        view = replace(view, tree=_with_knobs(view.tree, project_id, services.plugins))
-    return detail(view)
+    """Give one project with its agent tree."""
+    return detail(services, await services.projects.get(project_id))
 
 
 async def reload(services: Services, who: Who, project_id: ProjectId) -> ProjectDetailOut:
     """Read the files again. If they have errors, what was loaded before stays in force."""
-    return detail(await services.projects.reload(project_id, who))
+    return detail(services, await services.projects.reload(project_id, who))
 
 
 async def trust(
     services: Services, who: Who, project_id: ProjectId, body: TrustIn
 ) -> ProjectDetailOut:
     """Allow the commands that a project's files name to be run, or take that back."""
-    return detail(await services.projects.set_trusted(project_id, body.trusted, who))
+    return detail(services, await services.projects.set_trusted(project_id, body.trusted, who))
 
 
 async def unload(services: Services, who: Who, project_id: ProjectId) -> Response:
@@ -129,12 +125,16 @@ def summary(view: ProjectView) -> ProjectOut:
     return ProjectOut.model_validate(_fields(view))
 
 
-def detail(view: ProjectView) -> ProjectDetailOut:
+def detail(services: HttpServices, view: ProjectView) -> ProjectDetailOut:
     """Write a project with its tree."""
-    return ProjectDetailOut.model_validate({**_fields(view), "tree": view.tree})
+    tree = view.tree
+    if tree is not None and services.plugins is not None:
+        tree = _with_knobs(tree, view.id, services.plugins)
+    return ProjectDetailOut.model_validate({**_fields(view), "tree": tree})
 
 
 def _with_knobs(tree: JsonObject, project_id: str, desk: PluginDesk) -> JsonObject:
+    """Put beside each agent's compaction the knobs of the plugins that shape it."""
     agents: list[JsonValue] = []
     for agent in _objects(tree["agents"]):
         compaction = agent["compaction"]
