@@ -1,10 +1,11 @@
 # The commands every newcomer and CI use. Each one sets up what it needs first.
-.PHONY: help setup setup-tests demo docs test check conformance bench soak clean
+.PHONY: help setup setup-tests demo docs test check lint conformance bench soak clean
 
 help:
 	@echo "make demo         set up, then play the main job end to end (FAST=1: no set-up when there is one)"
 	@echo "make test         set up, then run the whole test suite"
 	@echo "make check        format, lint, types, import rules, unit and contract tests"
+	@echo "make lint         the same without the tests"
 	@echo "make conformance  requirement table: proven / total per document (UPDATE=1 adds new proofs)"
 	@echo "make docs         write the made parts of docs/reference anew, from the code"
 	@echo "make bench        all benchmarks, each against its peer or floor (ONLY=\"audit framing\";"
@@ -31,6 +32,9 @@ test: setup-tests
 
 check: setup-tests
 	@scripts/check
+
+lint: setup-tests
+	@scripts/check --no-tests
 
 conformance: setup-tests
 	@.venv/bin/python scripts/conformance.py $(if $(UPDATE),--update)
