@@ -36,14 +36,15 @@ class Outcomes:
     def add(self, report: pytest.TestReport) -> None:
         """Take one phase of one test into account."""
         ids = [str(value) for name, value in report.user_properties if name == _PROPERTY]
+        node = _without_group(report.nodeid)
         if ids:
-            self.ids[report.nodeid] = ids
+            self.ids[node] = ids
         if report.failed:
-            self.failed.add(report.nodeid)
+            self.failed.add(node)
         elif report.skipped:
-            self.skipped.append(report.nodeid)
+            self.skipped.append(node)
         elif report.when == "call":
-            self.passed.add(report.nodeid)
+            self.passed.add(node)
 
     def over(self, first: dict[str, object]) -> dict[str, object]:
         """Give the first run's content with what the second look saw of the same tests."""
@@ -66,6 +67,12 @@ class Outcomes:
                 for node, ids in sorted(self.ids.items())
             ],
         }
+
+
+def _without_group(node: str) -> str:
+    """Give a test's own name; tests that share a worker are reported as `name@group`."""
+    name, at, group = node.rpartition("@")
+    return name if at and "]" not in group else node
 
 
 def tree_fingerprint() -> str:

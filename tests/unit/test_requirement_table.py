@@ -91,6 +91,13 @@ def test_a_test_that_fails_in_teardown_proves_nothing() -> None:
     assert outcomes.skipped == ["t::c"]
 
 
+def test_a_test_goes_by_its_own_name_whatever_it_shares_a_worker_with() -> None:
+    outcomes = Outcomes()
+    for node in ("t::a@demo", "t::b[x@y.org]", "t::c[x@y.org]@demo"):
+        outcomes.add(_report(node, "call", "failed"))
+    assert outcomes.failed == {"t::a", "t::b[x@y.org]", "t::c[x@y.org]"}
+
+
 def test_a_second_look_speaks_only_for_the_tests_it_saw() -> None:
     first, second = Outcomes(), Outcomes()
     for node in ("t::a", "t::b", "t::c"):
