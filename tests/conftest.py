@@ -17,10 +17,12 @@ settings.load_profile("full" if os.environ.get("KAGED_FULL_RUN") else "explore")
 
 pytest_plugins = ["requirements.plugin"]
 
-# A run that was started in the background inherits a deaf ear for Ctrl-C, and so would everything
-# that tests start; a daemon listens for it in any case.
+# A run that was started in the background inherits a deaf ear for Ctrl-C and Ctrl-\\, and so would
+# everything that tests start; a daemon listens for it in any case.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGQUIT) is signal.SIG_IGN:
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 @pytest.fixture

@@ -79,6 +79,10 @@ def harden() -> None:
     """Give this process the habits of a daemon: private files, no core dumps, no folder held."""
     os.umask(0o077)
     sys.setswitchinterval(SWITCH_S)
+    # A shell that starts it in the background makes it deaf to these, and guests would inherit it.
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     # A core file would hold tokens and keys.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.running_daemon import ANY_PORT, DaemonProcess, environment, kaged, make_home
+from fakes.running_daemon import ANY_PORT, KAGED, DaemonProcess, environment, kaged, make_home
 
 Start = Callable[..., DaemonProcess]
 
@@ -44,6 +44,15 @@ def test_a_signal_ends_it_cleanly_and_on_record(
     assert stopped["signal"] == number.name
     assert stopped["pid"] == daemon.pid
     assert kaged(home, "audit", "verify").returncode == 0
+
+
+def test_started_in_the_background_it_hears_what_its_shell_made_it_deaf_to(start: Start) -> None:
+    deaf = ("/bin/sh", "-c", 'trap "" INT QUIT; exec "$@"', "sh", *KAGED)
+    daemon = start(argv=deaf)
+    status = Path(f"/proc/{daemon.pid}/status").read_text(encoding="ascii")
+    (ignored,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        assert not int(ignored, 16) >> (number - 1) & 1
 
 
 def test_its_files_are_for_its_user_only(start: Start, home: Path) -> None:
