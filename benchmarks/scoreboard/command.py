@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 from scoreboard.machine import this_machine
 from scoreboard.page import CURVES_SVG, TARGETS_SVG, rewrite_page
 from scoreboard.plot import curve_plot, target_plot
-from scoreboard.results import Results
+from scoreboard.results import Result, Results
 from scoreboard.running import OUTPUT, run_all
 from scoreboard.table import show
 
@@ -31,10 +32,14 @@ def main(argv: list[str] | None = None) -> int:
     if unknown := [name for name in names if name not in files]:
         print(f"bench: no benchmark {', '.join(unknown)}; there are {', '.join(files)}")
         return 2
-    found = run_all([files[name] for name in names], quick=wanted.quick)
     earlier = Results.read(wanted.results) if wanted.results.is_file() else None
-    mine = Results(this_machine(), tuple(found), wanted.quick)
-    mine.beside(earlier).write(wanted.results)
+    machine = this_machine()
+
+    def keep(found: Sequence[Result]) -> None:
+        Results(machine, tuple(found), wanted.quick).beside(earlier).write(wanted.results)
+
+    found = run_all([files[name] for name in names], quick=wanted.quick, keep=keep)
+    mine = Results(machine, tuple(found), wanted.quick)
     show([*mine.rows, *mine.curves])
     for one in mine.crashed:
         print(f"bench: bench_{one.name} did not come to its end: {one.error}")

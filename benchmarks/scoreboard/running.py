@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -27,9 +27,17 @@ SAID_CHARS = 600
 
 
 def run_all(
-    files: Sequence[Path], *, quick: bool, word: TextIO | None = None, output: Path = OUTPUT
+    files: Sequence[Path],
+    *,
+    quick: bool,
+    keep: Callable[[Sequence[Result]], None] = lambda _: None,
+    word: TextIO | None = None,
+    output: Path = OUTPUT,
 ) -> list[Result]:
-    """Run the benchmarks; one that does not come to its end is named and does not stop the rest."""
+    """Run the benchmarks; one that does not come to its end is named and does not stop the rest.
+
+    `keep` is called after each with what there is so far: a run that is broken off loses nothing.
+    """
     to = sys.stderr if word is None else word
     output.mkdir(parents=True, exist_ok=True)
     measured = commit()
@@ -42,6 +50,7 @@ def run_all(
         one = run_one(file, output, commit_name=measured, quick=quick)
         _say(to, f"{head}: {_summary(one)}", began, again=to.isatty())
         found.append(one)
+        keep(found)
     return found
 
 
