@@ -36,7 +36,7 @@ class Outcomes:
     def add(self, report: pytest.TestReport) -> None:
         """Take one phase of one test into account."""
         ids = [str(value) for name, value in report.user_properties if name == _PROPERTY]
-        node = _without_group(report.nodeid)
+        node = report.nodeid
         if ids:
             self.ids[node] = ids
         if report.failed:
@@ -67,12 +67,6 @@ class Outcomes:
                 for node, ids in sorted(self.ids.items())
             ],
         }
-
-
-def _without_group(node: str) -> str:
-    """Give a test's own name; tests that share a worker are reported as `name@group`."""
-    name, at, group = node.rpartition("@")
-    return name if at and "]" not in group else node
 
 
 def tree_fingerprint() -> str:

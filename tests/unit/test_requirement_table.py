@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from requirements.plugin import Outcomes, tree_fingerprint
 from requirements.rows import (
+    ROOT,
     Ledger,
     Row,
     check_ledger,
@@ -13,6 +16,7 @@ from requirements.rows import (
     load_ledger,
     load_rows,
 )
+from sharing import TOGETHER
 
 ROWS = [Row("PH-WIRE-01", "must", "plugin-host"), Row("PH-WIRE-02", "may", "plugin-host")]
 
@@ -91,11 +95,9 @@ def test_a_test_that_fails_in_teardown_proves_nothing() -> None:
     assert outcomes.skipped == ["t::c"]
 
 
-def test_a_test_goes_by_its_own_name_whatever_it_shares_a_worker_with() -> None:
-    outcomes = Outcomes()
-    for node in ("t::a@demo", "t::b[x@y.org]", "t::c[x@y.org]@demo"):
-        outcomes.add(_report(node, "call", "failed"))
-    assert outcomes.failed == {"t::a", "t::b[x@y.org]", "t::c[x@y.org]"}
+def test_every_module_whose_tests_stay_together_is_there_and_has_a_dear_fixture() -> None:
+    for path in TOGETHER:
+        assert re.search(r'scope="(module|session)"', (ROOT / path).read_text(encoding="utf-8"))
 
 
 def test_a_second_look_speaks_only_for_the_tests_it_saw() -> None:

@@ -25,6 +25,7 @@ from kaged.app.state import needs_restart
 from kaged.app.wiring import Daemon, build
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
+from kaged.base.signals import unmute_for_children
 from kaged.config.coresections import LogLevel
 from kaged.config.locations import Locations
 from kaged.config.problems import ConfigInvalid
@@ -79,10 +80,7 @@ def harden() -> None:
     """Give this process the habits of a daemon: private files, no core dumps, no folder held."""
     os.umask(0o077)
     sys.setswitchinterval(SWITCH_S)
-    # A shell that starts it in the background makes it deaf to these, and guests would inherit it.
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
+    unmute_for_children()
     # A core file would hold tokens and keys.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -46,13 +46,18 @@ def test_a_signal_ends_it_cleanly_and_on_record(
     assert kaged(home, "audit", "verify").returncode == 0
 
 
-def test_started_in_the_background_it_hears_what_its_shell_made_it_deaf_to(start: Start) -> None:
-    deaf = ("/bin/sh", "-c", 'trap "" INT QUIT; exec "$@"', "sh", *KAGED)
+def test_started_by_nohup_in_the_background_it_hears_again_and_so_do_its_guests(
+    start: Start,
+) -> None:
+    deaf = ("/bin/sh", "-c", 'trap "" INT QUIT HUP USR1 TSTP; exec "$@"', "sh", *KAGED)
     daemon = start(argv=deaf)
+    pythons_own = 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
     status = Path(f"/proc/{daemon.pid}/status").read_text(encoding="ascii")
     (ignored,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:"))
-    for number in (signal.SIGINT, signal.SIGQUIT):
-        assert not int(ignored, 16) >> (number - 1) & 1
+    assert int(ignored, 16) & ~pythons_own == 0
+    daemon.signal(signal.SIGUSR1)
+    daemon.signal(signal.SIGINT)
+    assert daemon.process.wait(60) == 0
 
 
 def test_its_files_are_for_its_user_only(start: Start, home: Path) -> None:

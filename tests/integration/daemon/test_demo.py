@@ -14,8 +14,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 SCENES = 10
-# On one worker: it is played once for all of them.
-pytestmark = pytest.mark.xdist_group("demo")
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,6 @@ from kaged import __version__
 
 ROOT = Path(__file__).resolve().parents[3]
 TIMEOUT_S = 240
-# On one worker: the wheel is built and installed once for all of them.
-pytestmark = pytest.mark.xdist_group("wheel")
 
 
 def run(
