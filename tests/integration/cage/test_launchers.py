@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.signal_masks import settable
 from kaged.cage import CageRequest, CageSettings, CageUnavailable, Spawner
 from kaged.cage.collect import collect
 from kaged.cage.launcher_main import MAX_DESCRIPTORS, MAX_ORDER_BYTES
@@ -79,7 +80,8 @@ async def test_a_cage_from_stock_sees_what_a_cage_from_scratch_sees(
     still_from_stock, old = await facts(stocked, place)
     assert (from_stock, still_from_stock) == (True, False)
     assert new == old
-    assert any(line.startswith("SigIgn:\t0000000000000000") for line in new)
+    # Of the first process in the cage and of the program.
+    assert [settable(line.split()[1]) for line in new if line.startswith("SigIgn:")] == [0, 0]
 
 
 async def test_a_cage_has_the_processors_and_limits_that_the_daemon_has_now(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from fakes.signal_masks import settable
+
 PROGRAM = """
 import os, signal, subprocess, sys
 for name in ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR2", "SIGTSTP"):
@@ -24,7 +26,7 @@ def _childs_masks(word: str) -> dict[str, int]:
         [sys.executable, "-c", PROGRAM, word], capture_output=True, text=True, check=True
     )
     rows = (line.split(":") for line in done.stdout.split("\n") if line)
-    return {name: int(mask, 16) for name, mask in rows}
+    return {name: settable(mask) for name, mask in rows}
 
 
 def test_children_hear_what_their_parent_was_made_deaf_to() -> None:
