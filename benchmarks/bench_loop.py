@@ -1,7 +1,8 @@
 """The agent loop without the model: what a step costs, and how late events are with 200 sessions.
 
-Everything but the model is real: store, transcript, audit log in SQLite, tool desk, event ring. A
-step is a model turn that calls an empty tool: its two entries are durable before the next one.
+Everything but the model is real: store, transcript, audit log in SQLite, tool desk with the sinks
+that the daemon gives it, event ring. A step is a model turn that calls an empty tool: its two
+entries are durable before the next one.
 Run it alone with `python benchmarks/bench_loop.py`; `run()` gives the rows for the suite.
 """
 
@@ -15,7 +16,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,8 +204,9 @@ def _commits(path: Path) -> float:
 @asynccontextmanager
 async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     """Put a daemon's sessions together on a folder."""
-    from kaged.app.desk import AgentDesk
+    from kaged.app.desk import AgentDesk, OutcomeStream
     from kaged.app.driving import build_driver
+    from kaged.app.sessions import build_sessions
     from kaged.audit import AuditLog, HeadFile, open_key
     from kaged.base import Ids, SystemClock
     from kaged.config.agents import resolve_agents
@@ -213,11 +215,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     from kaged.config.project import load_project
     from kaged.config.reading import Loaded
     from kaged.serve.http.hub import EventHub
-    from kaged.sessions.book import SessionBook
     from kaged.sessions.hooks import SessionHooks
-    from kaged.sessions.lifecycle import Lifecycle, SessionEvent
-    from kaged.sessions.navigation import Navigation
-    from kaged.sessions.transcript import Transcript
     from kaged.store import Store, sqlite_url
     from kaged.toolbox.project import TodoDesk
     from kaged.tools import Tool, ToolCall, ToolDefinition
@@ -232,16 +230,16 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
         store.audit, clock=clock, ids=ids, key=key, head_file=HeadFile(root / "audit.head")
     )
     hub = EventHub(clock, ids)
-    lifecycle = Lifecycle()
-
-    def publish(event: SessionEvent) -> None:
-        hub.publish(f"session:{event.session_id}", event.name, event.as_json())
-
-    lifecycle.subscribe(publish)
-    transcript = Transcript(store, lifecycle, clock=clock, ids=ids)
-    book = SessionBook(store, transcript, lifecycle)
+    closing = AsyncExitStack()
+    room = build_sessions(store, audit, hub, clock=clock, ids=ids, closing=closing)
     desk = AgentDesk(
-        audit, clock, ids, plugins_of=lambda _project, _agent: (), pipeline=lambda: None
+        audit,
+        clock,
+        ids,
+        plugins_of=lambda _project, _agent: (),
+        pipeline=lambda: None,
+        outcomes=(OutcomeStream(hub), room.calls),
+        starts=(room.calls,),
     )
 
     async def nothing(call: ToolCall) -> Any:
@@ -271,10 +269,10 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
 
     driving = build_driver(
         store,
-        transcript,
-        book,
-        Navigation(store, transcript, book, lifecycle),
-        lifecycle,
+        room.transcript,
+        room.book,
+        room.navigation,
+        room.lifecycle,
         desk=desk.desk,
         take_snapshot=snapshot,
         hooks=SessionHooks(hooks, hooks.participants),
@@ -289,9 +287,10 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     )
     desk.fixed = driving.driver.fixed_tools
     try:
-        yield _Bench(driving.driver, transcript, hub, models)
+        yield _Bench(driving.driver, room.transcript, hub, models)
     finally:
         await driving.driver.close()
+        await closing.aclose()
         await audit.close()
         await store.close()
 

@@ -54,6 +54,12 @@ class RecordedAudit:
     async def record(self, event: AuditEvent, *, durable: bool | None = None) -> None:
         self._keep(event, durable=bool(durable))
 
+    def offer(self, event: AuditEvent) -> bool:
+        if event.name in self.down_for:
+            return False
+        self._keep(event, durable=False)
+        return True
+
     def post(self, event: AuditEvent) -> None:
         self._keep(event, durable=False)
 

@@ -148,7 +148,9 @@ class LoopLab:
         )
         self.driver = self.driving.driver
         self.desk.fixed = self.driver.fixed_tools
-        self.runner = LoopWorkflows(lambda: self.driver, self.transcript, self.projects.root)
+        self.runner = LoopWorkflows(
+            lambda: self.driver, self.transcript, store.agent_runs, self.projects.root
+        )
         self.work = ProjectWork(
             issues=IssueDesk(store, self.projects.workflows),
             todos=todos,

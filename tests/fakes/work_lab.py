@@ -75,6 +75,7 @@ class GatedRunner:
         self.cancelled: list[str] = []
         self.result: JsonValue = {"ok": True}
         self.fails_with: Exception | None = None
+        self.waiting: set[str] = set()
 
     async def run(self, run: RunRecord, workflow: Workflow) -> JsonValue:
         assert workflow is WORKFLOWS[run.workflow_name]
@@ -88,6 +89,9 @@ class GatedRunner:
         if self.fails_with is not None:
             raise self.fails_with
         return self.result
+
+    async def waits(self, run: RunRecord) -> bool:
+        return run.run_id in self.waiting
 
 
 class WorkLab:

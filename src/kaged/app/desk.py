@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kaged.tools.outcomes import OutcomeSink, StartSink, ToolOutcome
     from kaged.tools.registry import RegisteredTool
     from kaged.tools.resolution import EnabledTool
+    from kaged.workspace.journal_files import JournalFiles
 
 TOPIC: Final = "tool"
 UNKNOWN_OPERATOR: Final = "operator"  # insecure mode authenticates nobody
@@ -91,8 +92,10 @@ class AgentDesk:
         sealed: str | None = None,
         file_wait_s: float = WAIT_LIMIT_S,
         refuse_hard_links: bool = False,
+        undo_files: Callable[[str], JournalFiles | None] = lambda _project: None,
     ) -> None:
         self._sealed = sealed
+        self._undo_files = undo_files
         self._delegate = delegate
         self.fixed: Callable[[ToolCallContext], AgentTools | None] = lambda _context: None
         """Gives the tools of callers whose session has fixed them."""
@@ -143,6 +146,7 @@ class AgentDesk:
                 clock=self._clock,
                 threads=self._threads,
                 sealed=self._sealed,
+                undo=self._undo_files(project_id),
             )
         )
         session, run = f"ses_{self._ids.ulid()}", f"run_{self._ids.ulid()}"

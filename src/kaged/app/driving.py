@@ -176,7 +176,7 @@ def open_loop(
     agent_desk.fixed = driver.fixed_tools
     sessions.driver = driver
     closing.push_async_callback(driver.close)
-    workflows = LoopWorkflows(lambda: driver, transcript, work_projects.root)
+    workflows = LoopWorkflows(lambda: driver, transcript, store.agent_runs, work_projects.root)
     return Loop(driver, driving.delegate, driving.transforms, workflows)
 
 

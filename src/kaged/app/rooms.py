@@ -35,7 +35,7 @@ from kaged.app.services import build_services
 from kaged.app.sessions import build_sessions
 from kaged.app.state import status_of
 from kaged.app.toolboxes import open_toolboxes, quota_rules, sealed_folder
-from kaged.app.undo import UndoDesk
+from kaged.app.undo import UndoDesk, open_undo
 from kaged.audit import AuditEvent
 from kaged.base import JsonValue, Tasks
 from kaged.cage import Spawner
@@ -99,6 +99,7 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         starts=(sessions.calls,),
         quotas=quota_rules(settings.daemon.value.tools),
         sealed=sealed_folder(settings.daemon.value.tools),
+        undo_files=open_undo(ground.places.data_dir, closing),
         file_wait_s=settings.daemon.value.tools.limits.file_wait_seconds,
         refuse_hard_links=settings.daemon.value.tools.refuse_hard_links,
         cages_off=lambda: state.settings.daemon.value.sandbox.no_sandbox,
@@ -260,10 +261,10 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         ]
 
     await sessions.book.recover()
-    await work.workflows.recover()
     with gates.passing("projects", "The projects that were loaded when the daemon ended.") as gate:
         await projects.restore()
         gate.found = f"{len(projects)} loaded"
+    await work.workflows.recover()
 
     # The trial runs of the gate are let finish, and guests end, before gate and spawner close.
     opening = tasks.start(net_gate.start(bwrap=cage_settings(settings).bwrap), "network gate")

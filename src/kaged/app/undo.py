@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import JsonObject, JsonValue
+from kaged.workspace.journal_files import JournalFiles
 
 if TYPE_CHECKING:
     from kaged.serve.http.ports import Asker
     from kaged.workspace import Workspace
     from kaged.workspace.workspace import Undone
+
+
+def open_undo(data_dir: Path, closing: AsyncExitStack) -> Callable[[str], JournalFiles]:
+    """Give what finds the undo steps of a project on disk; one thread writes those of all."""
+    thread = ThreadPoolExecutor(1, thread_name_prefix="kaged-undo")
+    closing.callback(thread.shutdown)
+    return lambda project_id: JournalFiles(data_dir / "undo" / project_id, thread.submit)
 
 
 class UndoDesk:
@@ -88,4 +99,4 @@ def _files(undone: Undone) -> list[JsonObject]:
     ]
 
 
-__all__ = ["UndoDesk"]
+__all__ = ["UndoDesk", "open_undo"]

@@ -31,7 +31,7 @@ from kaged.lua.moves import custom_draft, label_draft
 from kaged.lua.programs import ExecSpec
 from kaged.lua.values import shown
 from kaged.wire.errors import RpcError
-from kaged.workspace.journal import Author
+from kaged.workspace.undo_step import Author
 
 if TYPE_CHECKING:
     from kaged.base import Clock

@@ -13,7 +13,7 @@ from kaged.lua.errors import PlaceRefused, ScriptCallRefused
 from kaged.lua.limits import MAX_READ_BYTES, MAX_WRITE_BYTES
 from kaged.lua.values import from_bytes, shown, to_bytes
 from kaged.workspace.errors import PathRefused
-from kaged.workspace.journal import Author
+from kaged.workspace.undo_step import Author
 
 if TYPE_CHECKING:
     from kaged.workspace import ProjectPath, Workspace

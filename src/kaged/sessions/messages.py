@@ -10,22 +10,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base import JsonObject, JsonValue
-from kaged.models.turn import (
-    AssistantMessage,
-    ModelMessage,
-    SystemMessage,
-    ToolCall,
-    ToolResultMessage,
-    UserMessage,
-)
 from kaged.sessions.entry import Entry, EntryRole
 from kaged.sessions.tokens import MESSAGE_OVERHEAD, estimate_json, estimate_text
-
-if TYPE_CHECKING:
-    from kaged.sessions.toolnames import ToolNames
 
 NOTE_MARK: Final = ":"
 """In the ids of messages that exist only inside a compaction; entry ids never have it."""
@@ -65,7 +54,7 @@ class WindowMessage:
     @property
     def text(self) -> str:
         """Everything it says in words."""
-        return "\n".join(_texts(self.blocks, "text"))
+        return "\n".join(texts_of(self.blocks, "text"))
 
     @property
     def calls(self) -> tuple[AskedCall, ...]:
@@ -163,105 +152,8 @@ def open_calls(messages: Sequence[WindowMessage]) -> tuple[AskedCall, ...]:
     )
 
 
-def to_model(messages: Sequence[WindowMessage], names: ToolNames) -> list[ModelMessage]:
-    """Write a window as a model takes it, once; see `ModelView`."""
-    return ModelView(names).write(messages)
-
-
-@dataclass(slots=True, eq=False)
-class _Turn:
-    """What was worked out about a message: how it is written, and whose results follow it."""
-
-    of: WindowMessage
-    written: ModelMessage | None
-    calls: tuple[AskedCall, ...] = ()
-    results: tuple[tuple[str, str, bool], ...] = ()
-    answers: dict[str, ToolResultMessage] = field(default_factory=dict[str, "ToolResultMessage"])
-
-    def answer(self, call_id: str, name: str, found: tuple[str, bool]) -> ToolResultMessage:
-        """Give the result of one of its calls; the same one as long as it says the same."""
-        output, is_error = found
-        known = self.answers.get(call_id)
-        # The very same text, and not an equal one: comparing long results would take its time.
-        if (
-            known is None
-            or known.content is not output
-            or known.is_error is not is_error
-            or known.name != name
-        ):
-            known = self.answers[call_id] = ToolResultMessage(call_id, name, output, is_error)
-        return known
-
-
-class ModelView:
-    """Writes a window as a model takes it, again and again as it grows.
-
-    Results stand right behind the turn that asked for them, in the order of asking, whatever the
-    order they came in. A call without a result gets one that says so, and a result without a call
-    is left out: vendors refuse both. What a message comes to is worked out once.
-    """
-
-    __slots__ = ("_known", "_names")
-
-    def __init__(self, names: ToolNames) -> None:
-        self._names = names
-        self._known: dict[str, _Turn] = {}
-
-    def write(self, messages: Sequence[WindowMessage]) -> list[ModelMessage]:
-        """Write these messages; those that are the same as last time cost next to nothing."""
-        turns = [self._turn(message) for message in messages]
-        results: dict[str, tuple[str, bool]] = {}
-        for turn in turns:
-            for name, output, is_error in turn.results:
-                results.setdefault(name, (output, is_error))
-        written: list[ModelMessage] = []
-        for turn in turns:
-            if turn.written is None:
-                continue
-            written.append(turn.written)
-            for call in turn.calls:
-                found = results.get(call.request_id) or results.get(call.call_id)
-                name = self._names.safe(call.name)
-                written.append(turn.answer(call.call_id, name, found or (INTERRUPTED, True)))
-        if len(self._known) > len(messages) * 2 + 16:
-            # What a compaction took out is not kept for ever.
-            self._known = {turn.of.id: turn for turn in turns}
-        return written
-
-    def _turn(self, message: WindowMessage) -> _Turn:
-        known = self._known.get(message.id)
-        if known is None or known.of is not message:
-            known = self._known[message.id] = self._read(message)
-        return known
-
-    def _read(self, message: WindowMessage) -> _Turn:
-        match message.role:
-            case EntryRole.SYSTEM:
-                return _Turn(message, SystemMessage(message.text))
-            case EntryRole.USER:
-                return _Turn(message, UserMessage(message.text))
-            case EntryRole.TOOL_RESULT:
-                # Written with the turn that asked.
-                return _Turn(message, None, results=tuple(_results(message)))
-            case EntryRole.ASSISTANT:
-                calls, text = message.calls, message.text
-                if not calls and not text:
-                    # An empty turn says nothing, and some vendors refuse it.
-                    return _Turn(message, None)
-                said = AssistantMessage(
-                    text,
-                    tuple(
-                        ToolCall(
-                            one.call_id, self._names.safe(one.name), one.arguments or {}, one.raw
-                        )
-                        for one in calls
-                    ),
-                    "\n".join(_texts(message.blocks, "thinking")),
-                )
-                return _Turn(message, said, calls)
-
-
-def _results(message: WindowMessage) -> Iterable[tuple[str, str, bool]]:
+def results_of(message: WindowMessage) -> Iterable[tuple[str, str, bool]]:
+    """Give the results that a message holds: whose they are, what they say, whether they failed."""
     for block in message.blocks:
         if block.get("type") == "tool_result_block":
             name = str(block.get("request_id") or block.get("call_id"))
@@ -280,7 +172,8 @@ def _call(block: JsonObject) -> AskedCall:
     )
 
 
-def _texts(blocks: Sequence[JsonObject], kind: str) -> list[str]:
+def texts_of(blocks: Sequence[JsonObject], kind: str) -> list[str]:
+    """Give what the blocks of one type say."""
     return [str(one.get("text") or "") for one in blocks if one.get("type") == kind]
 
 
@@ -304,7 +197,6 @@ __all__ = [
     "INTERRUPTED",
     "NOTE_MARK",
     "AskedCall",
-    "ModelView",
     "WindowMessage",
     "blocks_of",
     "message_of",
@@ -312,6 +204,7 @@ __all__ = [
     "message_of_json",
     "open_calls",
     "result_block",
+    "results_of",
     "text_block",
-    "to_model",
+    "texts_of",
 ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kaged.sessions.lifecycle import SessionEvent
-from kaged.sessions.messages import ModelView
+from kaged.sessions.model_view import ModelView
 from kaged.sessions.tokens import TokenGauge, estimate_text
 from kaged.tools import ToolCallContext
 

@@ -1,7 +1,8 @@
 """`ToolCallLog`: keeps every tool call of every session, and tells of it as it happens.
 
-The desk does not wait for it. Calls are written in batches by one task, each row as soon as there
-is something new about it; `flush` returns when all of it is on disk.
+The desk does not wait for it. Calls are written in batches by one task, a moment after there is
+something new: a commit for every start and end would hold up the entries of the same session, which
+the loop waits for. `flush` returns when all of it is on disk.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ BATCH_LIMIT: Final = 256
 RESULT_LIMIT_BYTES: Final = 256 * 1024
 EVENT_RESULT_LIMIT_BYTES: Final = 32 * 1024
 PREVIEW_BYTES: Final = 2000
+LINGER_S: Final = 0.02
+"""How long news waits for more of it. What was begun stands in the transcript before, durably."""
 
 _log = structlog.get_logger("kaged.sessions")
 
@@ -60,6 +63,7 @@ class ToolCallLog:
         self._calls: dict[ToolStart, CallChange] = {}
         self._pending: dict[CallChange, None] = {}
         self._writing: asyncio.Task[None] | None = None
+        self._due: asyncio.TimerHandle | None = None
         self._closed = False
         self.lost = 0
 
@@ -148,7 +152,10 @@ class ToolCallLog:
             self.lost += 1
             if self.lost == 1 or self.lost % PENDING_LIMIT == 0:
                 _log.error("tool_calls.lost", lost=self.lost)
-        self._work()
+        if len(self._pending) >= BATCH_LIMIT:
+            self._work()
+        elif self._due is None:
+            self._due = asyncio.get_running_loop().call_later(LINGER_S, self._work)
 
     @property
     def _idle(self) -> bool:
@@ -156,6 +163,9 @@ class ToolCallLog:
 
     def _work(self) -> asyncio.Task[None]:
         """Have the writing task run; gives it."""
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
         if self._writing is None or self._writing.done():
             self._writing = self._tasks.start(self._write_batches(), "write")
         return self._writing

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from kaged.config.workflows import Workflow, WorkflowStep
     from kaged.sessions.driver import RunEnd, SessionDriver
     from kaged.sessions.transcript import Transcript
+    from kaged.store.agent_run_rows import AgentRunRecord, AgentRunRows
     from kaged.store.run_rows import RunRecord
+
+STEP_RUNS_LIMIT = 10_000
+"""How many runs of a workflow's session are looked at to find out how far it came."""
 
 
 class WorkflowFailed(KagedError):
@@ -36,22 +40,25 @@ class LoopWorkflows:
         self,
         driver: Callable[[], SessionDriver],
         transcript: Transcript,
+        runs: AgentRunRows,
         root_of: Callable[[str], str],
     ) -> None:
         self._driver = driver
         self._transcript = transcript
+        self._runs = runs
         self._root_of = root_of
 
     async def run(self, run: RunRecord, workflow: Workflow) -> JsonValue:
         """Do what the workflow says, step by step; the last words are the result.
 
-        A step that asks the operator waits for the answer, within the time of the workflow.
+        A step that asks the operator waits for the answer, within the time of the workflow; if a
+        daemon before this one asked, the steps go on from that one.
 
         Raises:
             WorkflowFailed: a step failed, with the reason in its message.
             KagedError: the first step could not be started.
         """
-        # A run whose session exists was begun by a daemon before; that one ended it.
+        # It exists already when a daemon before this one began it.
         with contextlib.suppress(SessionExists):
             await self._transcript.create(
                 run.project_id,
@@ -63,9 +70,14 @@ class LoopWorkflows:
                 operator_id=run.invoker_id,
             )
         driver = self._driver()
+        steps = messages_of(workflow, run.inputs)
         result: JsonValue = None
         try:
-            for agent, message in messages_of(workflow, run.inputs):
+            before = await self._before(run)
+            if before:
+                result = _said(await self._end(driver, before[0].id))
+                steps = steps[sum(one.cause is RunCause.WORKFLOW for one in before) :]
+            for agent, message in steps:
                 run_id = await driver.send(
                     run.run_id,
                     message,
@@ -78,6 +90,18 @@ class LoopWorkflows:
             await driver.cancel(run.run_id)
             raise
         return result
+
+    async def waits(self, run: RunRecord) -> bool:
+        """Tell whether the last thing that happened in a run is a pause for the operator."""
+        before = await self._before(run, 1)
+        return bool(before) and before[0].status is AgentRunStatus.PAUSED
+
+    async def _before(
+        self, run: RunRecord, limit: int = STEP_RUNS_LIMIT
+    ) -> Sequence[AgentRunRecord]:
+        """Give the runs of the workflow's session so far, newest first."""
+        found, _ = await self._runs.page(run.run_id, limit, 0)
+        return found
 
     async def _end(self, driver: SessionDriver, run_id: str) -> RunEnd:
         """Wait for the end of a step, through all its pauses."""

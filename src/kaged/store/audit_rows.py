@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, LargeBinary, cast, delete, insert, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    LargeBinary,
+    bindparam,
+    cast,
+    delete,
+    insert,
+    or_,
+    select,
+)
 from sqlalchemy.exc import OperationalError
 
 from kaged.audit import (
@@ -23,6 +33,7 @@ from kaged.audit import (
 from kaged.audit.chain import EMPTY
 from kaged.store.database import Database
 from kaged.store.page import Page, clamp_limit, encode_cursor, parse_cursor
+from kaged.store.prepared import Prepared
 from kaged.store.schema import audit_anchor, audit_events
 
 T = TypeVar("T")
@@ -30,10 +41,12 @@ T = TypeVar("T")
 CHUNK_ROWS = 4000
 _C = audit_events.c
 
-# Put together once: every batch of events needs them.
-_HEAD = select(_C.seq, _C.hash).order_by(_C.seq.desc()).limit(1)
-_NO_ANCHOR = delete(audit_anchor)
-_NEW_ANCHOR = insert(audit_anchor)
+# Prepared: every batch of events needs them.
+_HEAD = Prepared(select(_C.seq, _C.hash).order_by(_C.seq.desc()).limit(1))
+_NO_ANCHOR = Prepared(delete(audit_anchor))
+_NEW_ANCHOR = Prepared(
+    insert(audit_anchor).values({one.name: bindparam(one.name) for one in audit_anchor.c})
+)
 
 
 class AuditRows:
@@ -63,8 +76,8 @@ class AuditRows:
                     expected_seq=follows.seq,
                 )
             backend.insert_rows(conn, audit_events, rows)
-            conn.execute(_NO_ANCHOR)
-            conn.execute(_NEW_ANCHOR, {"id": 1, **anchor._asdict()})
+            _NO_ANCHOR.run(conn)
+            _NEW_ANCHOR.run(conn, {"id": 1, **anchor._asdict()})
 
         self._database.write_blocking(work)
 
@@ -189,8 +202,8 @@ class AuditRows:
 
 
 def _head(conn: Connection) -> ChainHead:
-    record = conn.execute(_HEAD).first()
-    return EMPTY if record is None else ChainHead(record.seq, record.hash)
+    found = _HEAD.first(conn)
+    return EMPTY if found is None else ChainHead(*found)
 
 
 def _anchor(conn: Connection) -> Anchor | None:

@@ -21,6 +21,7 @@ from kaged.store.chain import (
     superseded_by,
 )
 from kaged.store.database import Database
+from kaged.store.prepared import Prepared
 from kaged.store.schema import entries, entry_marks, sessions
 from kaged.store.session_errors import EntryNotFound
 from kaged.store.session_rows import SessionRecord, session_by_id
@@ -42,9 +43,11 @@ COLUMNS = (
     _E.content,
 )
 
-# Put together once: with every step of every agent, that would take longer than the writing.
-_LAST_SEQ = select(func.max(_E.seq))
-_ADVANCE = update(sessions).where(sessions.c.id == bindparam("advanced"))
+# Prepared: every step of every agent runs them.
+_LAST_SEQ = Prepared(select(func.max(_E.seq)))
+_OF_SESSION = update(sessions).where(sessions.c.id == bindparam("advanced"))
+_HEAD = ("head_entry", "head_position", "updated_at_ms")
+_ADVANCE = Prepared(_OF_SESSION.values({name: bindparam(name) for name in _HEAD}))
 
 
 class EntryRow(NamedTuple):
@@ -217,13 +220,16 @@ class EntryRows:
         for draft in drafts:
             changes.update(draft.session_values or {})
         changes |= {"head_entry": last, "head_position": position, "updated_at_ms": now_ms}
-        conn.execute(_ADVANCE, {"advanced": session.id, **changes})
+        if len(changes) == len(_HEAD):
+            _ADVANCE.run(conn, {"advanced": session.id, **changes})
+        else:
+            conn.execute(_OF_SESSION, {"advanced": session.id, **changes})
         return made, changes
 
     def put(self, conn: Connection, rows: Sequence[EntryRow], words: Sequence[str]) -> None:
         """Insert rows as they are, with what they are found by; the caller keeps the order."""
         backend = self._database.backend
-        first = int(conn.execute(_LAST_SEQ).scalar() or 0) + 1
+        first = int(_LAST_SEQ.first(conn)[0] or 0) + 1
         backend.insert_rows(
             conn, entries, [(first + number, *row) for number, row in enumerate(rows)]
         )

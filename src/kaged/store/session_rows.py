@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, or_, 
 
 from kaged.base import Clock
 from kaged.store.database import Database
+from kaged.store.prepared import Prepared
 from kaged.store.schema import issues, sessions
 from kaged.store.session_errors import SessionAmbiguous
 from kaged.store.work_errors import IssueNotFound, NoBoundIssue, SessionNotFound
@@ -24,7 +25,8 @@ _PAST_ALL = "~"  # sorts behind every letter of an id
 
 # Put together once: that takes several times as long as the database takes to answer.
 _OF_ID = select(*_C).where(_C.id == bindparam("wanted"), _C.deleted_at_ms.is_(None))
-_OF_PROJECT = _OF_ID.where(_C.project_id == bindparam("project"))
+_BY_ID = Prepared(_OF_ID)
+_OF_PROJECT = Prepared(_OF_ID.where(_C.project_id == bindparam("project")))
 
 
 class SessionKind(StrEnum):
@@ -235,7 +237,7 @@ def ensure_session(
 
 def require_session(conn: Connection, project_id: str, session_id: str) -> SessionRecord:
     """Read a session of a project. Raises SessionNotFound."""
-    found = conn.execute(_OF_PROJECT, {"wanted": session_id, "project": project_id}).first()
+    found = _OF_PROJECT.first(conn, {"wanted": session_id, "project": project_id})
     if found is None:
         raise session_not_found(session_id)
     return SessionRecord(*found)
@@ -243,7 +245,7 @@ def require_session(conn: Connection, project_id: str, session_id: str) -> Sessi
 
 def session_by_id(conn: Connection, session_id: str) -> SessionRecord:
     """Read a session of any project. Raises SessionNotFound."""
-    found = conn.execute(_OF_ID, {"wanted": session_id}).first()
+    found = _BY_ID.first(conn, {"wanted": session_id})
     if found is None:
         raise session_not_found(session_id)
     return SessionRecord(*found)

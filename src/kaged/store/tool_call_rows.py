@@ -12,14 +12,16 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from kaged.base import JsonObject, JsonValue
 from kaged.store.database import Database
+from kaged.store.prepared import Prepared
 from kaged.store.schema import tool_calls
 
 _C = tool_calls.c
 _COLUMNS = tuple(column for column in _C if column.name != "seq")
 
-# Put together once: every call of every agent is written twice.
-_INSERT = insert(tool_calls)
-_CHANGE = update(tool_calls).where(_C.seq == bindparam("changed"))
+# Prepared: every call of every agent is written, most of them twice.
+_VALUES = {column.name: bindparam(column.name) for column in _COLUMNS}
+_INSERT = Prepared(insert(tool_calls).values(_VALUES).inline())
+_CHANGE = Prepared(update(tool_calls).where(_C.seq == bindparam("changed")).values(_VALUES))
 
 
 class ToolCallStatus(StrEnum):
@@ -105,11 +107,9 @@ def _put(conn: Connection, seq: int | None, call: ToolCallRecord) -> int:
     values["result"] = None if call.result is None else json.dumps(call.result)
     values["error"] = None if call.error is None else json.dumps(call.error)
     if seq is not None:
-        conn.execute(_CHANGE, {"changed": seq, **values})
+        _CHANGE.run(conn, {"changed": seq, **values})
         return seq
-    made = conn.execute(_INSERT, values).inserted_primary_key
-    assert made is not None
-    return int(made[0])
+    return int(_INSERT.run(conn, values).lastrowid)
 
 
 def _record(row: Sequence[Any]) -> ToolCallRecord:

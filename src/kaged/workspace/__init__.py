@@ -9,11 +9,12 @@ from kaged.workspace.changes import ChangeFeed, ChangeKind, FileChange
 from kaged.workspace.content import FileContent
 from kaged.workspace.errors import PathRefused
 from kaged.workspace.guard import PathGuard
-from kaged.workspace.journal import Author, UndoJournal, UndoStep
+from kaged.workspace.journal import UndoJournal
 from kaged.workspace.locks import FileLocks
 from kaged.workspace.path import ProjectPath
 from kaged.workspace.readlog import ReadLog
 from kaged.workspace.threads import FileThreads
+from kaged.workspace.undo_step import Author, UndoStep
 from kaged.workspace.workspace import Undone, Workspace
 
 __all__ = [

@@ -1,62 +1,25 @@
 """`UndoJournal`: what tools did to files, with the old contents, so that it can be taken back.
 
-Kept in memory and bounded; the oldest steps go first. A step is one tool call, which may have
-changed several files.
+Bounded; the oldest steps go first. A step is one tool call, which may have changed several files.
+With `JournalFiles` the steps are there again after a restart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kaged.base import Clock, JsonObject, JsonValue, iso_utc
+from kaged.base import Clock, JsonObject, JsonValue
 from kaged.workspace.batch import PlannedWrite, Written
 from kaged.workspace.errors import UndoConflict, UndoNotFound
 from kaged.workspace.path import ProjectPath
+from kaged.workspace.undo_step import Author, UndoStep, was_kept
+
+if TYPE_CHECKING:
+    from kaged.workspace.journal_files import JournalFiles
 
 MAX_JOURNAL_BYTES: Final = 64 * 1024 * 1024
 MAX_JOURNAL_STEPS: Final = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class Author:
-    """On whose behalf a file was changed."""
-
-    session_id: str
-    run_id: str
-    caller: str
-    tool_name: str
-
-
-@dataclass(frozen=True, slots=True)
-class UndoStep:
-    """One tool call that changed files."""
-
-    number: int
-    author: Author
-    ts_ms: int
-    files: tuple[Written, ...]
-
-    @property
-    def kept_bytes(self) -> int:
-        """How much old content the step holds."""
-        return sum(len(one.before) for one in self.files if one.before is not None)
-
-    def as_json(self) -> JsonObject:
-        """Give the step for an operator's eyes, without contents."""
-        return {
-            "step": self.number,
-            "time": iso_utc(self.ts_ms),
-            "session_id": self.author.session_id,
-            "run_id": self.author.run_id,
-            "caller": self.author.caller,
-            "tool_name": self.author.tool_name,
-            "files": [
-                {"path": one.path.relative, "change": _change(one), "undoable": _kept(one)}
-                for one in self.files
-            ],
-        }
 
 
 class UndoJournal:
@@ -67,13 +30,18 @@ class UndoJournal:
         clock: Clock,
         max_bytes: int = MAX_JOURNAL_BYTES,
         max_steps: int = MAX_JOURNAL_STEPS,
+        *,
+        files: JournalFiles | None = None,
+        root: str = "",
     ) -> None:
         self._clock = clock
         self._max_bytes = max_bytes
         self._max_steps = max_steps
-        self._steps: dict[int, UndoStep] = {}
-        self._bytes = 0
-        self._last = 0
+        self._files = files
+        before = [] if files is None else files.load(root, max_bytes, max_steps)
+        self._steps = {step.number: step for step in before}
+        self._bytes = sum(step.kept_bytes for step in before)
+        self._last = before[-1].number if before else 0
 
     def record(self, author: Author, written: Sequence[Written]) -> UndoStep:
         """Remember one tool call; the oldest steps are dropped when there are too many."""
@@ -81,6 +49,8 @@ class UndoJournal:
         step = UndoStep(self._last, author, self._clock.now_ms(), tuple(written))
         self._steps[step.number] = step
         self._bytes += step.kept_bytes
+        if self._files is not None:
+            self._files.keep(step)
         while self._bytes > self._max_bytes or len(self._steps) > self._max_steps:
             self._forget(next(iter(self._steps)))
         return step
@@ -103,6 +73,8 @@ class UndoJournal:
 
     def _forget(self, number: int) -> None:
         self._bytes -= self._steps.pop(number).kept_bytes
+        if self._files is not None:
+            self._files.drop(number)
 
 
 def plan_undo(steps: Sequence[UndoStep]) -> list[PlannedWrite]:
@@ -123,7 +95,7 @@ def plan_undo(steps: Sequence[UndoStep]) -> list[PlannedWrite]:
             key = one.path.resolved
             if key in reached and reached[key] != one.sha256:
                 problems.append(_problem(one.path, "changed in between by somebody else"))
-            elif not _kept(one):
+            elif not was_kept(one):
                 problems.append(_problem(one.path, "its old content was not kept"))
             now = plans[key].expect_sha if key in plans else one.sha256
             plans[key] = PlannedWrite(
@@ -142,16 +114,6 @@ def plan_undo(steps: Sequence[UndoStep]) -> list[PlannedWrite]:
 
 def _problem(path: ProjectPath, reason: str) -> JsonObject:
     return {"path": path.relative, "reason": reason}
-
-
-def _kept(one: Written) -> bool:
-    return one.created or one.before is not None
-
-
-def _change(one: Written) -> str:
-    if one.sha256 is None:
-        return "deleted"
-    return "created" if one.created else "changed"
 
 
 __all__ = [

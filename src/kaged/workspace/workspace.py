@@ -18,11 +18,13 @@ from kaged.workspace.errors import (
     UndoConflict,
 )
 from kaged.workspace.guard import PathGuard
-from kaged.workspace.journal import Author, UndoJournal, UndoStep, plan_undo
+from kaged.workspace.journal import UndoJournal, plan_undo
+from kaged.workspace.journal_files import JournalFiles
 from kaged.workspace.locks import FileLocks
 from kaged.workspace.path import ProjectPath
 from kaged.workspace.readlog import ReadLog
 from kaged.workspace.threads import FileThreads
+from kaged.workspace.undo_step import Author, UndoStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,11 @@ class Workspace:
         clock: Clock | None = None,
         threads: FileThreads | None = None,
         sealed: str | None = None,
+        undo: JournalFiles | None = None,
     ) -> None:
         """Open a project. `sealed` names a folder in its root that nothing is written to.
+
+        `undo` is where the steps are that can be taken back, and where new ones are kept.
 
         Raises:
             ProjectRootInvalid: there is no such directory.
@@ -61,7 +66,7 @@ class Workspace:
         self.threads = FileThreads() if threads is None else threads
         self.reads = ReadLog()
         self.changes = ChangeFeed()
-        self.journal = UndoJournal(self.clock)
+        self.journal = UndoJournal(self.clock, files=undo, root=self.root)
         self.resolve: Callable[[str], ProjectPath] = self.guard.resolve
         """Turn an agent's text into a path inside the project; see `PathGuard.resolve`."""
         self._sealed = None if sealed is None else f"{self.root.rstrip('/')}/{sealed}".casefold()

@@ -70,6 +70,22 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
         yield made
 
 
+async def test_undo_outlives_the_daemon(tmp_path: Path) -> None:
+    root = make_project(tmp_path / "project", PROJECT)
+    async with daemon_in_process(tmp_path / "home") as inside:
+        stage = Stage(inside, root)
+        answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
+        stage.base = f"/api/v1/projects/{answer.json()['id']}"
+        await stage.call("file.create", path="./b.txt", content="new\n")
+        base = stage.base
+    async with daemon_in_process(tmp_path / "home") as inside:
+        stage = Stage(inside, root)
+        stage.base = base
+        assert (await stage.steps())["total"] == 1
+        await stage.undo()
+        assert not (root / "b.txt").exists()
+
+
 async def test_the_steps_are_listed_newest_first(stage: Stage) -> None:
     found = await stage.steps()
     assert found["total"] == 2

@@ -273,6 +273,27 @@ async def test_runs_that_a_dead_daemon_left_are_ended_at_the_next_start(
         assert ended["error"] == "interrupted"
 
 
+async def test_a_run_that_waits_is_taken_up_by_the_next_daemon_until_its_time_is_up(
+    tmp_path: Path, clock: ManualClock, ids: Ids
+) -> None:
+    async with work_lab(tmp_path, clock, ids) as first:
+        run_id = await start(first)
+        await first.runner.begun.wait()
+        first.runner.waiting.add(run_id)
+    async with work_lab(tmp_path, clock, ids) as second:
+        second.runner.waiting.add(run_id)
+        assert await second.work.workflows.recover() == 1
+        await second.runner.begun.wait()
+        assert (await second.call("kaged.workflow.status", run_id=run_id))["status"] == "running"
+    clock.advance(1_000_000)
+    async with work_lab(tmp_path, clock, ids) as third:
+        third.runner.waiting.add(run_id)
+        await third.work.workflows.recover()
+        late = await third.call("kaged.workflow.status", run_id=run_id)
+        assert (late["status"], third.runner.started) == ("failed", [])
+        assert late["error"].startswith("timeout")
+
+
 async def test_runs_are_listed_newest_first(lab: WorkLab) -> None:
     started = [await start(lab) for _ in range(3)]
     found = await lab.work.workflows.runs(PROJECT, 2, 0)

@@ -156,6 +156,27 @@ async def test_a_workflow_that_asks_counts_as_running_and_one_cut_off_as_failed(
         assert (status["status"], status["error"]) == ("failed", "interrupted")
 
 
+async def test_a_workflow_that_waits_for_an_answer_outlives_its_daemon(tmp_path: Path) -> None:
+    """Asked by one, answered to the next; the step goes on, then those behind it."""
+    ask = {"questions": [{"id": "q", "title": "Which?", "options": []}]}
+    root = PlayedModel(say("", call("kaged_ask", ask)))
+    async with loop_lab(tmp_path, root, project=PROJECT_FILE) as lab:
+        run_id = await trigger(lab, "report")
+        await until(lambda: bool(lab.told("run.ended")))
+        request_id = str(lab.announced[0][1]["request_id"])
+    root, small = PlayedModel(say("Seen.")), PlayedModel(say("Sum."), alias="small")
+    async with loop_lab(tmp_path, root, models={"small": small}, project=PROJECT_FILE) as lab:
+        await lab.book.recover()
+        assert await lab.work.workflows.recover() == 1
+        status: Any = (await lab.work.workflows.status(PROJECT, run_id)).result
+        assert status["status"] == "running"
+        await lab.work.interactions.answer(PROJECT, request_id, Answer({"q": "x"}), "operator")
+        end = await ended(lab, run_id)
+        assert (end["status"], end["result"]) == ("succeeded", {"text": "Sum."})
+        assert (len(root.requests), len(small.requests)) == (1, 1)  # no step was made twice
+        assert await lab.work.workflows.recover() == 0
+
+
 @requirement("AT-FLOW-04", "AT-FLOW-09", "AT-AMB-06")
 async def test_the_root_agent_starts_a_workflow_and_asks_how_it_fares(tmp_path: Path) -> None:
     """Through its tools, from another session."""

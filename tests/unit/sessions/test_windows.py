@@ -13,13 +13,12 @@ from kaged.models.turn import AssistantMessage, ToolResultMessage
 from kaged.sessions.entry import Entry, EntryKind, EntryRole
 from kaged.sessions.messages import (
     INTERRUPTED,
-    ModelView,
     message_of,
     message_of_json,
     open_calls,
     text_block,
-    to_model,
 )
+from kaged.sessions.model_view import UNSETTLED, ModelView, to_model
 from kaged.sessions.prompt import just_shown, system_prompt
 from kaged.sessions.subagents import structured
 from kaged.sessions.tokens import TokenGauge, estimate_text
@@ -114,11 +113,44 @@ def test_a_result_that_comes_later_takes_the_place_of_the_note_about_it() -> Non
     for _ in range(2):
         found = [one for one in view.write(window.messages) if isinstance(one, ToolResultMessage)]
         assert [(one.content, one.is_error) for one in found] == [("one", False), ("two", False)]
-    single = ModelView(NAMES)
-    alone = load_window(
-        [entry("2", "assistant", asked("r1")), entry("3", "tool_result", result("r1"))]
-    )
-    assert single.write(alone.messages)[-1] is single.write(alone.messages)[-1]
+
+
+def test_a_beginning_whose_calls_have_their_results_is_written_once() -> None:
+    view = ModelView(NAMES)
+    entries: list[Entry] = []
+    for number in range(UNSETTLED + 3):
+        entries += [
+            entry(f"a{number}", "assistant", asked(f"r{number}")),
+            entry(f"b{number}", "tool_result", result(f"r{number}")),
+        ]
+    window = load_window(entries)
+    first, second = view.write(window.messages), view.write(window.messages)
+    assert first == second == to_model(window.messages, NAMES)
+    same = [one is other for one, other in zip(first, second, strict=True)]
+    assert same == [True] * (len(first) - UNSETTLED) + [False] * UNSETTLED
+
+
+@given(st.data())
+def test_a_view_that_grows_writes_what_a_new_one_would(data: st.DataObject) -> None:
+    """Calls with the same ids, results that come late, twice or never, notes that come and go."""
+    view = ModelView(NAMES)
+    stored: list[Any] = []
+    names = st.sampled_from("pqr")
+    for number in range(data.draw(st.integers(1, 25))):
+        kind = data.draw(st.sampled_from(["user", "asked", "asked", "result", "result", "cut"]))
+        if kind == "user":
+            stored.append(entry(f"{number}", "user", text_block("go")))
+        elif kind == "asked":
+            calls = [asked(data.draw(names), data.draw(names)) for _ in range(2)]
+            stored.append(entry(f"{number}", "assistant", *calls))
+        elif kind == "result":
+            stored.append(entry(f"{number}", "tool_result", result(data.draw(names), f"{number}")))
+        else:
+            del stored[: data.draw(st.integers(0, 2))]
+        messages = load_window(stored).messages
+        if data.draw(st.booleans()):
+            messages.append(message_of("system:reminder", EntryRole.SYSTEM, [text_block("todo")]))
+        assert view.write(messages) == to_model(messages, NAMES)
 
 
 def test_an_empty_turn_is_left_out() -> None:

@@ -136,7 +136,7 @@ class SqliteBackend:
             while size > len(rows) - start:
                 size //= 2
             values = tuple(value for row in rows[start : start + size] for value in row)
-            conn.exec_driver_sql(self._insert(table, size), values)
+            _driver(conn).execute(self._insert(table, size), values)
             start += size
 
     def forbid_changes(self, conn: Connection, table: str) -> None:
@@ -225,7 +225,7 @@ class SqliteBackend:
         # The driver's own idea of when a transaction begins comes too late for DDL and reads.
         @event.listens_for(engine, "begin")
         def _begin(conn: Connection) -> None:
-            conn.exec_driver_sql(begin)
+            _driver(conn).execute(begin)
 
         return engine
 

@@ -64,7 +64,9 @@ def _by_code(error: Exception, primary: int) -> GuestFault:
 
 def open_fault(error: Exception, place: str) -> GuestFault:
     """Say that the database cannot be opened now; other errors are raised as they are."""
-    known = translate(error, place) if isinstance(error, DBAPIError | OSError) else None
+    known = (
+        translate(error, place) if isinstance(error, DBAPIError | sqlite3.Error | OSError) else None
+    )
     if known is None:
         raise error
     return GuestFault(FaultKind.UNAVAILABLE, _TROUBLE)

@@ -42,7 +42,8 @@ def put_text(
     marks = ", ".join("?" * (len(new) + 1))
     if old is not None:
         drop_text(conn, owner, row, {name: old[name] for name in new})
-    conn.exec_driver_sql(
+    # On the driver's connection: every entry of every session comes through here.
+    conn.connection.cursor().execute(
         f"INSERT INTO {index} (rowid, {names}) VALUES ({marks})",  # noqa: S608 - names of our own schema
         (row, *new.values()),
     )

@@ -44,8 +44,12 @@ class WorkflowRunner(Protocol):
 
         The value is kept as the result of the run. Raising ends the run as failed, with the
         error's message as the reason. It is cancelled when the run's time is up or the operator
-        ends it.
+        ends it. A run that `waits` may be given again, and goes on where it stands.
         """
+        ...
+
+    async def waits(self, run: RunRecord) -> bool:
+        """Tell whether nothing of a run is under way but a question to the operator."""
         ...
 
 
@@ -144,9 +148,7 @@ class WorkflowDesk:
             if stored is not None:
                 await asyncio.to_thread(stored.discard)
             raise
-        task = self._tasks.start(self._carry_out(runner, run, workflow), f"workflow {run.run_id}")
-        self._running[run.run_id] = task
-        task.add_done_callback(lambda _: self._running.pop(run.run_id, None))
+        self._start(runner, run, workflow)
         return Done(
             {
                 "run_id": run.run_id,
@@ -185,11 +187,31 @@ class WorkflowDesk:
         return await self._end(run, RunStatus.CANCELLED, "the operator ended it")
 
     async def recover(self) -> int:
-        """End the runs that a daemon before this one left behind; gives how many there were."""
+        """See to the runs that a daemon before this one left behind; gives how many there were.
+
+        Those that wait for an answer of the operator go on waiting; the others are ended.
+        """
         left = [run for run in await self._rows.running() if run.run_id not in self._running]
         for run in left:
-            await self._rows.finish(run.run_id, RunStatus.FAILED, error=INTERRUPTED)
+            if not await self._take_up(run):
+                await self._rows.finish(run.run_id, RunStatus.FAILED, error=INTERRUPTED)
         return len(left)
+
+    def _start(self, runner: WorkflowRunner, run: RunRecord, workflow: Workflow) -> None:
+        task = self._tasks.start(self._carry_out(runner, run, workflow), f"workflow {run.run_id}")
+        self._running[run.run_id] = task
+        task.add_done_callback(lambda _: self._running.pop(run.run_id, None))
+
+    async def _take_up(self, run: RunRecord) -> bool:
+        """Go on with a run that was left behind, if it can be and still is wanted."""
+        runner = self._runner()
+        workflow = self._source.workflows(run.project_id).get(run.workflow_name)
+        if runner is None or workflow is None or not await runner.waits(run):
+            return False
+        run = await self._timed(run)
+        if run.status is RunStatus.RUNNING:
+            self._start(runner, run, workflow)
+        return True
 
     async def _get(self, project_id: str, run_id: str) -> RunRecord:
         if len(run_id) > RUN_ID_LIMIT_CHARS or not run_id.isascii():
@@ -203,10 +225,12 @@ class WorkflowDesk:
 
         A machine that slept, for one, stops the timer and not the clock.
         """
-        late = self._clock.now_ms() - run.created_at_ms > run.timeout_seconds * 1000
-        if run.status is not RunStatus.RUNNING or not late:
+        if run.status is not RunStatus.RUNNING or self._left_s(run) >= 0:
             return run
         return await self._end(run, RunStatus.FAILED, _timeout(run))
+
+    def _left_s(self, run: RunRecord) -> float:
+        return run.timeout_seconds - (self._clock.now_ms() - run.created_at_ms) / 1000
 
     async def _end(self, run: RunRecord, status: RunStatus, reason: str) -> RunRecord:
         """Store how a run ended, then stop what carries it out: the first to store wins."""
@@ -218,13 +242,18 @@ class WorkflowDesk:
 
     async def _carry_out(self, runner: WorkflowRunner, run: RunRecord, workflow: Workflow) -> None:
         status, error, result = RunStatus.FAILED, INTERRUPTED, None
-        timer = asyncio.timeout(run.timeout_seconds)
+        goes_on = False
+        timer = asyncio.timeout(self._left_s(run))
         try:
             async with timer:
                 result = await runner.run(run, workflow)
             status, error = RunStatus.SUCCEEDED, None
         except TimeoutError:
             error = _timeout(run) if timer.expired() else "something it waited for took too long"
+        except asyncio.CancelledError:
+            # Whoever ends a run has stored why. Otherwise the daemon ends, and the next one asks on.
+            goes_on = await runner.waits(run)
+            raise
         except KagedError as failure:
             error = failure.message
         except Exception as failure:  # noqa: BLE001 - boundary: a run ends, the daemon goes on
@@ -232,13 +261,14 @@ class WorkflowDesk:
             error = f"it broke inside ({type(failure).__name__}); the daemon's log has the details"
         finally:
             # Also when cancelled: whoever cancels has stored the reason before, and the first wins.
-            with contextlib.suppress(RunNotFound):
-                await self._rows.finish(
-                    run.run_id,
-                    status,
-                    error=None if error is None else error[:ERROR_LIMIT_CHARS],
-                    result=_kept(result),
-                )
+            if not goes_on:
+                with contextlib.suppress(RunNotFound):
+                    await self._rows.finish(
+                        run.run_id,
+                        status,
+                        error=None if error is None else error[:ERROR_LIMIT_CHARS],
+                        result=_kept(result),
+                    )
 
 
 def run_json(run: RunRecord) -> JsonObject:
