@@ -94,15 +94,16 @@ class ModelView:
         parts: Sequence[list[ModelMessage]],
     ) -> None:
         """Keep what is written of the longest beginning that nothing later can change."""
-        waiting: dict[str, AskedCall] = {}
+        # By the host's own id only: a result under the model's id gives way to one under ours.
+        seen: set[str] = set()
+        waiting: set[str] = set()
         end = 0
         for number, turn in enumerate(turns[: max(0, len(turns) - UNSETTLED)], 1):
-            for call in turn.calls:
-                if call.request_id not in self._results and call.call_id not in self._results:
-                    waiting[call.request_id] = call
-            for name, _, _ in turn.results:
-                if waiting.pop(name, None) is None:
-                    waiting = {key: one for key, one in waiting.items() if one.call_id != name}
+            asked = {call.request_id for call in turn.calls}
+            waiting |= asked - seen - self._results.keys()
+            names = {name for name, _, _ in turn.results}
+            seen |= names
+            waiting -= names
             if not waiting:
                 end = number
         for turn, part in zip(turns[:end], parts[:end], strict=True):

@@ -6,7 +6,7 @@ import string
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kaged.models.turn import AssistantMessage, ToolResultMessage
@@ -130,6 +130,7 @@ def test_a_beginning_whose_calls_have_their_results_is_written_once() -> None:
     assert same == [True] * (len(first) - UNSETTLED) + [False] * UNSETTLED
 
 
+@settings(max_examples=300)
 @given(st.data())
 def test_a_view_that_grows_writes_what_a_new_one_would(data: st.DataObject) -> None:
     """Calls with the same ids, results that come late, twice or never, notes that come and go."""
