@@ -36,6 +36,8 @@ ASKING_TOOLS: Final = frozenset({"kaged.ask", "kaged.form", "kaged.checkpoint"})
 BLOCKED: Final = "[BLOCKED]"
 CANCELLED: Final = "[cancelled] The run was cancelled before this call had a result."
 
+_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
 
 class ToolRunner:
     """Carries out what models ask for."""
@@ -183,10 +185,6 @@ def _draft(seat: AgentSeat, call: AskedCall, text: str, *, is_error: bool) -> En
 
 def _asks(call: AskedCall) -> bool:
     return call.name in ASKING_TOOLS
-
-
-def _written(value: JsonValue) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 __all__ = [

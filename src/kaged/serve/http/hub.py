@@ -23,6 +23,9 @@ MAX_EVENT_BYTES = 256 * 1024
 MAX_SUBSCRIBERS = 64
 READ_BATCH = 256
 
+# ASCII output: its length is its size on the wire, and no lone surrogate can break the socket.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+
 
 class TooManySubscribers(KagedError):
     """The event stream serves only so many clients at a time."""
@@ -156,11 +159,6 @@ def topic_filter(topics: frozenset[str]) -> Callable[[str], bool]:
     if not topics:
         return lambda _topic: True
     return lambda topic: topic in topics or topic.partition(":")[0] in topics
-
-
-def _encode(record: JsonObject) -> str:
-    # ASCII output: its length is its size on the wire, and no lone surrogate can break the socket.
-    return json.dumps(record, separators=(",", ":"))
 
 
 __all__ = [
