@@ -1,4 +1,4 @@
-"""What the daemon and its command cost: `kaged --version`, time to ready, memory when idle.
+"""What the daemon and its command cost: `kaged --version`, time to ready and open, idle memory.
 
 Everything is measured from the outside with the real command, against a bare interpreter in the
 same run.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
@@ -32,11 +33,19 @@ def run() -> list[Row]:
         env = {**os.environ, "KAGED_HOME": str(home)}
         bare = _times([sys.executable, "-c", "pass"], env)
         version = _times([str(Path(sys.executable).with_name("kaged")), "--version"], env)
-        ready, rss = _daemon(env, home)
+        ready, open_, rss = _daemon(env, home)
         bare_rss = [_bare_rss()]
     return [
         _at_most("kaged --version", version, 1000, "ms", "python -c pass", bare, VERSION_TARGET_MS),
         _at_most("daemon ready, empty home", ready, 1, "s", "python -c pass", bare, READY_TARGET_S),
+        row(
+            "daemon open: status answered, empty home",
+            statistics.median(open_),
+            "s",
+            against="the daemon's own word that it is ready",
+            peer=statistics.median(ready),
+            samples=open_,
+        ),
         _at_most("daemon RSS, idle", rss, 1, "MiB", "bare interpreter", bare_rss, RSS_TARGET_MIB),
     ]
 
@@ -51,12 +60,14 @@ def _times(argv: list[str], env: dict[str, str]) -> list[float]:
     return times
 
 
-def _daemon(env: dict[str, str], home: Path) -> tuple[list[float], list[float]]:
-    """Start daemons on an empty home; give the times to ready and the memory of each.
+def _daemon(env: dict[str, str], home: Path) -> tuple[list[float], list[float], list[float]]:
+    """Start daemons on an empty home; give the times to ready and to open, and the memory of each.
 
-    Ready means: the daemon says so on its pipe, which it does once it answers requests.
+    Ready means: the daemon says so on its pipe, which it does once it answers requests. Open means:
+    it has described itself, which it does once projects, plugins and tools are there.
     """
     times: list[float] = []
+    opened: list[float] = []
     rss: list[float] = []
     for number in range(REPEATS):
         own = {**env, "KAGED_HOME": f"{home}{number}"}
@@ -75,6 +86,8 @@ def _daemon(env: dict[str, str], home: Path) -> tuple[list[float], list[float]]:
         times.append(time.perf_counter() - started)
         if said.get("ready") is not True:
             raise RuntimeError(f"the daemon did not come up: {said}")
+        _ask_status(said["socket"])
+        opened.append(time.perf_counter() - started)
         status = subprocess.run(
             [*_KAGED, "status", "--json"], env=own, check=True, capture_output=True
         )
@@ -82,7 +95,16 @@ def _daemon(env: dict[str, str], home: Path) -> tuple[list[float], list[float]]:
         rss.append(_rss_mib(process.pid))
         process.terminate()
         process.wait(timeout=30)
-    return times, rss
+    return times, opened, rss
+
+
+def _ask_status(path: str) -> None:
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(60)
+        sock.connect(path)
+        sock.sendall(b"GET /api/v1/status HTTP/1.1\r\nHost: kaged\r\nConnection: close\r\n\r\n")
+        if not sock.recv(4096).startswith(b"HTTP/1.1 200 "):
+            raise RuntimeError("the daemon did not describe itself")
 
 
 def _empty_home(home: Path) -> None:

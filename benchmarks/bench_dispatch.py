@@ -226,6 +226,9 @@ class _Silent:
     async def record(self, _event: Any, *, durable: bool | None = None) -> None:
         return None
 
+    def offer(self, _event: Any) -> bool:
+        return True
+
     def post(self, _event: Any) -> None:
         return None
 

@@ -9,9 +9,11 @@ only ever get slower by what else the machine does.
 
 from __future__ import annotations
 
+import gc
 import random
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -21,6 +23,7 @@ from typing import Any
 
 import uvloop
 
+from kaged.app.daemon import SWITCH_S
 from kaged.base import JsonObject
 from kaged.cage import CageSettings, Spawner
 from kaged.toolbox.search import (
@@ -219,6 +222,9 @@ async def _glob(engine: RipgrepEngine, root: Path) -> list[Row]:
 async def _stall(engine: RipgrepEngine, root: Path) -> Row:
     workspace = Workspace(root)
     grep, glob = search_tools(engine)
+    # As the daemon has it.
+    sys.setswitchinterval(SWITCH_S)
+    gc.freeze()
 
     async def searches() -> None:
         for mode in ("content", "count", "files_with_matches"):

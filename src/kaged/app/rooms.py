@@ -33,7 +33,7 @@ from kaged.app.projects import Projects
 from kaged.app.sandbox_channels import SandboxChannels
 from kaged.app.services import build_services
 from kaged.app.sessions import build_sessions
-from kaged.app.state import status_of
+from kaged.app.status import status_of
 from kaged.app.toolboxes import open_toolboxes, quota_rules, sealed_folder
 from kaged.app.undo import UndoDesk, open_undo
 from kaged.audit import AuditEvent
@@ -42,7 +42,6 @@ from kaged.cage import Spawner
 from kaged.cage.net import NetGate
 from kaged.plugins.parts import Policing
 from kaged.plugins.registration import PluginTools
-from kaged.serve.http.app import add_rooms
 from kaged.serve.http.hub import EventHub
 from kaged.serve.http.plugin_metrics import PluginCollector
 from kaged.serve.http.ports import Asker, CheckRow
@@ -280,7 +279,6 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
     closing.push_async_callback(guests.close)
     guests.start(run_guests(), "plugins")
     guests.start(loop.driver.recover(), "answers")
-    add_rooms(app)
     rooms = Rooms(
         projects=projects,
         status=lambda: status_of(

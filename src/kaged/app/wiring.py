@@ -25,7 +25,7 @@ from kaged.app.state import DaemonState, access_rules
 from kaged.audit import AuditEvent, AuditLog, AuditRow, HeadFile, VerifyReport, open_key
 from kaged.base import Clock, Ids, Tasks
 from kaged.config.locations import Locations
-from kaged.serve.http import EventHub, HttpServices, create_app
+from kaged.serve.http import Door, EventHub, HttpServices
 from kaged.serve.http.access import Credentials
 from kaged.serve.http.credentials import CookieSessions, LaunchTokens, TokenFile
 from kaged.serve.http.listener import HttpServer, addresses, bind_tcp, bind_unix
@@ -170,10 +170,10 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
         doorway=doorway,
     )
     ground = Ground(places, environ, state, store, audit, key, hub, tasks, gates, services)
-    app = create_app(services)
-    opening = Opening(ground, app)
+    door = Door(services)
+    opening = Opening(ground, door)
     closing.push_async_callback(opening.close)
-    return Daemon(state, HttpServer(app), sockets, services, tasks, opening)
+    return Daemon(state, HttpServer(door), sockets, services, tasks, opening)
 
 
 def _take_lock(path: Path, clock: Clock, closing: AsyncExitStack) -> int | None:

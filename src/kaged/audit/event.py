@@ -6,8 +6,10 @@ from collections.abc import Mapping
 
 from kaged.audit.errors import AuditEventInvalid
 from kaged.audit.events import EVENT_TYPES, EventType
-from kaged.audit.events.types import ACCEPTED, Field, FieldKind
+from kaged.audit.events.types import ACCEPTED, SHAPES_LIMIT, EventShape, Field, FieldKind
 from kaged.base import JsonObject, JsonValue
+
+_FIXED = frozenset({str, int, float, bool, type(None)})
 
 
 class AuditEvent:
@@ -21,7 +23,7 @@ class AuditEvent:
         AuditEventInvalid: the name or the fields are not as declared. That is a bug in the caller.
     """
 
-    __slots__ = ("data", "name", "project_id", "request_id", "type")
+    __slots__ = ("data", "name", "project_id", "request_id", "shape", "type")
 
     def __init__(
         self,
@@ -38,18 +40,18 @@ class AuditEvent:
         fields: JsonObject = dict(data)
         self.type: EventType = kind
         self.name = name
-        self.project_id = _agreed(kind, fields, "project_id", project_id)
-        self.request_id = _agreed(kind, fields, "request_id", request_id)
+        if project_id is None or fields.get("project_id") is not project_id:
+            project_id = _agreed(kind, fields, "project_id", project_id)
+        if request_id is None or fields.get("request_id") is not request_id:
+            request_id = _agreed(kind, fields, "request_id", request_id)
+        self.project_id = project_id
+        self.request_id = request_id
         if caller is not None:
             fields.setdefault("caller", caller)
-        for field in kind.required:
-            if field not in fields:
-                missing = sorted(kind.required - fields.keys())
-                raise AuditEventInvalid(f"{name} lacks {', '.join(missing)}", name=name)
-        accepted = kind.accepted
-        for field, value in fields.items():
-            if field not in accepted or type(value) not in accepted[field]:
-                _check(kind, field, value)
+        # An event is made for every call; looking at each field is for the first of its shape.
+        signature = (*fields, *map(type, fields.values()))
+        shape = kind.shapes.get(signature)
+        self.shape: EventShape = shape or _examined(kind, fields, signature)
         self.data = fields
 
     def __repr__(self) -> str:
@@ -60,8 +62,6 @@ class AuditEvent:
 def _agreed(kind: EventType, fields: JsonObject, name: str, given: str | None) -> str | None:
     """Give the one value that the data and the argument beside it agree on, and put it in both."""
     inside = fields.get(name)
-    if inside is given and given is not None:
-        return given
     if inside is None:
         if name in kind.required:
             fields[name] = given
@@ -71,6 +71,29 @@ def _agreed(kind: EventType, fields: JsonObject, name: str, given: str | None) -
             f"{kind.name}: {name} in the data and beside it differ", name=kind.name, field=name
         )
     return inside
+
+
+def _examined(kind: EventType, fields: JsonObject, signature: tuple[object, ...]) -> EventShape:
+    """Look at every field, and remember the shape if its names and types alone make it right."""
+    for name in kind.required:
+        if name not in fields:
+            missing = sorted(kind.required - fields.keys())
+            raise AuditEventInvalid(f"{kind.name} lacks {', '.join(missing)}", name=kind.name)
+    plain = True
+    accepted = kind.accepted
+    for name, value in fields.items():
+        if name not in accepted or type(value) not in accepted[name]:
+            plain = False
+            _check(kind, name, value)
+    shape = EventShape(
+        tuple(name for name, value in fields.items() if type(value) is str),
+        tuple(name for name in kind.holders if type(fields.get(name)) not in _FIXED),
+    )
+    if plain:
+        if len(kind.shapes) >= SHAPES_LIMIT:
+            kind.shapes.clear()
+        kind.shapes[signature] = shape
+    return shape
 
 
 def _check(kind: EventType, name: str, value: object) -> None:

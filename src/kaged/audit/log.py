@@ -151,6 +151,14 @@ class AuditLog:
         elif self._room or not self._pump.offer(entry):
             await self._record_later(entry)
 
+    def offer(self, event: AuditEvent) -> bool:
+        """Queue an event that nobody waits for, if there is room; else False: `await record` it.
+
+        For those who write with every call: nearly always there is nothing to wait for.
+        """
+        entry = Pending(event, self._clock.now_ms(), self.redactor.rules)
+        return not self._room and self._pump.offer(entry)
+
     def post(self, event: AuditEvent) -> None:
         """Queue an event that gates nothing, without waiting; safe in any thread and callback.
 

@@ -57,11 +57,12 @@ class Pending:
             self.name = ""
             return
         self.name = event.name
-        data = event.data
-        for value in data.values():
-            if type(value) is str:
-                self.size += len(value)
-        if self.size > COPY_LIMIT_CHARS or not self._hold(event.type.holders, data):
+        data, (texts, holders) = event.data, event.shape
+        size = OVERHEAD_CHARS
+        for name in texts:
+            size += len(data[name])  # type: ignore[arg-type]  # a text, says its shape
+        self.size = size
+        if size > COPY_LIMIT_CHARS or (holders and not self._hold(holders, data)):
             self.size = OVERHEAD_CHARS + len(self.texts()[2])
 
     def texts(self) -> Texts:
@@ -79,9 +80,7 @@ class Pending:
         no business of `marshal`, and is redacted at once.
         """
         for name in holders:
-            value = data.get(name)
-            if type(value) in _FIXED:
-                continue
+            value = data[name]
             if type(value) is dict and (chars := _flat_chars(value)) is not None:
                 copy: _Held = value.copy()
                 self.size += chars

@@ -134,8 +134,8 @@ class AuditPump:
         """Queue an event; False when there is no room, and the listener hears when there is."""
         limits = self._limits
         factor = 2 if reserve else 1
-        # The lock itself and not the condition around it, and `_room` and `_add` written out: this
-        # is where the event loop passes with every event.
+        # The lock itself and not the condition around it, and `_room`, `_add` and `_is_due` written
+        # out: this is where the event loop passes with every event.
         with self._lock:
             queue = self._queue
             if (
@@ -147,7 +147,16 @@ class AuditPump:
                 self._chars += entry.size
                 if entry.waiter is not None:
                     self._awaited += 1
-                if self._idle or (self._lingering and self._is_due()):
+                if self._idle or (
+                    self._lingering
+                    and (
+                        entry.waiter is not None
+                        or len(queue) >= limits.linger_events
+                        or self._chars >= limits.batch_chars
+                    )
+                ):
+                    # Once is enough: it takes a while until the thread has its turn.
+                    self._idle = self._lingering = False
                     self._cond.notify_all()
                 return True
             self._room_wanted = True

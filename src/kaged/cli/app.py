@@ -2,48 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+import importlib
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType, ModuleType
+from typing import Annotated, Final
 
 import typer
 
 from kaged import __version__
-from kaged.cli.commands import (
-    account,
-    answer,
-    audit,
-    bridge,
-    cage,
-    chat,
-    completion,
-    daemon,
-    doctor,
-    inbox,
-    issue,
-    lsp,
-    lua,
-    man,
-    mcp,
-    model,
-    pipeline,
-    plugin,
-    project,
-    schema,
-    session,
-    status,
-    todo,
-    tool,
-    undo,
-    workflow,
-)
-from kaged.cli.commands import (
-    run as run_task,
-)
 from kaged.cli.exits import Exit
 
+_COMMANDS: Final = ("run", "chat", "answer", "status", "doctor", "schema", "completion", "man")
+"""Commands that stand alone, each in a module of its name that has `register`."""
 
-def build() -> typer.Typer:
-    """Build the command tree."""
+_GROUPS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "daemon": ("daemon", "build"),
+        "project": ("project", "build"),
+        "issue": ("issue", "build"),
+        "todo": ("todo", "build"),
+        "workflow": ("workflow", "build"),
+        "inbox": ("inbox", "build"),
+        "session": ("session", "build"),
+        "tool": ("tool", "build"),
+        "undo": ("undo", "build"),
+        "lsp": ("lsp", "build"),
+        "lua": ("lua", "build"),
+        "model": ("model", "build"),
+        "mcp": ("mcp", "build"),
+        "plugin": ("plugin", "build"),
+        "account": ("account", "build"),
+        "capability": ("account", "build_capability"),
+        "bridge": ("bridge", "build"),
+        "audit": ("audit", "build"),
+        "cage": ("cage", "build"),
+        "pipeline": ("pipeline", "build"),
+    }
+)
+"""Groups of commands: the module that has them, and the function that builds them."""
+
+_SHOWS_ALL: Final = "man"
+"""The command that describes all others."""
+
+
+def build(only: str | None = None) -> typer.Typer:
+    """Build the command tree, or of its first level `only` the one that is going to be used.
+
+    Building all of it takes as long as most commands do. A name that is none builds everything, so
+    that the answer can suggest the right one.
+    """
     app = typer.Typer(
         name="kaged",
         help="Tools, plugins and accounts for AI agents, without handing over the keys.",
@@ -64,46 +71,31 @@ def build() -> typer.Typer:
     ) -> None:
         """Tools, plugins and accounts for AI agents, without handing over the keys."""
 
-    run_task.register(app)
-    chat.register(app)
-    answer.register(app)
-    status.register(app)
-    doctor.register(app)
-    schema.register(app)
-    completion.register(app)
-    man.register(app)
-    app.add_typer(daemon.build(), name="daemon")
-    app.add_typer(project.build(), name="project")
-    app.add_typer(issue.build(), name="issue")
-    app.add_typer(todo.build(), name="todo")
-    app.add_typer(workflow.build(), name="workflow")
-    app.add_typer(inbox.build(), name="inbox")
-    app.add_typer(session.build(), name="session")
-    app.add_typer(tool.build(), name="tool")
-    app.add_typer(undo.build(), name="undo")
-    app.add_typer(lsp.build(), name="lsp")
-    app.add_typer(lua.build(), name="lua")
-    app.add_typer(model.build(), name="model")
-    app.add_typer(mcp.build(), name="mcp")
-    app.add_typer(plugin.build(), name="plugin")
-    app.add_typer(account.build(), name="account")
-    app.add_typer(account.build_capability(), name="capability")
-    app.add_typer(bridge.build(), name="bridge")
-    app.add_typer(audit.build(), name="audit")
-    app.add_typer(cage.build(), name="cage")
-    app.add_typer(pipeline.build(), name="pipeline")
+    wanted = (*_COMMANDS, *_GROUPS)
+    if only in wanted and only != _SHOWS_ALL:
+        wanted = (only,)
+    for name in wanted:
+        if name in _GROUPS:
+            module, function = _GROUPS[name]
+            app.add_typer(getattr(_load(module), function)(), name=name)
+        else:
+            _load(name).register(app)
     return app
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and give its exit code."""
     try:
-        build()(args=list(arguments), prog_name="kaged")
+        build(arguments[0] if arguments else None)(args=list(arguments), prog_name="kaged")
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else Exit.ERROR
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     return Exit.OK
+
+
+def _load(module: str) -> ModuleType:
+    return importlib.import_module(f"kaged.cli.commands.{module}")
 
 
 def _print_version(wanted: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -44,7 +45,8 @@ class DaemonClient:
         self._socket = socket
         self._start = start
         self._http = httpx.Client(
-            transport=httpx.HTTPTransport(uds=str(socket)),
+            # The socket speaks plain HTTP: trust no certificate, instead of reading all there are.
+            transport=httpx.HTTPTransport(uds=str(socket), verify=SSLContext(PROTOCOL_TLS_CLIENT)),
             base_url="http://kaged/api/v1",
             timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             trust_env=False,

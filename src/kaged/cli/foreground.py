@@ -47,7 +47,7 @@ def _load_without_extras() -> None:
     for name in blocked:
         sys.modules[name] = None  # type: ignore[assignment]  # the documented way to block an import
     try:
-        for library in ("structlog", "fastapi", "uvicorn"):
+        for library in ("structlog", "uvicorn"):
             importlib.import_module(library)
     finally:
         for name in blocked:

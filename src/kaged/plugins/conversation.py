@@ -23,6 +23,7 @@ from kaged.plugins.handshake import Greeting, HandshakeFault
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.notifications import NotificationGate, Verdict
 from kaged.plugins.parts import HostParts
+from kaged.plugins.starts import waited_for_cpu_s
 from kaged.wire.correlator import Ignored
 from kaged.wire.errors import ErrorCode, MethodNotFound, NotInitialized, RpcError
 from kaged.wire.framing import OversizeMessage
@@ -111,9 +112,10 @@ class PluginConversation:
         Raises:
             StartFailed: which step failed and why; the process is gone.
         """
-        async with self._parts.starts.slot():
+        async with self._parts.starts.slot() as slot:
             try:
                 await self._spawn(projects)
+                slot.watch(lambda: waited_for_cpu_s(self.peer.process.command_pid))
                 greeting = await self._greet(sorted(projects))
                 self.config = config()
                 await self._configure(self.config)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from kaged.base import JsonObject
 
 BUCKETS_MS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 1000.0, 10_000.0)
+_BUCKET_NAMES = (*(f"le_{top:g}" for top in BUCKETS_MS), "le_inf")
 
 
 @dataclass(slots=True)
@@ -34,10 +35,7 @@ class PluginMetrics:
 
     def as_json(self) -> JsonObject:
         """Give the counters for a status answer."""
-        buckets: JsonObject = {
-            f"le_{top:g}": count for top, count in zip(BUCKETS_MS, self.latency_ms, strict=False)
-        }
-        buckets["le_inf"] = self.latency_ms[-1]
+        buckets: JsonObject = dict(zip(_BUCKET_NAMES, self.latency_ms, strict=True))
         return {
             "calls": self.calls,
             "errors": {str(code): count for code, count in sorted(self.errors.items())},

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
+from typing import Any
 
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.cage import ExitReport, StopStep
@@ -105,16 +106,17 @@ class Plugin:
 
     # -- life ----------------------------------------------------------------------------------
 
-    async def start(self) -> None:
+    def start(self) -> Coroutine[Any, Any, None]:
         """Start it for the first time, or again at the operator's word.
 
-        Returns when it runs or has failed; a failure is a state, not an exception.
+        It is `spawning` when this returns. What it gives is done when the plugin runs or has
+        failed; a failure is a state, not an exception.
         """
         self._policy.reset()
         self._stopping = False
         self._enter(PluginState.SPAWNING)
         # A task of its own, so that `stop` can end it in the middle of the handshake.
-        await asyncio.wait({self._tasks.start(self._first_start(), "start")})
+        return _until_done(self._tasks.start(self._first_start(), "start"))
 
     async def _first_start(self) -> None:
         try:
@@ -569,6 +571,10 @@ class Plugin:
 
     def _task_failed(self, name: str, error: BaseException) -> None:
         self._parts.log.error("plugin task failed", task=name, error=repr(error))
+
+
+async def _until_done(start: asyncio.Task[None]) -> None:
+    await asyncio.wait({start})
 
 
 __all__ = ["Plugin"]

@@ -4,8 +4,9 @@ Runs inside a cage with the standard library alone. The host never depends on it
 lines of JSON on stdin and stdout.
 """
 
-from kaged.sdk.context import CallContext
-from kaged.sdk.conversation import API_VERSION
+from typing import TYPE_CHECKING
+
+from kaged.sdk.greeting import API_VERSION
 from kaged.sdk.plugin import Plugin, base64_text, create_plugin
 from kaged.wire.errors import (
     ConfigInvalid,
@@ -15,6 +16,9 @@ from kaged.wire.errors import (
     ResourceBusy,
     RpcError,
 )
+
+if TYPE_CHECKING:
+    from kaged.sdk.context import CallContext
 
 __all__ = [
     "API_VERSION",
@@ -29,3 +33,12 @@ __all__ = [
     "base64_text",
     "create_plugin",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # For annotations mostly; what makes it costs as much as a third of the interpreter's start.
+    if name == "CallContext":
+        from kaged.sdk.context import CallContext  # noqa: PLC0415 - see above
+
+        return CallContext
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable
-from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from kaged.sdk.context import Cancellation, split_params
+from kaged.sdk.greeting import API_VERSION, Introduced, Phase, introduction
 from kaged.sdk.outlet import Outlet
 from kaged.sdk.threads import Threads
 from kaged.wire.correlator import Correlator, Ignored
@@ -36,7 +36,7 @@ from kaged.wire.messages import (
     failure,
     rejection,
 )
-from kaged.wire.methods import HOOK_NAMESPACE, SystemMethod
+from kaged.wire.methods import SystemMethod
 from kaged.wire.strictjson import decode_message, encode_json, encode_message
 
 if TYPE_CHECKING:
@@ -45,31 +45,17 @@ if TYPE_CHECKING:
     from kaged.sdk.log import Log
     from kaged.wire.messages import MessageId
 
-API_VERSION = 1
 CANCEL = "kaged.cancel"
 CANCELLED = "cancelled by the host"
 _OPEN_REQUESTS = 1024
 
-
-class Phase(Enum):
-    """Where the conversation stands."""
-
-    NEW = "new"
-    GREETED = "greeted"
-    READY = "ready"
-    STOPPING = "stopping"
+T = TypeVar("T")
 
 
-class Declared(Protocol):
+class Declared(Introduced, Protocol):
     """What a conversation needs to know of a plugin: its name, its handlers, its log."""
 
-    name: str
-    version: str
-    handlers: dict[str, Callable[..., Any]]
-    notifications: list[str]
-    capabilities_used: list[str]
     on_config_update: Callable[..., Any] | None
-    on_shutdown: Callable[..., Any] | None
     on_project_activated: Callable[..., Any] | None
     on_project_deactivated: Callable[..., Any] | None
     log: Log
@@ -89,17 +75,24 @@ class _Call:
 
 
 class Conversation:
-    """One plugin talking to one host. Make it on the event loop that will run the handlers."""
+    """One plugin talking to one host. Make it on the event loop that will run the handlers.
 
-    def __init__(self, plugin: Declared, write: Callable[[bytes], None]) -> None:
+    `phase` is where a greeting that went before has come to.
+    """
+
+    def __init__(
+        self, plugin: Declared, write: Callable[[bytes], None], phase: Phase = Phase.NEW
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.stopped = asyncio.Event()
         self.exit_code = 0
         self._plugin = plugin
         self._handlers = plugin.handlers
-        self._phase = Phase.NEW
+        self._phase = phase
         self._asked: Correlator[asyncio.Future[Any]] = Correlator(open_limit=_OPEN_REQUESTS)
         self._outlet = Outlet(write)
+        if phase is Phase.READY:
+            self._outlet.open()
         self._threads = Threads()
         self._answering = threading.Lock()
         self._open: dict[object, _Call] = {}  # by id; calls without one stand for themselves
@@ -132,6 +125,10 @@ class Conversation:
             return await answer
         finally:
             self._asked.give_up(request.id)
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait for it in another thread."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def notify(self, method: str, params: dict[str, Any]) -> None:
         """Tell the host; callable from any thread."""
@@ -207,17 +204,7 @@ class Conversation:
         if problem is not None:
             self._put(failure(request_id, *problem))
             return
-        plugin = self._plugin
-        result: dict[str, Any] = {
-            "name": plugin.name,
-            "version": plugin.version,
-            "api_version": API_VERSION,
-            # Tools may stand among the methods (PH-AMB-18); hooks are the host's own names.
-            "methods": [n for n in plugin.handlers if not n.startswith(HOOK_NAMESPACE)],
-            "notifications": plugin.notifications,
-            "capabilities_used": plugin.capabilities_used,
-        }
-        self._put(Response(request_id, result))
+        self._put(Response(request_id, introduction(self._plugin)))
         self._phase = Phase.GREETED
 
     def _greeting_problem(
@@ -404,4 +391,4 @@ def _object(params: Any, method: str) -> JsonObject:
     return cast("JsonObject", params)
 
 
-__all__ = ["API_VERSION", "Conversation", "Declared", "Phase"]
+__all__ = ["Conversation", "Declared"]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import base64
+import binascii
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from kaged.sdk.conversation import Conversation
+from kaged.sdk.greeting import Phase
 from kaged.sdk.log import Log
-from kaged.sdk.storage import Storage
 
 if TYPE_CHECKING:
     from kaged.base.jsonvalue import JsonObject
     from kaged.sdk.context import CallContext
+    from kaged.sdk.conversation import Conversation
+    from kaged.sdk.storage import Storage
 
 HOOKS = frozenset({"on_session_start", "on_session_idle", "pre_compact", "post_compact"})
 HOOK_PREFIX = "kaged.hook."
@@ -44,9 +46,18 @@ class Plugin:
         self.on_project_activated: Callable[..., Any] | None = None
         self.on_project_deactivated: Callable[..., Any] | None = None
         self.log = Log()
-        self.storage = Storage(self._request)
         self._held: list[tuple[str, JsonObject]] = []
         self._conversation: Conversation | None = None
+        self._changing = threading.Lock()
+        self._begun = threading.Event()
+        self._ring: Callable[[], None] | None = None
+
+    @cached_property
+    def storage(self) -> Storage:
+        """SQL on the plugin's own tables."""
+        from kaged.sdk.storage import Storage  # noqa: PLC0415 - many plugins have none
+
+        return Storage(self._request)
 
     def method(self, name: str) -> Callable[[Handler], Handler]:
         """Declare the handler of a method named in the manifest, e.g. `presets.list`."""
@@ -88,10 +99,14 @@ class Plugin:
         Held until the handshake is complete, then sent in order.
         """
         body: dict[str, Any] = dict(params or {})
-        if self._conversation is None:
-            self._held.append((kind, body))
-        else:
-            self._conversation.notify(kind, body)
+        with self._changing:
+            conversation = self._conversation
+            if conversation is None:
+                self._held.append((kind, body))
+                if self._ring is not None:
+                    self._ring()
+                return
+        conversation.notify(kind, body)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the plugin's loop from a plain (threaded) handler and wait for it.
@@ -99,11 +114,11 @@ class Plugin:
         `rows = plugin.wait_for(plugin.storage.query("SELECT …"))`
         """
         try:
-            loop = self._talk().loop
+            conversation = self._talk()
         except RuntimeError:
             work.close()
             raise
-        return asyncio.run_coroutine_threadsafe(work, loop).result()
+        return conversation.wait_for(work)
 
     def start(self) -> None:
         """Talk to the host on stdin and stdout until it says shutdown, then exit with code 0."""
@@ -111,14 +126,27 @@ class Plugin:
 
         run(self)
 
-    def converse(self, write: Callable[[bytes], None]) -> Conversation:
+    def converse(self, write: Callable[[bytes], None], phase: Phase = Phase.NEW) -> Conversation:
         """Begin a conversation whose answers go to `write`; `start` and the test driver use it."""
-        conversation = Conversation(self, write)
-        self._conversation = conversation
-        for kind, params in self._held:
-            conversation.notify(kind, params)
-        self._held.clear()
+        from kaged.sdk.conversation import Conversation  # noqa: PLC0415 - see `Greeting`
+
+        conversation = Conversation(self, write, phase)
+        with self._changing:
+            self._conversation = conversation
+            for kind, params in self._held:
+                conversation.notify(kind, params)
+            self._held.clear()
+        self._begun.set()
         return conversation
+
+    def when_needed(self, ring: Callable[[], None]) -> bool:
+        """Have `ring` called when there must be a conversation; True says that it must be now.
+
+        `start` uses it: until then the plugin waits without one.
+        """
+        with self._changing:
+            self._ring = ring
+            return bool(self._held)
 
     def _declare(self, method: str) -> Callable[[Handler], Handler]:
         def add(handler: Handler) -> Handler:
@@ -134,7 +162,11 @@ class Plugin:
 
     def _talk(self) -> Conversation:
         if self._conversation is None:
-            raise RuntimeError("the plugin is not started; call start() first")
+            if self._ring is None:
+                raise RuntimeError("the plugin is not started; call start() first")
+            self._ring()
+            self._begun.wait()
+        assert self._conversation is not None
         return self._conversation
 
 
@@ -167,7 +199,7 @@ def create_plugin(
 
 def base64_text(data: bytes) -> str:
     """Write binary data as text for use inside JSON; raw bytes are refused on the wire."""
-    return base64.b64encode(data).decode("ascii")
+    return binascii.b2a_base64(data, newline=False).decode("ascii")
 
 
 __all__ = ["HOOKS", "HOOK_PREFIX", "Handler", "Plugin", "base64_text", "create_plugin"]

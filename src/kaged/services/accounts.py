@@ -45,7 +45,9 @@ class Accounts:
         """
         if not needed and wanted is None:
             return None
-        found = await self.of(user_id, capability_id)
+        found = self._cache.get((user_id, capability_id))
+        if found is None:
+            found = await self.of(user_id, capability_id)
         if wanted is not None:
             for account in found:
                 if account.account_ref == wanted:

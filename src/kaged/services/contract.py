@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from kaged.base import JsonObject
 
@@ -202,11 +202,11 @@ class AuthRevokeCall:
     credentials: CredentialHandle
 
 
-@dataclass(frozen=True, slots=True)
-class InvokeCall:
+class InvokeCall(NamedTuple):
     """One operation, after every gate has passed and the input has matched its schema.
 
-    `account_ref` is None for an operation without auth; `credentials` is None then, too.
+    `account_ref` is None for an operation without auth; `credentials` is None then, too. A named
+    tuple and not a dataclass, because making it is part of every call.
     """
 
     capability_id: str

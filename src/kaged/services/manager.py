@@ -133,10 +133,15 @@ class CapabilityManager:
                     await record.ok("replayed")
                     return _answer(entered.request_id, entered.output, replayed=True)
                 ticket = entered
-            await self._pass_limits(call)
+            self._pass_limits(call)
 
             # 4. Run it inside the host, and on record: what cannot be recorded is not done.
-            await self._announce(call)
+            if operation.spec.mutating:
+                await self._confirm(call)
+                await self._announce(call)
+            elif capability.sensitive:
+                record.gate = "audit"
+                self._parts.trail.require_writable()
             output, known = await self._run(call)
 
             # 5. Only what holds no credential leaves the host.
@@ -219,18 +224,24 @@ class CapabilityManager:
             kept_s=KEPT_S if call.key is not None else 2 * MAX_LIFETIME_S,
         )
 
-    async def _pass_limits(self, call: _Call) -> None:
+    def _pass_limits(self, call: _Call) -> None:
         call.record.gate = "limits"
-        user, capability = call.caller.user_id, call.capability
-        mutating = call.operation.spec.mutating
+        capability = call.capability
         self._parts.limits.require_invoke(
-            user, capability.id.namespace, capability.text, mutating=mutating
+            call.caller.user_id,
+            capability.id.namespace,
+            capability.text,
+            mutating=call.operation.spec.mutating,
         )
-        if mutating and Consents.needed(call.caller, capability, call.operation):
+
+    # ---- steps 4 and 5
+
+    async def _confirm(self, call: _Call) -> None:
+        if Consents.needed(call.caller, call.capability, call.operation):
             call.record.gate = "confirmation"
             await self._parts.consents.require(
                 call.caller,
-                capability,
+                call.capability,
                 call.operation,
                 account_ref=call.account_ref or "",
                 input_data=call.input_data or {},
@@ -238,14 +249,9 @@ class CapabilityManager:
                 plan_id=text_param(call.params, "mutation_plan_id", 128),
             )
 
-    # ---- steps 4 and 5
-
     async def _announce(self, call: _Call) -> None:
         call.record.gate = "audit"
-        if call.operation.spec.mutating:
-            await self._parts.trail.intent(call.record)
-        elif call.capability.sensitive:
-            self._parts.trail.require_writable()
+        await self._parts.trail.intent(call.record)
 
     async def _run(self, call: _Call) -> tuple[object, Known]:
         """Call the provider; give what it said, and what it must not have said."""

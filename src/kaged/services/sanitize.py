@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import msgspec
 
@@ -56,12 +56,11 @@ _PAGE_TOKENS: Final = (
     "delta_token",
 )
 _FINE, _REFUSED, _MAYBE, _PAIR = 0, 1, 2, 3
-FINE_SHAPES_LIMIT: Final = 4096
-SHAPE_LIMIT_KEYS: Final = 64
-SHAPE_KEY_CHARS: Final = 64
-# The keys of objects that were looked at and are harmless together: the items of a list have the
-# same ones again and again.
-_FINE_SHAPES: Final[set[tuple[str, ...]]] = set()
+FINE_KEYS_LIMIT: Final = 4096
+FINE_KEY_CHARS: Final = 64
+# Keys that were looked at and are harmless beside each other. A pair's "name" is among them, and
+# therefore "value" never is.
+_FINE_KEYS: Final[set[str]] = set()
 
 # What has the shape of a secret wherever it stands. The audit log masks more, such as "password:
 # x"; here that would garble what people write to each other.
@@ -76,29 +75,31 @@ _SHAPES: Final = re.compile(
     r"|(?<=://)[^\s/:@]+:[^\s/@]+(?=@)",
     re.DOTALL,
 )
-# Each of them holds one of these pieces, and most outputs hold none. Patterns that begin with
-# plain letters are found at the speed of memory, one after the other; all of them in one pattern
-# would be looked for at every byte and take four times as long. Before each group stands a byte
-# that all of its shapes hold: whether that is there at all is known in next to no time.
-_SHAPE_PIECES: Final = tuple(
-    (needed, tuple(re.compile(piece) for piece in pieces))
-    for needed, pieces in (
-        (b"-", (rb"-----BEGIN", rb"glpat-", rb"sk-", rb"x(?:ox|app-)", rb"pypi-")),
-        (b"_", (rb"g(?:h[pousr]_|ithub_pat_)", rb"npm_", rb"hf_")),
-        (b".", (rb"eyJ", rb"ya29\.")),
-        (b"@", (rb"://[^\s/\"]*@",)),
-        (b" ", (rb"earer ", rb"asic ")),
-        (b"A", (rb"A(?:KIA|SIA|Iza)",)),
-    )
+# Each of them holds one of these pieces, and most outputs hold none. Plain bytes are found at the
+# speed of memory, one after the other; all of them in one pattern would be looked for at every
+# byte and take four times as long. Before each group stands what all of its shapes hold: whether
+# a single byte is there at all is known in next to no time.
+_SHAPE_PIECES: Final[tuple[tuple[bytes, tuple[bytes, ...], re.Pattern[bytes] | None], ...]] = (
+    (b"-", (b"-----BEGIN", b"glpat-", b"sk-", b"xox", b"xapp-", b"pypi-"), None),
+    (b"_", (b"github_pat_", b"npm_", b"hf_"), re.compile(rb"gh[pousr]_")),
+    (b"J", (b"eyJ",), None),
+    (b".", (b"ya29.",), None),
+    (b"@", (), re.compile(rb"://[^\s/\"]*@")),
+    # What follows them may be any blank, and JSON writes some of those as escapes.
+    (b"earer", (b"earer",), None),
+    (b"asic", (), re.compile(rb"asic[^A-Za-z0-9]")),
+    (b"A", (), re.compile(rb"A(?:KIA|SIA|Iza)")),
 )
 
 FreeText: TypeAlias = "Mapping[str, FreeText] | bool"
 """Where free text is allowed: True, or per property (`*` for the items of a list)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hardened:
-    """An output that may leave: its value, its size, and where something was masked."""
+class Hardened(NamedTuple):
+    """An output that may leave: its value, its size, and where something was masked.
+
+    A named tuple and not a dataclass, because every call makes one.
+    """
 
     output: JsonObject
     size_bytes: int
@@ -157,8 +158,9 @@ def _check(
         _refuse("not JSON", "")
     if len(text) > OUTPUT_LIMIT_BYTES:
         _refuse("too large", "")
+    find = text.find  # `in` first asks whether bytes are a number, which doubles what it takes
     for needle in needles:
-        if needle in text:
+        if find(needle) >= 0:
             _refuse("known secret", "")
     if free_text is True or not _may_hold_shapes(text):
         return Hardened(output, len(text))
@@ -173,26 +175,29 @@ def _check(
 
 
 def _may_hold_shapes(text: bytes) -> bool:
-    for needed, pieces in _SHAPE_PIECES:
-        if needed in text:
+    find = text.find
+    for needed, pieces, pattern in _SHAPE_PIECES:
+        if find(needed) >= 0:
             for piece in pieces:
-                if piece.search(text) is not None:
+                if find(piece) >= 0:
                     return True
+            if pattern is not None and pattern.search(text) is not None:
+                return True
     return False
 
 
 def _is_plainly_fine(output: JsonObject) -> bool:
     """Look at everything without noting where it stands; False sends the value to `_walk`.
 
-    Nearly every output ends here. Keys that were found harmless together are remembered, so that
-    those of an object are looked up all at once.
+    Nearly every output ends here. Keys that were found harmless are remembered, so that those of
+    an object are looked up all at once.
     """
     level: list[dict[str, JsonValue] | list[JsonValue]] = [output]
     for _ in range(DEPTH_LIMIT):
         below: list[dict[str, JsonValue] | list[JsonValue]] = []
         for holder in level:
             if type(holder) is dict:
-                if tuple(holder) not in _FINE_SHAPES and not _has_fine_keys(holder):
+                if not _FINE_KEYS.issuperset(holder) and not _has_fine_keys(holder):
                     return False
                 values = holder.values()
             else:
@@ -220,10 +225,10 @@ def _has_fine_keys(holder: dict[str, JsonValue]) -> bool:
         verdict = _verdict(key)
         if verdict != _FINE and not (verdict == _PAIR and "value" not in holder):
             return False
-    if len(holder) <= SHAPE_LIMIT_KEYS and all(len(key) <= SHAPE_KEY_CHARS for key in holder):
-        if len(_FINE_SHAPES) >= FINE_SHAPES_LIMIT:
-            _FINE_SHAPES.clear()
-        _FINE_SHAPES.add(tuple(holder))
+        if key != "value" and len(key) <= FINE_KEY_CHARS:
+            if len(_FINE_KEYS) >= FINE_KEYS_LIMIT:
+                _FINE_KEYS.clear()
+            _FINE_KEYS.add(key)
     return True
 
 

@@ -19,7 +19,6 @@ from kaged.store.database import READ_TIMEOUT_S, Database
 from kaged.store.errors import StoreError, StoreUnavailable
 from kaged.store.migrations import MIGRATIONS, Migrated, Migration, migrate
 from kaged.store.migrations.migrate import current_version, require_not_newer
-from kaged.store.plugin_tables import PluginTables
 from kaged.store.project_rows import ProjectRows
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from kaged.store.entry_search import EntrySearch
     from kaged.store.interaction_rows import InteractionRows
     from kaged.store.issue_rows import IssueRows
+    from kaged.store.plugin_tables import PluginTables
     from kaged.store.run_rows import RunRows
     from kaged.store.session_rows import SessionRows
     from kaged.store.todo_rows import TodoRows
@@ -62,12 +62,18 @@ class Store:
         self.migrated = migrated
         self.audit = AuditRows(database)
         self.projects = ProjectRows(database, clock, ids)
-        self.plugin_tables = PluginTables(database, clock)
         self._clock = clock
         self._ids = ids
 
     # The repositories of what is worked on load when they are first asked for: none of them is
     # needed before the daemon answers.
+
+    @cached_property
+    def plugin_tables(self) -> PluginTables:
+        """The tables of plugins."""
+        from kaged.store.plugin_tables import PluginTables  # noqa: PLC0415 - see above
+
+        return PluginTables(self._database, self._clock)
 
     @cached_property
     def sessions(self) -> SessionRows:
@@ -195,7 +201,8 @@ class Store:
 
     async def close(self) -> None:
         """Finish what is queued and close. Safe to call twice."""
-        await self.plugin_tables.close()
+        if "plugin_tables" in self.__dict__:  # otherwise nobody asked for them
+            await self.plugin_tables.close()
         await self._database.close()
 
 

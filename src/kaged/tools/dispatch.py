@@ -296,7 +296,8 @@ class ToolDesk:
                 _log.error("an outcome was not taken", tool=trail.tool_name, error=repr(fault))
 
     def _since_ms(self, started_s: float) -> float:
-        return round((self._clock.monotonic_s() - started_s) * 1000, 3)
+        # To the microsecond; `round` to digits takes three times as long.
+        return round((self._clock.monotonic_s() - started_s) * 1e6) / 1000
 
 
 def _changes(call: Admitted) -> bool:

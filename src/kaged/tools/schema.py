@@ -6,7 +6,7 @@ import copy
 import difflib
 import hashlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
@@ -49,7 +49,7 @@ class ParamSchema:
         """
         try:
             if self._is_valid(params):
-                return cast("JsonObject", self._fill(params))
+                return self._fill(params)  # type: ignore[return-value]  # an object, as it was
         except ValueError as error:
             # No JSON at all: bytes, a key that is no text, too deep a nesting.
             said = str(error)[:MAX_PROBLEM_CHARS]
@@ -153,8 +153,8 @@ def _object_filler(properties: dict[str, JsonValue]) -> _Filler:
 
     def fill(value: Any) -> JsonValue:
         if not isinstance(value, dict):
-            return cast("JsonValue", value)
-        filled: JsonObject = {**plain, **cast("JsonObject", value)}
+            return value
+        filled: JsonObject = {**plain, **value}
         for name, default in copied.items():
             if name not in filled:
                 filled[name] = copy.deepcopy(default)
@@ -168,7 +168,7 @@ def _object_filler(properties: dict[str, JsonValue]) -> _Filler:
 
 def _whole(value: Any) -> JsonValue:
     # 5.0 is an integer to JSON; to Python it is none, and a slice would break on it.
-    return int(value) if type(value) is float else cast("JsonValue", value)
+    return int(value) if type(value) is float else value
 
 
 __all__ = ["MAX_PROBLEMS", "ParamSchema", "schema_hash"]

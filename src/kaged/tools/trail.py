@@ -40,6 +40,10 @@ class CallAudit(Protocol):
         """Queue an event, or wait until it is durable."""
         ...
 
+    def offer(self, event: AuditEvent) -> bool:
+        """Queue an event if there is room; else `record` it."""
+        ...
+
     def post(self, event: AuditEvent) -> None:
         """Queue an event without waiting."""
         ...
@@ -76,7 +80,9 @@ class CallTrail:
             data["alias"] = self.alias
         if source:
             data["source"] = source
-        await self._write("tool.called", data)
+        event = self._event("tool.called", data)
+        if not self._audit.offer(event):
+            await self._record(event)
 
     async def require_durable(self) -> None:
         """Return when all of it is on disk; for calls that would change something (AT-AUD-29).
@@ -95,11 +101,12 @@ class CallTrail:
     async def ended(self, error: ToolError | None, duration_ms: float) -> None:
         """Write how the call ended. A log that cannot be written takes no result away."""
         if error is not None and is_refusal(error):
-            await self._write("tool.denied", self._denial(error))
-            return
-        await self._write(
-            "tool.completed", self._completion(None if error is None else error.code, duration_ms)
-        )
+            event = self._event("tool.denied", self._denial(error))
+        else:
+            code = None if error is None else error.code
+            event = self._event("tool.completed", self._completion(code, duration_ms))
+        if not self._audit.offer(event):
+            await self._record(event)
 
     def cancelled(self, duration_ms: float) -> None:
         """Write that the call was cancelled; does not wait, for the caller is being torn down."""
@@ -157,12 +164,13 @@ class CallTrail:
         context = self._context
         return AuditEvent(name, data, project_id=context.project_id, request_id=context.request_id)
 
-    async def _write(self, name: str, data: JsonObject) -> None:
+    async def _record(self, event: AuditEvent) -> None:
+        """Wait until there is room for an event."""
         try:
-            await self._audit.record(self._event(name, data), durable=False)
+            await self._audit.record(event, durable=False)
         except AuditUnavailable as error:
             # The gap is counted in the log's health; what only reads goes on (AT-AUD-29).
-            _log.error("an audit event was lost", audit_event=name, error=str(error))
+            _log.error("an audit event was lost", audit_event=event.name, error=str(error))
 
 
 def is_refusal(error: ToolError) -> bool:

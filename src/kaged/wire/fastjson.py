@@ -14,7 +14,7 @@ from kaged.wire.messages import VERSION, Noise, NoiseReason, classify, to_wire
 from kaged.wire.strictjson import MAX_DEPTH, NotJson, is_deeper, unsendable
 
 if TYPE_CHECKING:
-    from kaged.base.jsonvalue import JsonValue
+    from kaged.base.jsonvalue import JsonObject, JsonValue
     from kaged.wire.messages import Incoming, MessageId, Outgoing, Params
 
 _decode = msgspec.json.Decoder().decode
@@ -49,14 +49,7 @@ def encode_json(value: JsonValue) -> bytes:
     Raises:
         Unsendable: the value holds something that JSON has no form for, such as NaN.
     """
-    try:
-        data = _encode(value)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise unsendable(error) from None
-    # msgspec writes NaN and infinities as null, which would change a value in silence.
-    if b"null" in data and _holds_non_finite(value):
-        raise unsendable(ValueError())
-    return data
+    return _encoded(value, value)
 
 
 def decode_message(line: bytes) -> Incoming:
@@ -81,7 +74,20 @@ def encode_call(call_id: MessageId, method: str, params: Params) -> bytes:
     """Encode a request as `encode_message` does, without making one first. Raises Unsendable."""
     if params is None:
         return encode_json({"jsonrpc": VERSION, "id": call_id, "method": method})
-    return encode_json({"jsonrpc": VERSION, "id": call_id, "method": method, "params": params})
+    call: JsonObject = {"jsonrpc": VERSION, "id": call_id, "method": method, "params": params}
+    return _encoded(call, params)
+
+
+def _encoded(value: JsonValue, doubtful: JsonValue) -> bytes:
+    """Encode a value of which only the `doubtful` part may hold numbers that JSON has not."""
+    try:
+        data = _encode(value)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise unsendable(error) from None
+    # msgspec writes NaN and infinities as null, which would change a value in silence.
+    if b"null" in data and _holds_non_finite(doubtful):
+        raise unsendable(ValueError())
+    return data
 
 
 def _holds_non_finite(value: JsonValue) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
@@ -27,6 +28,7 @@ MAX_DEPTH = 256
 # Converting long integers takes quadratic time; Python refuses more digits than this, and msgspec
 # counts the sign as well.
 _INTEGER_CHARS = 4300
+_SHORT_BYTES = 1024
 # A value with at most this many members is measured by walking it; a larger one by its brackets.
 _WALK_MEMBERS = 512
 _HOLDERS = (dict, list)  # once: `dict | list` would be put together for every member
@@ -55,7 +57,7 @@ def decode_json(data: bytes, *, max_depth: int = MAX_DEPTH, unique_keys: bool = 
     """
     try:
         text = data.decode("utf-8")
-        value: JsonValue = _decoder(unique_keys=unique_keys).decode(text)
+        value = _decoded(_decoder(data, unique_keys=unique_keys), text)
     except UnicodeDecodeError:
         raise NotJson(NoiseReason.ENCODING) from None
     except json.JSONDecodeError:
@@ -80,7 +82,7 @@ def encode_json(value: JsonValue, *, ascii_only: bool = False) -> bytes:
         Unsendable: the value holds something that JSON has no form for, such as bytes or NaN.
     """
     try:
-        return (_ASCII if ascii_only else _TEXT).encode(value).encode("utf-8")
+        return "".join((_ASCII if ascii_only else _TEXT)(value)).encode("utf-8")
     except (TypeError, ValueError, RecursionError) as error:
         raise unsendable(error) from None
 
@@ -119,6 +121,8 @@ def is_deeper(value: JsonValue, data: bytes, limit: int) -> bool:
     """
     if len(data) <= 2 * limit:
         return False  # each level takes two brackets, so there is no room for more
+    if len(data) <= _SHORT_BYTES and data.count(b"{") + data.count(b"[") <= limit:
+        return False  # nor are there as many, and to count them is quicker than to look
     depth = _walked_depth(value)
     if depth is None:
         depth = _bracket_depth(data)
@@ -199,15 +203,32 @@ def _unique_object(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     return members
 
 
-def _encoder(*, ascii_only: bool) -> json.JSONEncoder:
-    return json.JSONEncoder(
+def _encoder(*, ascii_only: bool) -> Callable[[JsonValue], Iterable[str]]:
+    whole = json.JSONEncoder(
         ensure_ascii=ascii_only, allow_nan=False, separators=(",", ":"), check_circular=False
     )
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:  # an interpreter without it
+        return lambda value: (whole.encode(value),)
+    # What `encode` makes anew for every value, which takes longer than a short message itself.
+    escape = json.encoder.encode_basestring_ascii if ascii_only else json.encoder.encode_basestring
+    part = make(None, whole.default, escape, None, ":", ",", False, False, False)
+    return lambda value: part(value, 0)
+
+
+def _decoded(decoder: json.JSONDecoder, text: str) -> JsonValue:
+    # As messages are written there is nothing around them; to look for it costs a third.
+    try:
+        value, end = decoder.raw_decode(text)
+    except json.JSONDecodeError:
+        return decoder.decode(text)
+    return value if end == len(text) else decoder.decode(text)
 
 
 # Made once: to make one takes longer than to encode a short message with it.
 _TEXT = _encoder(ascii_only=False)
 _ASCII = _encoder(ascii_only=True)
+_SHORT = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite_float)
 _LAST_KEY_WINS = json.JSONDecoder(
     parse_constant=_refuse_constant, parse_float=_finite_float, parse_int=_short_integer
 )
@@ -219,8 +240,10 @@ _UNIQUE_KEYS = json.JSONDecoder(
 )
 
 
-def _decoder(*, unique_keys: bool) -> json.JSONDecoder:
-    return _UNIQUE_KEYS if unique_keys else _LAST_KEY_WINS
+def _decoder(data: bytes, *, unique_keys: bool) -> json.JSONDecoder:
+    if unique_keys:
+        return _UNIQUE_KEYS
+    return _SHORT if len(data) <= _INTEGER_CHARS else _LAST_KEY_WINS
 
 
 __all__ = [

@@ -7,14 +7,13 @@ and the key never depends on anything in the token, so a token cannot choose how
 
 from __future__ import annotations
 
-import base64
+import binascii
 import hmac
 import json
 import re
 import secrets
-from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
 
 from kaged.base.errors import KagedError
 from kaged.wire.strictjson import NotJson, decode_json
@@ -48,6 +47,9 @@ _LAST_CHARACTERS = (
     frozenset("AQgw"),
     frozenset("AEIMQUYcgkosw048"),
 )
+# What base64 writes as + and / is - and _ in a token; the module `base64` takes thrice as long.
+_TO_URL = bytes.maketrans(b"+/", b"-_")
+_FROM_URL = bytes.maketrans(b"-_", b"+/")
 _DIGITS = re.compile(r"[0-9]{1,12}")
 _HEADER: JsonObject = {"alg": "HS256", "typ": "ASH_CONTEXT", "ver": 1}
 
@@ -83,9 +85,11 @@ class TokenRejected(KagedError):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class RoutingClaims:
-    """The optional text claims: where a call comes from, as far as the host knows."""
+class RoutingClaims(NamedTuple):
+    """The optional text claims: where a call comes from, as far as the host knows.
+
+    A named tuple, as `VerifiedToken` is: made for every token that is checked.
+    """
 
     chat_id: str | None = None
     chat_type: str | None = None
@@ -100,12 +104,11 @@ class RoutingClaims:
     timezone: str | None = None
 
 
-_ROUTING = tuple(field.name for field in fields(RoutingClaims))
+_ROUTING = RoutingClaims._fields
 _NO_ROUTING = RoutingClaims()
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedToken:
+class VerifiedToken(NamedTuple):
     """What a valid token says. Identity and routing come from here and nowhere else.
 
     `caps` is None when no skill restriction is known, which is not the same as an empty list.
@@ -222,74 +225,64 @@ def verify_token(
     expected = _segment(key.sign(f"{header_text}.{payload_text}".encode("ascii")))
     if not hmac.compare_digest(expected, signature_text):
         _reject(TokenReason.SIGNATURE)
-    claims = _Claims(payload)
-    verified = claims.read()
-    claims.require_time(clock.now_ms() // 1000, max_lifetime_s)
+    verified = _read_claims(payload)
+    _require_time(verified, clock.now_ms() // 1000, max_lifetime_s)
     if verified.audience != audience and (audience_required or verified.audience is not None):
         _reject(TokenReason.CLAIMS)
     return verified
 
 
-class _Claims:
-    """The payload of a token with a good signature, on its way to a typed value."""
+def _read_claims(payload: JsonObject) -> VerifiedToken:
+    """Read the payload of a token with a good signature."""
+    issued_at, expires_at = _seconds(payload.get("iat")), _seconds(payload.get("exp"))
+    if "ver" in payload and not _is_version_1(payload["ver"]):
+        _reject(TokenReason.CLAIMS)
+    subject = payload.get("sub")
+    if not isinstance(subject, str) or not subject.strip():
+        _reject(TokenReason.CLAIMS)
+    if len(subject) > SUBJECT_LIMIT_CHARS:
+        _reject(TokenReason.CLAIMS)
+    said = [name for name in _ROUTING if name in payload]
+    return VerifiedToken(
+        subject,
+        issued_at,
+        expires_at,
+        _text(payload.get("jti")),
+        RoutingClaims(**{name: _text(payload[name]) for name in said}) if said else _NO_ROUTING,
+        _text(payload.get("aud")),
+        _text(payload.get("skill")),
+        _caps(payload.get("caps")),
+    )
 
-    __slots__ = ("_expires_at", "_issued_at", "_payload")
 
-    def __init__(self, payload: JsonObject) -> None:
-        self._payload = payload
-        self._issued_at = _seconds(payload.get("iat"))
-        self._expires_at = _seconds(payload.get("exp"))
+def _require_time(token: VerifiedToken, now_s: int, max_lifetime_s: int) -> None:
+    issued_at, expires_at = token.issued_at, token.expires_at
+    if (
+        issued_at < _EARLIEST_ISSUE_S
+        or issued_at > now_s + LEEWAY_S
+        or expires_at < now_s - LEEWAY_S
+        or not 0 < expires_at - issued_at <= max_lifetime_s
+    ):
+        _reject(TokenReason.CLAIMS)
 
-    def read(self) -> VerifiedToken:
-        payload = self._payload
-        if "ver" in payload and not _is_version_1(payload["ver"]):
-            _reject(TokenReason.CLAIMS)
-        subject = payload.get("sub")
-        if not isinstance(subject, str) or not subject.strip():
-            _reject(TokenReason.CLAIMS)
-        if len(subject) > SUBJECT_LIMIT_CHARS:
-            _reject(TokenReason.CLAIMS)
-        return VerifiedToken(
-            effective_user_id=subject,
-            issued_at=self._issued_at,
-            expires_at=self._expires_at,
-            token_id=self._text("jti"),
-            routing=RoutingClaims(
-                **{name: self._text(name) for name in _ROUTING if name in payload}
-            ),
-            audience=self._text("aud"),
-            skill=self._text("skill"),
-            caps=self._caps(),
-        )
 
-    def require_time(self, now_s: int, max_lifetime_s: int) -> None:
-        lifetime_s = self._expires_at - self._issued_at
-        if (
-            self._issued_at < _EARLIEST_ISSUE_S
-            or self._issued_at > now_s + LEEWAY_S
-            or self._expires_at < now_s - LEEWAY_S
-            or not 0 < lifetime_s <= max_lifetime_s
-        ):
-            _reject(TokenReason.CLAIMS)
+def _text(value: JsonValue) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        _reject(TokenReason.CLAIMS)
+    return value.strip() or None
 
-    def _text(self, name: str) -> str | None:
-        value = self._payload.get(name)
-        if value is None:
-            return None
-        if not isinstance(value, str):
-            _reject(TokenReason.CLAIMS)
-        return value.strip() or None
 
-    def _caps(self) -> tuple[str, ...] | None:
-        value = self._payload.get("caps")
-        if value is None:
-            return None
-        if not isinstance(value, list) or len(value) > CAPS_LIMIT:
-            _reject(TokenReason.CLAIMS)
-        caps = tuple(item for item in value if isinstance(item, str))
-        if len(caps) != len(value):
-            _reject(TokenReason.CLAIMS)
-        return caps
+def _caps(value: JsonValue) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or len(value) > CAPS_LIMIT:
+        _reject(TokenReason.CLAIMS)
+    caps = tuple(item for item in value if isinstance(item, str))
+    if len(caps) != len(value):
+        _reject(TokenReason.CLAIMS)
+    return caps
 
 
 def _reject(reason: TokenReason) -> NoReturn:
@@ -323,7 +316,8 @@ def _require_segment(text: str) -> None:
 
 def _decode_object(text: str) -> JsonObject:
     _require_segment(text)
-    data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    padded = text.encode("ascii").translate(_FROM_URL) + b"=" * (-len(text) % 4)
+    data = binascii.a2b_base64(padded)
     try:
         value = decode_json(data, max_depth=_TOKEN_DEPTH, unique_keys=True)
     except NotJson:
@@ -338,7 +332,8 @@ def _compact(value: JsonObject) -> bytes:
 
 
 def _segment(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+    text = binascii.b2a_base64(data, newline=False).translate(_TO_URL)
+    return text.rstrip(b"=").decode("ascii")
 
 
 _HEADER_SEGMENT = _segment(_compact(_HEADER))

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
+import threading
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
+import pytest
+from fastapi import FastAPI
 
-from fakes.running_daemon import KAGED, InProcess, environment, make_home
+from fakes.running_daemon import KAGED, WAIT_S, InProcess, environment, make_home
 from kaged.app.gates import Gates
 from kaged.app.lock import HomeUnusable
 from kaged.app.wiring import build
 from kaged.base import SystemClock
 from kaged.config import Locations
+from kaged.serve.http import HttpServices, door
 from kaged.serve.http.connection import PeerConnection
 from requirements import requirement
 
@@ -47,6 +52,69 @@ async def test_early_requests_are_answered_and_others_wait_for_their_room(tmp_pa
             assert [(await task).status_code for task in waiting] == [200] * 4
         drawn = (await inside.client.get("/api/v1/openapi.json")).json()
         assert "/api/v1/plugins" in drawn["paths"]
+
+
+async def test_before_the_routes_are_loaded_the_door_answers_health_and_refuses_strangers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release, load = threading.Event(), door._load
+
+    def load_late(services: HttpServices) -> FastAPI:
+        assert release.wait(WAIT_S)
+        return load(services)
+
+    monkeypatch.setattr(door, "_load", load_late)
+    async with AsyncExitStack() as closing:
+        inside = await _built(tmp_path / "h", closing)
+        peer = PeerConnection("tcp", address="127.0.0.1")
+        stranger = await closing.enter_async_context(inside.over(peer))
+        async with asyncio.TaskGroup() as group:
+            try:
+                waiting = group.create_task(inside.client.get("/api/v1/audit"))
+                early = await inside.client.get("/healthz")
+                refused = await stranger.get("/api/v1/audit")
+                assert not waiting.done()
+            finally:
+                release.set()
+        late = await inside.client.get("/healthz")
+        numbers = (await inside.client.get("/metrics")).text
+    assert (early.status_code, early.json()) == (late.status_code, late.json())
+    assert early.json() == {"status": "ok"}
+    assert set(early.headers) == set(late.headers)
+    assert early.headers["x-request-id"].startswith("req_")
+    assert refused.status_code == 401
+    assert refused.json()["error"]["code"] == "unauthenticated"
+    assert (await waiting).status_code == 200
+    counted = 'kaged_http_requests_total{method="GET",route="/healthz",status="200"} 2.0'
+    assert counted in numbers
+
+
+async def test_routes_that_cannot_be_loaded_end_the_daemon_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load_badly(services: HttpServices) -> FastAPI:
+        raise ImportError("built for another machine")
+
+    monkeypatch.setattr(door, "_load", load_badly)
+    async with AsyncExitStack() as closing:
+        inside = await _built(tmp_path / "h", closing)
+        opening, ended = inside.daemon.opening, asyncio.Event()
+        opening.start(lambda: None, ended.set)
+        async with asyncio.timeout(WAIT_S):
+            await ended.wait()
+        assert opening.failure is not None
+        assert "built for another machine" in opening.failure.message
+        answer = await inside.client.get("/api/v1/projects")
+        assert answer.status_code == 503
+        assert answer.json()["error"]["code"] == "daemon_opening"
+
+
+def test_nothing_of_the_web_framework_is_loaded_before_the_daemon_is_ready() -> None:
+    asked = "import sys, kaged.app.daemon; print(*{'fastapi', 'pydantic'} & set(sys.modules))"
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", asked], capture_output=True, timeout=60, check=True
+    )
+    assert ended.stdout == b"\n"
 
 
 async def test_a_room_that_does_not_open_says_why_to_whoever_asks(tmp_path: Path) -> None:

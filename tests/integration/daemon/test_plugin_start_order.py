@@ -14,7 +14,7 @@ import kaged.plugins.conversation as conversation_module
 import kaged.plugins.handshake as handshake_module
 import kaged.plugins.storereader as reader_module
 from fakes.host_over_http import http_host, write_stub
-from fakes.running_daemon import ANY_PORT
+from fakes.running_daemon import ANY_PORT, daemon_in_process
 from kaged.peer import PeerProcess
 from requirements import requirement
 
@@ -81,3 +81,17 @@ async def test_a_start_takes_its_steps_in_order(
         assert sent()[:2] == ["initialize", "initialized"]
         events = [row["event"] for row in await host.events("plugin.spawned", "plugin.initialized")]
         assert events[-2:] == ["plugin.spawned", "plugin.initialized"]
+
+
+async def test_whoever_waits_for_the_plugins_sees_none_that_is_enabled_as_disabled(
+    home: Path, tmp_path: Path
+) -> None:
+    stub = write_stub(tmp_path / "s", {})
+    async with http_host(home) as host:
+        await host.running(stub)
+    config = ANY_PORT + '[plugins]\nenabled = ["stub"]\n'
+    async with daemon_in_process(home, config=config) as inside:
+        # Asked at the earliest moment: the rooms are open, what is installed is not known yet.
+        (seen,) = (await inside.client.get("/api/v1/plugins")).json()["items"]
+    assert seen["name"] == "stub"
+    assert seen["state"] in {"spawning", "running"}

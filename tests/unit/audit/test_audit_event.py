@@ -7,6 +7,7 @@ from enum import StrEnum
 import pytest
 
 from kaged.audit import EVENT_TYPES, AuditEvent, AuditEventInvalid
+from kaged.audit.events.types import SHAPES_LIMIT
 
 
 def test_a_declared_event_with_its_fields_is_made() -> None:
@@ -97,3 +98,59 @@ def test_the_repr_shows_no_data() -> None:
 def test_the_table_cannot_be_changed() -> None:
     with pytest.raises(TypeError):
         EVENT_TYPES["x"] = EVENT_TYPES["plugin.killed"]  # pyright: ignore[reportIndexIssue] - that is the point
+
+
+def test_what_was_found_right_once_makes_nothing_else_right() -> None:
+    """Names and types that were looked at are not looked at again; others are."""
+    right = {"name": "memory", "rate": 1.5}
+    for _ in range(2):
+        AuditEvent("plugin.notification_flood", right)
+        AuditEvent("plugin.notification_flood", {**right, "rate": 2})
+        for wrong in (
+            {**right, "rate": "fast"},
+            {**right, "rate": True},
+            {"rate": 1.5},
+            {**right, "colour": "red"},
+            {"name": 1.5, "rate": "memory"},
+        ):
+            with pytest.raises(AuditEventInvalid):
+                AuditEvent("plugin.notification_flood", wrong)
+
+
+def test_a_shape_says_which_fields_are_text_and_which_could_still_change() -> None:
+    event = AuditEvent(
+        "tool.called",
+        {
+            "tool_name": "file.read",
+            "caller": "primary",
+            "session_id": "s",
+            "run_id": "r",
+            "request_id": "q",
+            "params": {"path": "a"},
+        },
+    )
+    assert event.shape.holders == ("params",)
+    assert set(event.shape.texts) == {"tool_name", "caller", "session_id", "run_id", "request_id"}
+    other = AuditEvent("tool.called", {**event.data, "params": "no object"})
+    assert other.shape.holders == ()
+    assert "params" in other.shape.texts
+
+
+def test_subtypes_are_looked_at_each_time() -> None:
+    class Name(str):
+        __slots__ = ()
+
+    kind = EVENT_TYPES["plugin.killed"]
+    kind.shapes.clear()
+    AuditEvent("plugin.killed", {"name": Name("memory")})
+    assert kind.shapes == {}
+
+
+def test_remembered_shapes_have_a_bound() -> None:
+    optional = ["agent_path", "caller", "operator_id", "project_id", "request_id", "run_id"]
+    kind = EVENT_TYPES["plugin.killed"]
+    for number in range(2 ** len(optional) + 10):
+        more = {name: "x" for bit, name in enumerate(optional) if number >> bit & 1}
+        AuditEvent("plugin.killed", {"name": "memory", **more})
+        AuditEvent("plugin.killed", {**more, "name": "memory"})
+        assert len(kind.shapes) <= SHAPES_LIMIT

@@ -69,3 +69,14 @@ async def test_closing_writes_what_lingers() -> None:
     async with asyncio.timeout(10):
         await log.close()
     assert sink.commits == [3]
+
+
+async def test_a_log_at_rest_is_woken_once_and_never_overlooks_anything() -> None:
+    sink = Counting()
+    log = await opened(sink, linger_events=4)
+    for _ in range(50):
+        post(log, 3)  # the first wakes it; then it lingers, or has not had its turn yet
+        async with asyncio.timeout(20):
+            await log.flush()
+    await log.close()
+    assert sum(sink.commits) == 150

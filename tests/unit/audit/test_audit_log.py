@@ -115,6 +115,49 @@ async def test_an_event_that_gates_nothing_is_queued_without_waiting(bench: Benc
     assert bench.sink.names() == ["file.edited"]
 
 
+async def test_an_offered_event_is_queued_if_there_is_room_and_else_not_at_all(
+    bench: Bench,
+) -> None:
+    log = await bench.open(AuditLimits(queue_events=3, batch_events=4))
+    bench.sink.gate.clear()
+    taken = 0
+    while log.offer(edited(f"{taken}")):
+        taken += 1
+    assert taken >= 3
+    later = asyncio.gather(log.record(edited("later")))
+    await asyncio.sleep(0)
+    bench.sink.gate.set()
+    await later
+    await log.flush()
+    assert log.offer(edited("after"))
+    await log.flush()
+    paths = [row.data["path"] for row in bench.sink.rows]
+    assert paths == [*map(str, range(taken)), "later", "after"]
+    assert bench.sound()
+
+
+async def test_an_offered_event_never_overtakes_one_that_waits_for_room(bench: Bench) -> None:
+    log = await bench.open(AuditLimits(queue_events=1, batch_events=1))
+    bench.sink.gate.clear()
+    while log.offer(edited("first")):
+        pass
+    waiting = asyncio.gather(log.record(edited("waits")))
+    await asyncio.sleep(0)
+    log._pump._queue.clear()  # room, of which nobody has heard yet
+    assert not log.offer(edited("pushes in"))
+    bench.sink.gate.set()
+    log._grant_room()
+    await waiting
+    await log.flush()
+    assert [row.data["path"] for row in bench.sink.rows][-1] == "waits"
+
+
+async def test_a_closed_log_takes_no_offers(bench: Bench) -> None:
+    log = await bench.open()
+    await log.close()
+    assert not log.offer(edited())
+
+
 async def test_the_caller_can_ask_for_durability_of_any_event(bench: Bench) -> None:
     log = await bench.open()
     await log.record(edited(), durable=True)

@@ -20,7 +20,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "cli.md"
 WITHOUT_JSON = {"kaged daemon run", "kaged cage shell"}
 
 
-def _commands() -> Iterator[tuple[str, Any]]:
+def _commands(only: str | None = None) -> Iterator[tuple[str, Any]]:
     def walk(command: Any, path: str) -> Iterator[tuple[str, Any]]:
         below = getattr(command, "commands", None)
         if below is None:
@@ -29,7 +29,7 @@ def _commands() -> Iterator[tuple[str, Any]]:
         for name, one in below.items():
             yield from walk(one, f"{path} {name}")
 
-    yield from walk(typer.main.get_command(build()), "kaged")
+    yield from walk(typer.main.get_command(build(only)), "kaged")
 
 
 COMMANDS = dict(_commands())
@@ -137,6 +137,33 @@ def test_help_loads_no_heavy_library(arguments: list[str]) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(path.split()[1] for path in COMMANDS))
+def test_a_part_of_the_tree_is_the_same_as_in_the_whole(name: str) -> None:
+    part = dict(_commands(name))
+    if name == "man":
+        assert part.keys() == COMMANDS.keys()  # it describes them all
+        return
+    assert list(part) == [path for path in COMMANDS if path.split()[1] == name]
+    for path, command in part.items():
+        whole = COMMANDS[path]
+        assert command.help == whole.help
+        assert [one.opts for one in command.params] == [one.opts for one in whole.params]
+
+
+def test_a_command_loads_no_other() -> None:
+    script = (
+        "import sys; sys.argv = ['kaged', 'status', '-h']\n"
+        "from kaged.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "sys.stderr.write(' '.join(name for name in sys.modules"
+        " if name.startswith('kaged.cli.commands.')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stderr == "kaged.cli.commands.status"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

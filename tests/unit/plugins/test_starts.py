@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 
-from kaged.plugins.starts import Starts
+from kaged.plugins.starts import Starts, waited_for_cpu_s
 
 
 async def test_no_more_than_the_limit_start_at_once() -> None:
@@ -56,3 +57,25 @@ async def test_a_failed_start_gives_its_slot_back() -> None:
         with pytest.raises(ZeroDivisionError):
             async with starts.slot():
                 raise ZeroDivisionError
+
+
+async def test_a_start_that_stands_in_line_for_a_cpu_keeps_its_slot() -> None:
+    starts = Starts(at_once=1, slot_s=0.001)
+    asked = 0
+
+    def waited() -> float:
+        """Stand in line ever longer, for five looks; then wait for something else."""
+        nonlocal asked
+        asked += 1
+        return min(asked, 5) * 0.02
+
+    async with starts.slot() as slot:
+        slot.watch(waited)
+        async with asyncio.timeout(20), starts.slot():
+            assert asked == 6
+
+
+def test_how_long_a_process_stood_in_line_is_known_for_those_that_exist() -> None:
+    assert waited_for_cpu_s(os.getpid()) >= 0.0
+    assert waited_for_cpu_s(None) == 0.0
+    assert waited_for_cpu_s(2**22 + 1) == 0.0

@@ -96,13 +96,28 @@ def test_a_harmless_name_makes_no_header_harmless() -> None:
 
 
 def test_remembered_keys_have_a_bound_and_huge_ones_are_not_kept() -> None:
-    sanitize._FINE_SHAPES.clear()
-    harden({f"k{number}": 1 for number in range(sanitize.SHAPE_LIMIT_KEYS + 1)})
-    harden({"k" * (sanitize.SHAPE_KEY_CHARS + 1): 1})
-    assert set() == sanitize._FINE_SHAPES
-    for number in range(sanitize.FINE_SHAPES_LIMIT + 10):
+    sanitize._FINE_KEYS.clear()
+    harden({"k" * (sanitize.FINE_KEY_CHARS + 1): 1})
+    harden({"value": 1})
+    assert set() == sanitize._FINE_KEYS
+    for number in range(sanitize.FINE_KEYS_LIMIT + 10):
         harden({f"field{number}": number})
-        assert len(sanitize._FINE_SHAPES) <= sanitize.FINE_SHAPES_LIMIT
+        assert len(sanitize._FINE_KEYS) <= sanitize.FINE_KEYS_LIMIT
+
+
+def test_a_key_is_judged_wherever_and_beside_whatever_it_stands() -> None:
+    for _ in range(2):
+        assert harden(
+            {"a": [{"name": "x"}, {"value": "y z=1"}], "b": [["tag", "x"], [1, 2]]}
+        ).output
+        for deep in (
+            [{"name": "x", "n": 1}, {"refresh_token": "abc"}],
+            [[{"id": 1}], [{"id": 2, "set-cookie": "a=b; c"}]],
+            {"x": {"pairs": [["id", "1"], ["Authorization", "Basic abcdef"]]}},
+            [{"key": "Cookie", "value": "session=abcdefgh"}],
+        ):
+            with pytest.raises(OutputRefused):
+                harden({"messages": [{"id": n} for n in range(3)], "more": deep})
 
 
 @pytest.mark.parametrize(
@@ -110,6 +125,9 @@ def test_remembered_keys_have_a_bound_and_huge_ones_are_not_kept() -> None:
     [
         "-----BEGIN PRIVATE KEY-----\nabc",
         "Bearer abcdefghijklmnop1",
+        "bearer\tabcdefghijklmnop1",
+        "Basic\u00a0abcdefghijklmnop1",
+        "basic\nabcdefghijklmnop1",
         "eyJhbGciOi.eyJzdWIiOi.sig",
         "ghp_abcdefghijklmnop",
         "github_pat_abcdefghijklmnop",

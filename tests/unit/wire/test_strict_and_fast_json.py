@@ -287,3 +287,17 @@ def test_messages_survive_the_journey(engine: Any) -> None:
 @_ENGINES
 def test_json_that_is_no_message_is_invalid_and_not_noise(engine: Any) -> None:
     assert isinstance(engine.decode_message(b"17"), Invalid)
+
+
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_an_interpreter_without_the_fast_encoder_writes_the_same(
+    monkeypatch: pytest.MonkeyPatch, *, ascii_only: bool
+) -> None:
+    value: JsonValue = {"a": [1, 2.5, None, True, "ä\n"], "b": {}}
+    fast = strictjson.encode_json(value, ascii_only=ascii_only)
+    monkeypatch.setattr("json.encoder.c_make_encoder", None)
+    slow = strictjson._encoder(ascii_only=ascii_only)
+    monkeypatch.setattr(strictjson, "_ASCII" if ascii_only else "_TEXT", slow)
+    assert strictjson.encode_json(value, ascii_only=ascii_only) == fast
+    with pytest.raises(Unsendable):
+        strictjson.encode_json(float("nan"), ascii_only=ascii_only)

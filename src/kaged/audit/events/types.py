@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import NamedTuple
+
+SHAPES_LIMIT = 64  # per event; those that happen have one or two
 
 
 class FieldKind(StrEnum):
@@ -49,6 +52,16 @@ class Field:
     nullable: bool = False
 
 
+class EventShape(NamedTuple):
+    """What the names and types of an event's fields say about it.
+
+    `texts` are the fields that hold text, `holders` those whose value somebody could still change.
+    """
+
+    texts: tuple[str, ...]
+    holders: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class EventType:
     """One declared event: its name, when it is written, its fields.
@@ -67,6 +80,10 @@ class EventType:
     accepted: Mapping[str, frozenset[type]] = field(init=False, repr=False, compare=False)
     shortened: Mapping[str, FieldKind] = field(init=False, repr=False, compare=False)
     holders: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    # By names and exact types in their order: what was found right once is right again.
+    shapes: dict[tuple[object, ...], EventShape] = field(
+        default_factory=dict[tuple[object, ...], EventShape], init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         """Work out the lookups that every construction of an event needs."""
@@ -142,4 +159,14 @@ def _parse(text: str, *, required: bool) -> tuple[Field, ...]:
     return tuple(found)
 
 
-__all__ = ["ACCEPTED", "COMMON_FIELDS", "Chapter", "EventType", "Field", "FieldKind", "event"]
+__all__ = [
+    "ACCEPTED",
+    "COMMON_FIELDS",
+    "SHAPES_LIMIT",
+    "Chapter",
+    "EventShape",
+    "EventType",
+    "Field",
+    "FieldKind",
+    "event",
+]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -76,7 +75,7 @@ def _register_claims(app: typer.Typer) -> None:
             clock=SystemClock(),
             audience=bridge_audience(namespace),
         )
-        said = {"sub": verified.effective_user_id, **asdict(verified.routing)}
+        said = {"sub": verified.effective_user_id, **verified.routing._asdict()}
         Output(as_json=as_json).json_line(said)
 
 

@@ -1,4 +1,4 @@
-"""`create_app`: routes, layers and error handlers put together."""
+"""`create_app`: the routes and their error handlers; `Door` has the layers in front of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from starlette.exceptions import HTTPException
 
 from kaged import __version__
 from kaged.base import KagedError
-from kaged.serve.http.context import RequestContext
 from kaged.serve.http.documented import completed
-from kaged.serve.http.errors import on_http_exception, on_kaged_error, on_validation_error
-from kaged.serve.http.gatekeeper import Gatekeeper, Limits
+from kaged.serve.http.handlers import (
+    on_fault,
+    on_http_exception,
+    on_kaged_error,
+    on_validation_error,
+)
 from kaged.serve.http.routes import audit, auth, events, health
 from kaged.serve.http.services import HttpServices
-from kaged.serve.http.waiting import Waiting
 
 API_PREFIX = "/api/v1"
 
@@ -29,11 +31,10 @@ Over the Unix socket the peer's uid is the credential. Over TCP send `Authorizat
 
 
 def create_app(services: HttpServices) -> FastAPI:
-    """Build the HTTP application around the daemon's services.
+    """Build the routes around the daemon's services.
 
-    Layers run outermost first: `RequestContext`, `Gatekeeper`, `Limits`, `Waiting`. A request that
-    reaches a route has an id, a caller and a body within its limits. The routes of rooms that open
-    later are added by `add_rooms`.
+    A request that reaches one has passed the layers of `Door`: it has an id, a caller and a body
+    within its limits. The routes of rooms that open later are added by `add_rooms`.
     """
     app = FastAPI(
         title="kaged",
@@ -62,21 +63,7 @@ def create_app(services: HttpServices) -> FastAPI:
     app.add_exception_handler(KagedError, on_kaged_error)
     app.add_exception_handler(HTTPException, on_http_exception)
     app.add_exception_handler(RequestValidationError, on_validation_error)
-
-    # Added last runs first.
-    app.add_middleware(Waiting, doorway=services.doorway)
-    app.add_middleware(Limits, stopping=services.stopping)
-    app.add_middleware(
-        Gatekeeper,
-        rules=services.rules,
-        credentials=services.credentials,
-        metrics=services.metrics,
-        audit=services.audit,
-        clock=services.clock,
-    )
-    app.add_middleware(
-        RequestContext, clock=services.clock, ids=services.ids, metrics=services.metrics
-    )
+    app.add_exception_handler(Exception, on_fault)
     return app
 
 

@@ -10,31 +10,18 @@ Every answer that is no success looks like this, whatever went wrong and whereve
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.serve.http.statuses import status_of
 
+if TYPE_CHECKING:
+    from starlette.requests import HTTPConnection
+
 MAX_PROBLEMS = 20
 MAX_PROBLEM_CHARS = 500
-
-_CODE_OF_STATUS: Final[Mapping[int, str]] = MappingProxyType(
-    {
-        400: "invalid_request",
-        401: "unauthenticated",
-        403: "access_denied",
-        404: "not_found",
-        405: "method_not_allowed",
-        413: "payload_too_large",
-        422: "invalid_request",
-    }
-)
 
 
 class InvalidRequest(KagedError):
@@ -78,7 +65,7 @@ def error_body(error: KagedError, request_id: str | None) -> JsonObject:
     data: JsonObject = dict(error.data)
     if error.fix:
         data["fix"] = error.fix
-    return _shape(error.code, error.message, data, request_id)
+    return error_shape(error.code, error.message, data, request_id)
 
 
 def error_response(
@@ -96,30 +83,6 @@ def request_id_of(connection: HTTPConnection) -> str | None:
     """Give the id under which this request is logged."""
     value: object = getattr(connection.state, "request_id", None)
     return value if isinstance(value, str) else None
-
-
-async def on_kaged_error(request: HTTPConnection, error: Exception) -> JSONResponse:
-    """Answer an error of ours."""
-    assert isinstance(error, KagedError)
-    return error_response(error, request_id_of(request))
-
-
-async def on_http_exception(request: HTTPConnection, error: Exception) -> JSONResponse:
-    """Answer what the framework itself refuses: unknown path, wrong method, unreadable body."""
-    assert isinstance(error, HTTPException)
-    code = _CODE_OF_STATUS.get(error.status_code, "internal")
-    return JSONResponse(
-        _shape(code, str(error.detail), {}, request_id_of(request)),
-        # One status per code: a body that is no JSON is as invalid as one that does not fit.
-        status_code=status_of(code),
-        headers=dict(error.headers) if error.headers else None,
-    )
-
-
-async def on_validation_error(request: HTTPConnection, error: Exception) -> JSONResponse:
-    """Answer a request whose parts do not fit the route."""
-    assert isinstance(error, RequestValidationError)
-    return error_response(invalid_request(error.errors()), request_id_of(request))
 
 
 def invalid_request(errors: Iterable[Mapping[str, Any]]) -> InvalidRequest:
@@ -142,7 +105,8 @@ def invalid_request(errors: Iterable[Mapping[str, Any]]) -> InvalidRequest:
     return InvalidRequest(f"The request is not valid{detail}", problems=problems)
 
 
-def _shape(code: str, message: str, data: JsonObject, request_id: str | None) -> JsonObject:
+def error_shape(code: str, message: str, data: JsonObject, request_id: str | None) -> JsonObject:
+    """Put the parts of an error into the one shape."""
     return {"error": {"code": code, "message": message, "data": data, "request_id": request_id}}
 
 
@@ -159,9 +123,7 @@ __all__ = [
     "RequestTimeout",
     "error_body",
     "error_response",
+    "error_shape",
     "invalid_request",
-    "on_http_exception",
-    "on_kaged_error",
-    "on_validation_error",
     "request_id_of",
 ]

@@ -10,9 +10,18 @@ T = TypeVar("T")
 
 
 class Model(BaseModel):
-    """Base of all of them: closed, so that a misspelt field is an error and not silence."""
+    """Base of all of them: closed, so that a misspelt field is an error and not silence.
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    What writes a model out is built when it is first needed: at a start, few of the hundred are.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+
+class RequestBody(Model):
+    """What a request brings. What checks it is there before the first request comes."""
+
+    model_config = ConfigDict(defer_build=False)
 
 
 class ErrorDetail(Model):
@@ -160,7 +169,7 @@ class VerifyOut(Model):
     anchors: Annotated[list[str], Field(description="Which anchors were there and agreed.")]
 
 
-class LoadProjectIn(Model):
+class LoadProjectIn(RequestBody):
     """Which project to load."""
 
     root: Annotated[
@@ -168,7 +177,7 @@ class LoadProjectIn(Model):
     ]
 
 
-class TrustIn(Model):
+class TrustIn(RequestBody):
     """Whether the operator trusts a project."""
 
     trusted: bool
@@ -235,6 +244,7 @@ __all__ = [
     "ProblemOut",
     "ProjectDetailOut",
     "ProjectOut",
+    "RequestBody",
     "RotatedOut",
     "StatusOut",
     "TrustIn",

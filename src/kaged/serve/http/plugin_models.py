@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kaged.serve.http.models import Model
+from kaged.serve.http.models import Model, RequestBody
 
 MAX_PATH_CHARS = 4096
 
 
-class PluginPathIn(Model):
+class PluginPathIn(RequestBody):
     """A plugin's directory on the daemon's machine."""
 
     path: Annotated[str, Field(min_length=1, max_length=MAX_PATH_CHARS)]
@@ -26,13 +26,13 @@ class ConsentIn(PluginPathIn):
     digest: Digest
 
 
-class RenewalIn(Model):
+class RenewalIn(RequestBody):
     """The operator's yes to an installed plugin's changed files."""
 
     digest: Digest
 
 
-class ConsentAnswerIn(Model):
+class ConsentAnswerIn(RequestBody):
     """The operator's answer to a question that a project's plugins raised."""
 
     allowed: Annotated[bool, Field(description="Yes or no.")]
@@ -49,7 +49,7 @@ class ConsentAnswerIn(Model):
     ] = None
 
 
-class KnobWriteIn(Model):
+class KnobWriteIn(RequestBody):
     """A new value of a knob, for one agent of a loaded project."""
 
     project_id: Annotated[str, Field(pattern=r"^prj_[A-Za-z0-9]{1,64}$")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from starlette.requests import HTTPConnection
 
@@ -15,7 +15,6 @@ from kaged.serve.http.access import AccessRules, Caller, Credentials
 from kaged.serve.http.credentials import LaunchTokens
 from kaged.serve.http.hub import EventHub
 from kaged.serve.http.metrics import Metrics
-from kaged.serve.http.models import StatusOut
 from kaged.serve.http.ports import (
     AccountsPort,
     Asker,
@@ -31,6 +30,7 @@ from kaged.serve.http.ports import (
 from kaged.store import Store
 
 if TYPE_CHECKING:
+    from kaged.serve.http.models import StatusOut
     from kaged.sessions.room import SessionRoom
     from kaged.toolbox.project import ProjectWork
 
@@ -120,6 +120,14 @@ class HttpServices:
     stopping: Callable[[], bool]
     base_url: Callable[[], str | None]
     doorway: Doorway
+
+    def health(self) -> tuple[int, Literal["ok", "degraded", "stopping"]]:
+        """Say whether the daemon can do its work: an HTTP status, and the word for it."""
+        if self.stopping():
+            return 503, "stopping"
+        if not self.audit.health.ok or self.store.status.last_error is not None:
+            return 503, "degraded"
+        return 200, "ok"
 
     @property
     def projects(self) -> ProjectDesk:

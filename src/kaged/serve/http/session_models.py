@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from kaged.serve.http.models import Model, Page
+from kaged.serve.http.models import Model, Page, RequestBody
 from kaged.serve.http.work_models import Total
 from kaged.sessions.entry import EntryKind, EntryRole
 from kaged.store.agent_run_rows import AgentRunStatus, RunCause
@@ -68,7 +68,7 @@ class SessionDetailOut(SessionRowOut):
     ]
 
 
-class SessionIn(Model):
+class SessionIn(RequestBody):
     """A new session."""
 
     title: Annotated[str | None, Field(max_length=TITLE_LIMIT_CHARS)] = None
@@ -77,7 +77,7 @@ class SessionIn(Model):
     current: Annotated[bool, Field(description="Make it the project's current session.")] = True
 
 
-class SessionEditIn(Model):
+class SessionEditIn(RequestBody):
     """What to change about a session."""
 
     title: Annotated[str, Field(max_length=TITLE_LIMIT_CHARS)]
@@ -123,7 +123,7 @@ class HitsOut(Page[HitOut], Total):
     """A page of entries that were found, newest first."""
 
 
-class ForkIn(Model):
+class ForkIn(RequestBody):
     """Where to fork. Without `at` at the last entry."""
 
     at: Annotated[EntryRef | None, Field(description="An entry's id, or the beginning of it.")] = (
@@ -144,7 +144,7 @@ class MoveOut(Model):
     current: Annotated[str | None, Field(description="The project's current session now.")]
 
 
-class MessageIn(Model):
+class MessageIn(RequestBody):
     """Something to say to the agent."""
 
     text: Annotated[str, Field(min_length=1, max_length=MESSAGE_LIMIT_CHARS)]
@@ -168,7 +168,7 @@ class CancelledOut(Model):
     cancelled: bool
 
 
-class CompactIn(Model):
+class CompactIn(RequestBody):
     """Which window to compact. With `dry_run` nothing is changed."""
 
     agent: Annotated[str, Field(min_length=1, max_length=200)] = "primary"

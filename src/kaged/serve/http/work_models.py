@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from kaged.config.workflows import Invoker
-from kaged.serve.http.models import Model, Page
+from kaged.serve.http.models import Model, Page, RequestBody
 from kaged.store.interaction_rows import InteractionKind, InteractionStatus
 from kaged.store.run_rows import RunStatus
 from kaged.toolbox.project.answers import Decision
@@ -78,7 +78,7 @@ class IssueDetailOut(IssueOut):
     updates_omitted: Annotated[int, Field(description="How many older updates are left out.")] = 0
 
 
-class IssueIn(Model):
+class IssueIn(RequestBody):
     """A new issue."""
 
     title: Title
@@ -94,7 +94,7 @@ class IssueCreatedOut(Model):
     created_at: Seconds
 
 
-class IssueEditIn(Model):
+class IssueEditIn(RequestBody):
     """What to change; at least one of them. `assignment` null means: nobody."""
 
     title: Title = ""
@@ -113,7 +113,7 @@ class IssueEditedOut(Model):
     updated_at: Seconds
 
 
-class CommentIn(Model):
+class CommentIn(RequestBody):
     """A comment."""
 
     body: Annotated[Body, Field(min_length=1)]
@@ -128,7 +128,7 @@ class CommentedOut(Model):
     created_at: Seconds
 
 
-class TransitionIn(Model):
+class TransitionIn(RequestBody):
     """Where to move an issue. `resolved` and `rejected` need a comment."""
 
     to: IssueStatus
@@ -144,7 +144,7 @@ class TransitionedOut(Model):
     updated_at: Seconds
 
 
-class BindIn(Model):
+class BindIn(RequestBody):
     """The issue that a session works on; null for none."""
 
     number: Annotated[int | None, Field(ge=1, le=NUMBER_LIMIT)]
@@ -182,7 +182,7 @@ class TodosOut(Model):
     markdown: str
 
 
-class TodoActionIn(Model):
+class TodoActionIn(RequestBody):
     """An action on a todo list, as the tool `kaged.todo` has them."""
 
     action: TodoAction
@@ -201,7 +201,7 @@ class TodoActionIn(Model):
 # -- workflows ----------------------------------------------------------------------------------
 
 
-class FileIn(Model):
+class FileIn(RequestBody):
     """A file that comes with a request."""
 
     name: Annotated[str, Field(max_length=1000, description="What it is called.")]
@@ -233,7 +233,7 @@ class WorkflowsOut(Model):
     count: int
 
 
-class RunIn(Model):
+class RunIn(RequestBody):
     """What a run is started with."""
 
     inputs: dict[str, Any] = Field(default_factory=dict)
@@ -290,7 +290,7 @@ class InteractionsOut(Page[InteractionOut], Total):
     """A page of interactions, newest first."""
 
 
-class AnswerIn(Model):
+class AnswerIn(RequestBody):
     """The operator's answer: `answers` (and `files`) for ask and form, `decision` otherwise."""
 
     answers: Annotated[

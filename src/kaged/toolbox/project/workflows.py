@@ -251,7 +251,7 @@ class WorkflowDesk:
         except TimeoutError:
             error = _timeout(run) if timer.expired() else "something it waited for took too long"
         except asyncio.CancelledError:
-            # Whoever ends a run has stored why. Otherwise the daemon ends, and the next one asks on.
+            # Whoever ends a run has stored why. Otherwise the daemon ends, and the next goes on.
             goes_on = await runner.waits(run)
             raise
         except KagedError as failure:

@@ -16,6 +16,8 @@ from typing import Final, Protocol, cast
 from kaged.cage import Spawner, Uncaged, UncagedRequest
 
 STDERR_LIMIT_BYTES: Final = 16 * 1024
+PIECE_BYTES: Final = 16 * 1024
+"""What is read of an output before it is the others' turn; to read a whole pipe takes too long."""
 _REASON: Final = Uncaged("search engine of the daemon; results are filtered by the caller's cage")
 
 
@@ -44,20 +46,37 @@ class _Output(asyncio.Protocol):
         self._reader = reader
         self._enough = enough
         self._transport: asyncio.ReadTransport | None = None
+        self._waiting = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.ReadTransport", transport)
 
     def data_received(self, data: bytes) -> None:
-        if self.stopped or self.ended.done():
+        if self._over():
             return
         if self._transport is not None:
             # A program that prints faster than we read would have the loop to itself: event loops
             # read as long as there is something. One piece, then it is the others' turn.
             self._transport.pause_reading()
+        self._waiting += data
+        self._take_piece()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        while self._waiting and not self._over():
+            self._take_piece()
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _over(self) -> bool:
+        return self.stopped or self.ended.done()
+
+    def _take_piece(self) -> None:
+        if self._transport is not None:
             asyncio.get_running_loop().call_soon(self._go_on)
+        piece, self._waiting = self._waiting[:PIECE_BYTES], self._waiting[PIECE_BYTES:]
         try:
-            self.stopped = self._reader.feed(data)
+            self.stopped = self._reader.feed(piece)
         except Exception as error:  # noqa: BLE001 - boundary: handed on to the caller of `run`
             self.ended.set_exception(error)
             self._enough()
@@ -65,14 +84,11 @@ class _Output(asyncio.Protocol):
         if self.stopped:
             self._enough()
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        if not self.ended.done():
-            self.ended.set_result(None)
-
     def _go_on(self) -> None:
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if self._waiting and not self._over():
+            self._take_piece()
+        elif self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()  # also when all is over: how else would it end
 
 
 class _Errors(asyncio.Protocol):

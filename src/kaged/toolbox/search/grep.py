@@ -179,7 +179,8 @@ class _Grep:
         settings = self._settings
         hits = sorted(outcome.hits)
         await asyncio.sleep(0)  # each of these steps takes milliseconds for thousands of hits
-        sizes = sum(len(hit.path) + min(len(hit.text), 2000) + 48 for hit in hits)
+        sizes = sum([len(hit.path) + min(len(hit.text), 2000) + 48 for hit in hits])
+        await asyncio.sleep(0)
         room = len(hits) if limit is None else limit
         if sizes > settings.output_bytes:
             # Not all of them will fit; take as many as do on average, a fair share of each file.

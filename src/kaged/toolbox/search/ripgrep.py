@@ -28,6 +28,9 @@ MAX_PATTERN_BYTES: Final = 32 * 1024
 MIN_VERSION: Final = (14, 0)
 _ALWAYS: Final = ("--no-config", "--no-messages", "--color", "never", "-g", "!.git")
 _GONE_WRONG: Final = 2
+# One processor is left for what is done with the files while the rest of them is still listed.
+_MOST_WALKERS: Final = 12  # as many as ripgrep itself would take
+_WALKERS: Final = ("-j", str(max(1, min(_MOST_WALKERS, (os.cpu_count() or 1) - 1))))
 
 # What ripgrep says, and the switch with which the same pattern can be searched.
 _NEWLINE: Final = re.compile(r'the literal "?\\n"? is not allowed', re.IGNORECASE)
@@ -124,6 +127,7 @@ class RipgrepEngine:
         ended = await self._runner.run(
             (
                 *self._base(scope, plan),
+                *_WALKERS,
                 "--files",
                 "-0",
                 *follow,

@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
-from kaged.serve.http.models import Model
+from kaged.serve.http.models import Model, RequestBody
 from kaged.serve.http.ports import Asker, ScriptPort
 from kaged.serve.http.routes.projects import ProjectId
 from kaged.serve.http.services import HttpServices, asker_of, services_of
@@ -53,7 +53,7 @@ class ScriptsOut(Model):
     problems: list[str]
 
 
-class CommandIn(Model):
+class CommandIn(RequestBody):
     """A command to run."""
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
@@ -78,13 +78,13 @@ class DialogsOut(Model):
     dialogs: list[dict[str, Any]]
 
 
-class AnswerIn(Model):
+class AnswerIn(RequestBody):
     """A person's answer: a number for `select` (1 is the first), true or false, a text, or null."""
 
     answer: JsonValue = None
 
 
-class FrontIn(Model):
+class FrontIn(RequestBody):
     """What a front end wants of a script: lines to draw, completions, or whether it took a key."""
 
     script: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
@@ -92,7 +92,7 @@ class FrontIn(Model):
     params: dict[str, JsonValue] = Field(default_factory=dict, max_length=MAX_FRONT_PARAMS)
 
 
-class CheckIn(Model):
+class CheckIn(RequestBody):
     """A script to look at."""
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]

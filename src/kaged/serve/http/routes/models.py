@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
-from kaged.serve.http.models import Model
+from kaged.serve.http.models import Model, RequestBody
 from kaged.serve.http.ports import ModelPort
 from kaged.serve.http.services import HttpServices, services_of
 
@@ -20,7 +20,7 @@ class ModelsAbsent(KagedError):
     code: ClassVar[str] = "models_absent"
 
 
-class CheckIn(Model):
+class CheckIn(RequestBody):
     """Which model to try."""
 
     alias: Annotated[str, Field(min_length=1, max_length=128)]

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
-from kaged.serve.http.models import Model
+from kaged.serve.http.models import Model, RequestBody
 from kaged.serve.http.ports import AccountsPort, Asker
 from kaged.serve.http.services import HttpServices, accounts_of, asker_of, services_of
 
@@ -70,7 +70,7 @@ class LinkedAccountsOut(Model):
     next_offset: int | None
 
 
-class RevokeIn(Model):
+class RevokeIn(RequestBody):
     """Which account to take back."""
 
     user_id: Annotated[str, Field(min_length=1, max_length=MAX_USER_CHARS)]
@@ -107,7 +107,7 @@ class ApprovalsOut(Model):
     approvals: list[ApprovalOut]
 
 
-class DecisionIn(Model):
+class DecisionIn(RequestBody):
     """A person's answer."""
 
     decision: Literal["confirm", "deny"]

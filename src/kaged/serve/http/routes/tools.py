@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
-from kaged.serve.http.models import Model
+from kaged.serve.http.models import Model, RequestBody
 from kaged.serve.http.ports import Asker, ToolDeskPort
 from kaged.serve.http.routes.projects import ProjectId
 from kaged.serve.http.services import HttpServices, asker_of, services_of
@@ -25,7 +25,7 @@ class ToolsAbsent(KagedError):
     code: ClassVar[str] = "tools_absent"
 
 
-class ToolCallIn(Model):
+class ToolCallIn(RequestBody):
     """A tool call as one of the project's agents."""
 
     agent: Annotated[

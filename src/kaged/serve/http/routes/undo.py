@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
-from kaged.serve.http.models import Model
+from kaged.serve.http.models import Model, RequestBody
 from kaged.serve.http.ports import Asker, UndoPort
 from kaged.serve.http.routes.projects import ProjectId
 from kaged.serve.http.services import HttpServices, asker_of, services_of
@@ -51,7 +51,7 @@ class StepsOut(Model):
     total: int
 
 
-class UndoIn(Model):
+class UndoIn(RequestBody):
     """What to take back. With neither session nor run: the last step, or the last `count`."""
 
     session_id: Annotated[str | None, Field(max_length=MAX_ID_CHARS)] = None

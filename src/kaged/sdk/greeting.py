@@ -1,0 +1,145 @@
+"""`Greeting`: the handshake and the health check, before anything else is loaded.
+
+Most plugins of a host wait most of the time. Until one is asked for something that needs its
+author's code, all there is to answer are a greeting and pings; the event loop, which takes longer
+to load than the interpreter itself, comes with the first call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, NoReturn, Protocol
+
+from kaged.wire.framing import Unsendable
+from kaged.wire.lines import encode_line
+from kaged.wire.methods import HOOK_NAMESPACE, SystemMethod
+
+API_VERSION = 1
+_MEMBERS = {"jsonrpc", "id", "method", "params"}
+# Deeper values are for the conversation to refuse; a bracket is needed for every level.
+_BRACKETS_LIMIT = 64
+
+
+class Phase(Enum):
+    """Where the conversation stands."""
+
+    NEW = "new"
+    GREETED = "greeted"
+    READY = "ready"
+    STOPPING = "stopping"
+
+
+class Introduced(Protocol):
+    """What a greeting needs to know of a plugin."""
+
+    name: str
+    version: str
+    handlers: dict[str, Callable[..., Any]]
+    notifications: list[str]
+    capabilities_used: list[str]
+    on_shutdown: Callable[..., Any] | None
+
+
+class Greeting:
+    """Takes the lines of the host that need no event loop, and leaves all others alone.
+
+    It answers exactly what `Conversation` would answer, which goes on in the `phase` reached here.
+    """
+
+    def __init__(self, plugin: Introduced, write: Callable[[bytes], None]) -> None:
+        self.phase = Phase.NEW
+        self._plugin = plugin
+        self._write = write
+
+    def take(self, line: bytes) -> bool:
+        """Deal with a line; False, and nothing done, when it is for the conversation."""
+        message = _plain_message(line)
+        if message is None:
+            return False
+        method, asked = message["method"], "id" in message
+        if method == SystemMethod.PING and asked and self.phase is Phase.READY:
+            return self._answer(message["id"], {"status": "ok"})
+        if method == SystemMethod.INITIALIZE and asked and self.phase is Phase.NEW:
+            fits = is_for(self._plugin, message.get("params"))
+            if fits and self._answer(message["id"], introduction(self._plugin)):
+                self.phase = Phase.GREETED
+                return True
+        elif method == SystemMethod.INITIALIZED and not asked and self.phase is Phase.GREETED:
+            self.phase = Phase.READY
+            return True
+        elif method == SystemMethod.SHUTDOWN and not asked:
+            return self._end()
+        return False
+
+    def input_ended(self) -> None:
+        """Hear that the host is gone."""
+        self._end()
+
+    def _end(self) -> bool:
+        if self._plugin.on_shutdown is None:
+            self.phase = Phase.STOPPING
+        return self.phase is Phase.STOPPING
+
+    def _answer(self, message_id: object, result: dict[str, Any]) -> bool:
+        answer = {"jsonrpc": "2.0", "id": message_id, "result": result}
+        try:
+            payload = json.dumps(answer, ensure_ascii=False, separators=(",", ":")).encode()
+            line = encode_line(payload)
+        except (TypeError, ValueError, Unsendable):  # the conversation says what is wrong with it
+            return False
+        self._write(line)
+        return True
+
+
+def introduction(plugin: Introduced) -> dict[str, Any]:
+    """Give the result of `initialize`."""
+    return {
+        "name": plugin.name,
+        "version": plugin.version,
+        "api_version": API_VERSION,
+        # Tools may stand among the methods (PH-AMB-18); hooks are the host's own names.
+        "methods": [name for name in plugin.handlers if not name.startswith(HOOK_NAMESPACE)],
+        "notifications": plugin.notifications,
+        "capabilities_used": plugin.capabilities_used,
+    }
+
+
+def is_for(plugin: Introduced, params: object) -> bool:
+    """Say whether a greeting is meant for this plugin and speaks its version of the API."""
+    if not isinstance(params, dict):
+        return False
+    api = params.get("api_version")
+    return params.get("plugin_name") == plugin.name and type(api) is int and api == API_VERSION
+
+
+def _plain_message(line: bytes) -> dict[str, Any] | None:
+    """Decode a call of the plainest form; None for all that needs a closer look."""
+    if not line.isascii() or b"\\" in line:
+        return None
+    if line.count(b"{") + line.count(b"[") > _BRACKETS_LIMIT:
+        return None
+    try:
+        message = _DECODER.decode(line.decode("ascii"))
+    except ValueError:
+        return None
+    if not isinstance(message, dict) or not message.keys() <= _MEMBERS:
+        return None
+    fits = (
+        message.get("jsonrpc") == "2.0"
+        and isinstance(message.get("method"), str)
+        and isinstance(message.get("params", {}), dict)
+        and type(message.get("id", 0)) in {int, str}
+    )
+    return message if fits else None
+
+
+def _closer_look(_text: str) -> NoReturn:
+    """Refuse a number that is no integer: those are few, and not all of them are JSON."""
+    raise ValueError
+
+
+_DECODER = json.JSONDecoder(parse_float=_closer_look, parse_constant=_closer_look)
+
+__all__ = ["API_VERSION", "Greeting", "Introduced", "Phase", "introduction", "is_for"]

@@ -1,0 +1,88 @@
+"""`Door`: the application as the sockets see it; its layers stand before the routes are loaded.
+
+Loading the web framework and the routes takes as long as the rest of a start. So the door is there
+first: it tells who may come in and whether all is well, and lets requests through to the routes as
+soon as these are loaded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from starlette.responses import JSONResponse
+
+from kaged.serve.http.context import RequestContext
+from kaged.serve.http.gatekeeper import Gatekeeper, Limits
+from kaged.serve.http.waiting import Waiting
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from kaged.serve.http.services import HttpServices
+
+HEALTH: Final = "/healthz"
+
+
+@dataclass(frozen=True, slots=True)
+class _Early:
+    """What stands for a route in the numbers, for a request that was answered without one."""
+
+    path: str
+
+
+class Door:
+    """ASGI application: `RequestContext`, `Gatekeeper`, `Limits`, `Waiting`, then the routes.
+
+    A request that reaches a route has an id, a caller and a body within its limits.
+    """
+
+    def __init__(self, services: HttpServices) -> None:
+        self._services = services
+        self._routes: FastAPI | None = None
+        self._loading = asyncio.Lock()
+        app: ASGIApp = Waiting(self._enter, doorway=services.doorway)
+        app = Limits(app, stopping=services.stopping)
+        app = Gatekeeper(
+            app,
+            rules=services.rules,
+            credentials=services.credentials,
+            metrics=services.metrics,
+            audit=services.audit,
+            clock=services.clock,
+        )
+        self._layers = RequestContext(
+            app, clock=services.clock, ids=services.ids, metrics=services.metrics
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        await self._layers(scope, receive, send)
+
+    async def routes(self) -> FastAPI:
+        """Give the routes, loaded by whoever is the first to need them."""
+        if self._routes is None:
+            async with self._loading:
+                if self._routes is None:
+                    self._routes = await asyncio.to_thread(_load, self._services)
+        return self._routes
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._routes is None and scope["path"] == HEALTH and scope.get("method") == "GET":
+            scope["route"] = _Early(HEALTH)
+            status, word = self._services.health()
+            await JSONResponse({"status": word}, status)(scope, receive, send)
+            return
+        routes = self._routes or await self.routes()
+        await routes(scope, receive, send)
+
+
+def _load(services: HttpServices) -> FastAPI:
+    from kaged.serve.http.app import create_app  # noqa: PLC0415 - the point of this module
+
+    return create_app(services)
+
+
+__all__ = ["Door"]
