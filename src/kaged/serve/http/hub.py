@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar
 
+import msgspec
+
 from kaged.base import Clock, Ids, JsonObject, KagedError
 
 RING_EVENTS = 4096
@@ -23,8 +25,8 @@ MAX_EVENT_BYTES = 256 * 1024
 MAX_SUBSCRIBERS = 64
 READ_BATCH = 256
 
-# ASCII output: its length is its size on the wire, and no lone surrogate can break the socket.
-_encode = json.JSONEncoder(separators=(",", ":")).encode
+_encode_fast = msgspec.json.Encoder().encode
+_encode_ascii = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class TooManySubscribers(KagedError):
@@ -159,6 +161,15 @@ def topic_filter(topics: frozenset[str]) -> Callable[[str], bool]:
     if not topics:
         return lambda _topic: True
     return lambda topic: topic in topics or topic.partition(":")[0] in topics
+
+
+def _encode(record: JsonObject) -> str:
+    """Write ASCII: its length is its size on the wire, and no lone surrogate breaks the socket."""
+    try:
+        data = _encode_fast(record)
+    except (UnicodeEncodeError, TypeError, ValueError):  # half a pair, or what only the other takes
+        return _encode_ascii(record)
+    return data.decode("ascii") if data.isascii() else _encode_ascii(record)
 
 
 __all__ = [
