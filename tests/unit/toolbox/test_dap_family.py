@@ -216,6 +216,25 @@ async def test_a_program_that_is_held_meanwhile_is_shown_when_the_other_goes_on(
         await stage.family.request("stackTrace", {"frameId": 1 << 40})
 
 
+async def test_one_program_that_goes_on_does_not_hide_another_that_is_held(stage: Stage) -> None:
+    await stage.child(1)
+    await stage.child(2)
+    stage.event(1, "stopped", reason="breakpoint", threadId=1)
+    await stage.ask(1, "continue", {"threadId": 1})
+    stage.event(2, "stopped", reason="breakpoint", threadId=1)
+    held = stage.events[-1]
+    assert held == ("stopped", {"reason": "breakpoint", "threadId": 2})
+    stage.event(1, "continued", threadId=1)  # late: the answer came before it
+    assert stage.events[-1] is held
+    stage.event(1, "stopped", reason="pause", threadId=1)
+    stage.event(1, "continued", threadId=1)
+    assert stage.events[-1] == held  # what is still held is shown again
+    stage.event(1, "terminated")
+    assert stage.events[-1] == held
+    stage.event(2, "continued", threadId=1)
+    assert stage.events[-1] == ("continued", {"threadId": 2})
+
+
 async def test_the_exit_code_comes_before_the_end(stage: Stage) -> None:
     asked: JsonObject = {"args": ["prog"], "cwd": "/p", "env": {"A": None}}
     stage.say(0, {"type": "request", "seq": 5, "command": "runInTerminal", "arguments": asked})

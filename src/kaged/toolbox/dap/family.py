@@ -63,6 +63,7 @@ class Family:
         self._members: dict[int, Member] = {}
         self._numbers = Numbers()
         self._stops: dict[int, JsonObject] = {}
+        self._shown = 0  # whose stop was told last
         self._greeting: JsonObject = {}
         self._running = False
         self._exit_known = asyncio.Event()
@@ -115,7 +116,7 @@ class Family:
             taking(body)
         if command == "continue" and self._stops and member.number not in self._stops:
             # Another program is held meanwhile, and would be for ever.
-            self._on_event("stopped", self._stops[next(reversed(self._stops))])
+            self._show_stop()
         return body
 
     async def close(self) -> None:
@@ -179,6 +180,11 @@ class Family:
         elif event in ("stopped", "continued", "thread"):
             body = self._numbers.placed(member.number, body)
             self._note_stop(member, event, body)
+            if event == "continued" and self._stops:
+                # Not all go on: a program that is held stays what is talked about.
+                if self._shown not in self._stops:
+                    self._show_stop()
+                return
         if member.number == 0:
             if event == "terminated":
                 self._tasks.start(self._end(), "end of the program")
@@ -201,8 +207,14 @@ class Family:
         if event == "stopped":
             self._stops.pop(member.number, None)
             self._stops[member.number] = body
+            self._shown = member.number
         elif event == "continued":
             self._stops.pop(member.number, None)
+
+    def _show_stop(self) -> None:
+        """Tell of the program that was held last."""
+        self._shown = next(reversed(self._stops))
+        self._on_event("stopped", self._stops[self._shown])
 
     def _look_for_exit(self, body: JsonObject) -> None:
         """Take delve's word for how the program ended: it has no event for that."""
@@ -263,8 +275,12 @@ class Family:
         if self._members.pop(member.number, None) is None:
             return
         self._numbers.forget(member.number)
-        if self._stops.pop(member.number, None) is not None:
-            self._on_event("continued", {})  # what was stopped is no more
+        if self._stops.pop(member.number, None) is not None and self._shown == member.number:
+            # What was stopped is no more.
+            if self._stops:
+                self._show_stop()
+            else:
+                self._on_event("continued", {})
         self._tasks.start(member.connection.close(), f"end of session {member.number}")
 
     async def _asked(self, command: str, arguments: JsonObject) -> JsonObject:
