@@ -78,7 +78,9 @@ class SessionStage:
         path = self.logs / name
         if not path.exists():
             return []
-        lines = [json.loads(one) for one in path.read_text(encoding="utf-8").splitlines()]
+        # The plugin may be writing the last line just now: only what has its end counts.
+        whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
+        lines = [json.loads(one) for one in whole.splitlines()]
         return [
             one["params"]
             for one in lines

@@ -76,7 +76,9 @@ class Stage:
 
     def received(self, name: str) -> list[dict[str, Any]]:
         path = self.logs / name
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        # The plugin may be writing the last line just now: only what has its end counts.
+        whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
+        return [json.loads(line) for line in whole.splitlines()]
 
     def methods(self, name: str) -> list[str]:
         return [message["method"] for message in self.received(name) if "method" in message]
