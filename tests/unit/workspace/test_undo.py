@@ -48,6 +48,7 @@ async def test_a_whole_run_is_taken_back_to_the_very_bytes(
     (tmp_path / "a").write_bytes(b"original\r\n\xff")
     (tmp_path / "a").chmod(0o750)
     (tmp_path / "gone").write_bytes(b"was here")
+    (tmp_path / "gone").chmod(0o750)
     change(workspace, ONE, a=b"first", new=b"x")
     change(workspace, ONE, a=b"second", gone=None)
     change(workspace, TWO, other=b"stays")
@@ -59,6 +60,7 @@ async def test_a_whole_run_is_taken_back_to_the_very_bytes(
     assert (tmp_path / "a").read_bytes() == b"original\r\n\xff"
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o750
     assert (tmp_path / "gone").read_bytes() == b"was here"
+    assert (tmp_path / "gone").stat().st_mode & 0o777 == 0o750
     assert not (tmp_path / "new").exists()
     assert (tmp_path / "other").read_bytes() == b"stays"
     assert len(undone.steps) == 2
