@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from kaged.base import Ids, ManualClock
+from kaged.base.open_files import raise_open_files
 from kaged.base.signals import unmute_for_children
 
 # No deadlines: they are wall-clock asserts. The full run is repeatable; a run by hand explores.
@@ -15,10 +16,12 @@ settings.register_profile("explore", deadline=None)
 settings.register_profile("full", deadline=None, derandomize=True)
 settings.load_profile("full" if os.environ.get("KAGED_FULL_RUN") else "explore")
 
-pytest_plugins = ["requirements.plugin", "sharing"]
+pytest_plugins = ["requirements.plugin", "sharing", "leftovers"]
 
 # Who started this run may have made it deaf (`nohup`, `&`), and so everything that tests start.
 unmute_for_children()
+# As the daemon does: the tests have its spawner, and hundreds of cages, in their own process.
+raise_open_files()
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from kaged.app.state import needs_restart
 from kaged.app.wiring import Daemon, build
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
+from kaged.base.open_files import raise_open_files
 from kaged.base.signals import unmute_for_children
 from kaged.config.coresections import LogLevel
 from kaged.config.locations import Locations
@@ -77,10 +78,11 @@ def _settle() -> None:
 
 
 def harden() -> None:
-    """Give this process the habits of a daemon: private files, no core dumps, no folder held."""
+    """Give this process the habits of a daemon: private files, no core dumps, no folder."""
     os.umask(0o077)
     sys.setswitchinterval(SWITCH_S)
     unmute_for_children()
+    raise_open_files()
     # A core file would hold tokens and keys.
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -1,7 +1,9 @@
 """`Child`: a started process until it is reaped, watched through a pidfd on the event loop.
 
 A pidfd works with every event loop, needs no signal handler and no thread, and never means another
-process once the number is used again.
+process once the number is used again. Only `waitid` goes by the number: uvloop makes every
+descriptor that it watches non-blocking, and a wait on such a pidfd fails instead of waiting. Until
+we reap it, the number of our own child is its own.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import subprocess
 from collections.abc import Callable
 
 from kaged.cage.errors import SpawnFailed
+from kaged.cage.hints import resource_fix
 
 
 class Child:
@@ -30,14 +33,18 @@ class Child:
         self._before_reap = before_reap
         self._loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[int] = self._loop.create_future()
+        self._pidfd = -1
         try:
             self._pidfd = os.pidfd_open(pid)
+            self._loop.add_reader(self._pidfd, self._ready)
         except OSError as error:
-            os.kill(pid, signal.SIGKILL)
-            _, status = os.waitpid(pid, 0)
-            self._note_end(os.waitstatus_to_exitcode(status))
-            raise SpawnFailed(f"the process cannot be watched: {error}") from error
-        self._loop.add_reader(self._pidfd, self._ready)
+            if self._pidfd >= 0:
+                os.close(self._pidfd)
+                self._pidfd = -1
+            self._end_unwatched()
+            raise SpawnFailed(
+                f"the process cannot be watched: {error}", fix=resource_fix(error)
+            ) from error
 
     @property
     def running(self) -> bool:
@@ -50,28 +57,21 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
 
-    def await_stop(self) -> None:
-        """Wait, for the microseconds it takes, until a SIGSTOP has taken effect or it has ended."""
+    def kill_group_now(self) -> None:
+        """Kill its whole process group, which it leads, and reap it without the event loop."""
         if self._pidfd >= 0:
-            os.waitid(os.P_PIDFD, self._pidfd, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-
-    def kill_now(self) -> None:
-        """Kill and reap without the event loop, for the end of the daemon itself."""
-        if self._pidfd >= 0:
-            self.signal(signal.SIGKILL)
+            _kill_group(self.pid)
             self._reap(os.WEXITED)
 
     def _ready(self) -> None:
-        if self._pidfd >= 0 and os.waitid(
-            os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT
-        ):
+        if self._pidfd >= 0 and os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             self._reap(os.WEXITED | os.WNOHANG)
 
     def _reap(self, options: int) -> None:
         if self._before_reap is not None:
             # Until it is reaped, its number stands for its process group and nothing else.
             self._before_reap()
-        found = os.waitid(os.P_PIDFD, self._pidfd, options)
+        found = os.waitid(os.P_PID, self.pid, options)
         if found is None:
             return
         if not self._loop.is_closed():
@@ -83,9 +83,21 @@ class Child:
         if not self.exited.done():
             self.exited.set_result(code)
 
+    def _end_unwatched(self) -> None:
+        _kill_group(self.pid)
+        _, status = os.waitpid(self.pid, 0)
+        self._note_end(os.waitstatus_to_exitcode(status))
+
     def _note_end(self, code: int) -> None:
         if self._process is not None:
             self._process.returncode = code  # or its destructor would wait for another process
+
+
+def _kill_group(pid: int) -> None:
+    # Neither needs a descriptor, so that it works when there are none left.
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            kill(pid, signal.SIGKILL)
 
 
 __all__ = ["Child"]

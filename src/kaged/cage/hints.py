@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 _INSTALL = {
@@ -41,6 +42,35 @@ def namespace_fix(row: str, proc: Path = Path("/proc")) -> str:
     return "allow user namespaces: in a container, use a seccomp profile that permits them"
 
 
+def limits_fix(
+    controllers: Path = Path("/sys/fs/cgroup/cgroup.controllers"),
+    systemd: Path = Path("/run/systemd/system"),
+) -> str:
+    """Return what brings limits for a whole cage to a host where an ordinary user has none."""
+    try:
+        offered = set(controllers.read_text(encoding="ascii").split())
+    except OSError:
+        return "boot with cgroup version 2: systemd.unified_cgroup_hierarchy=1 as a kernel option"
+    if not {"memory", "pids"} <= offered:
+        return "enable the memory and pids controllers of cgroup version 2 (cgroup_enable=memory)"
+    if not systemd.is_dir():
+        return "delegate a cgroup with the memory and pids controllers to the daemon's user"
+    return "systemd-run --user --scope -p Delegate=yes kaged daemon run"
+
+
+def resource_fix(error: OSError) -> str:
+    """Return what a person can do about a system call that had nothing left to give."""
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        return "raise the limit of open files (LimitNOFILE= of the service, or `ulimit -n`)"
+    if error.errno == errno.EAGAIN:
+        return "raise the limit of processes (TasksMax= of the service, or `ulimit -u`)"
+    if error.errno == errno.ENOMEM:
+        return "end something that uses memory, or give the daemon more (MemoryMax=)"
+    if error.errno == errno.ENOSPC:
+        return "free some space on the disk, or raise fs.inotify.max_user_watches"
+    return "run `kaged doctor`"
+
+
 def _family(os_release: Path) -> str:
     try:
         text = os_release.read_text(encoding="utf-8")
@@ -62,4 +92,4 @@ def _number(path: Path) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-__all__ = ["install_command", "namespace_fix"]
+__all__ = ["install_command", "limits_fix", "namespace_fix", "resource_fix"]

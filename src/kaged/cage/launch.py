@@ -13,13 +13,15 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from kaged.base.open_files import restore_open_files
 from kaged.cage.child import Child
 from kaged.cage.errors import CageError, CageStartFailed, CageUnavailable, SpawnFailed
 from kaged.cage.gate_port import NetGate, NetSession
+from kaged.cage.hints import resource_fix
 from kaged.cage.launcher_main import FIRST_DESCRIPTOR, NOT_STARTED
 from kaged.cage.launchers import Launchers, Order
 from kaged.cage.limits import LimitGroup, LimitsBackend
@@ -52,6 +54,7 @@ _MESSAGES: tuple[tuple[str, str], ...] = (
 class _Started:
     """What there is to take back."""
 
+    stdio: StdioEnds | None = None
     child: Child | None = None
     group: LimitGroup | None = None
     init_pidfd: int = -1
@@ -89,10 +92,10 @@ class Launch:
             CageError: nothing runs and nothing is left over.
         """
         request = self._prepared.request
+        started = _Started()
         with StartGate() as gate:
-            stdio = StdioEnds(request.stdio)
-            started = _Started()
             try:
+                stdio = started.stdio = StdioEnds(request.stdio)
                 group = started.group = self._make_group()
                 child = started.child = self._begin(gate, stdio, group)
                 stdio.started()
@@ -104,7 +107,7 @@ class Launch:
                 group.settle()
                 self._launchers.restock()
             except BaseException as error:
-                raise await self._undone(error, gate, stdio, started) from error
+                raise await self._undone(error, gate, started) from error
         details = CageDetails(
             init_pid=init_pid,
             init_pidfd=started.init_pidfd,
@@ -128,25 +131,34 @@ class Launch:
         return process
 
     async def _undone(
-        self, error: BaseException, gate: StartGate, stdio: StdioEnds, started: _Started
+        self, error: BaseException, gate: StartGate, started: _Started
     ) -> BaseException:
-        """Take everything back; give the error to raise."""
-        # First the processes, then the pipes: an open gate would be the cage's release.
-        if started.child is not None:
-            gate.kill(started.child)
-            self._steward.forget(self._serial)
-        if started.init_pidfd >= 0:
-            os.close(started.init_pidfd)
-        if started.group is not None:
-            self._discard(started.group)
-        said = stdio.peek_errors()
-        stdio.close()
-        if self._session is not None:
-            await self._session.close()
+        """Take everything back; return the error to raise."""
+        said = ""
+        async with AsyncExitStack() as undo:  # in reverse order, each step whatever another does
+            if self._session is not None:
+                undo.push_async_callback(self._session.close)
+            if started.stdio is not None:
+                undo.callback(started.stdio.close)
+            if started.group is not None:
+                undo.callback(self._discard, started.group)
+            if started.init_pidfd >= 0:
+                undo.callback(os.close, started.init_pidfd)
+            # First the processes, then the pipes: an open gate would be the cage's release.
+            if started.child is not None:
+                undo.callback(self._steward.forget, self._serial)
+                if started.init_pidfd >= 0:  # after the release it is in a group of its own
+                    with suppress(ProcessLookupError):
+                        signal.pidfd_send_signal(started.init_pidfd, signal.SIGKILL)
+                gate.kill(started.child)
+            if started.stdio is not None:
+                said = started.stdio.peek_errors()
         if isinstance(error, CageStartFailed):
             return _explained(error, said)
         if isinstance(error, OSError):
-            return CageStartFailed(f"the cage could not be started: {error}")
+            return CageStartFailed(
+                f"the cage could not be started: {error}", fix=resource_fix(error)
+            )
         return error
 
     def _make_group(self) -> LimitGroup:
@@ -180,7 +192,7 @@ class Launch:
                 descriptors=(*stdio.theirs, *inherited),
             )
         )
-        return None if pid is None else Child(pid)
+        return None if pid is None else _watched(pid)
 
     def _from_scratch(self, gate: StartGate, stdio: StdioEnds, group: LimitGroup) -> Child:
         prepared = self._prepared
@@ -201,7 +213,7 @@ class Launch:
             )
         except FileNotFoundError as error:
             raise CageUnavailable("bubblewrap is gone", row="cage.bwrap") from error
-        return Child(process.pid, process)
+        return _watched(process.pid, process)
 
     def _as_user(self) -> tuple[str, ...]:
         """Give the words that make bwrap another user's, when it must be.
@@ -267,10 +279,13 @@ def start_uncaged(request: UncagedRequest, cage_id: str, on_end: OnEnd) -> CageP
     Raises:
         SpawnFailed: it could not be started; the message has the system's reason.
     """
-    stdio = StdioEnds(request.stdio)
     controlling = isinstance(request.stdio, Pty) and request.stdio.keys
     session = shutil.which("setsid") if controlling else None
     command = request.command if session is None else (session, "--ctty", *request.command)
+    try:
+        stdio = StdioEnds(request.stdio)
+    except OSError as error:
+        raise _not_started(request, error) from error
     try:
         read_in, write_out, write_err = stdio.theirs
         process = subprocess.Popen(  # noqa: S603 - the caller's command, no shell, a stated reason
@@ -282,19 +297,32 @@ def start_uncaged(request: UncagedRequest, cage_id: str, on_end: OnEnd) -> CageP
             cwd=request.cwd,
             start_new_session=session is None,
         )
+        restore_open_files(process.pid)
         child = Child(process.pid, process, lambda: _kill_group(process.pid))
     except OSError as error:
         stdio.close()
-        raise SpawnFailed(
-            f"{request.command[0]} could not be started: {error.strerror or error}",
-            program=request.command[0],
-            cwd=request.cwd,
-        ) from error
+        raise _not_started(request, error) from error
     except BaseException:
         stdio.close()
         raise
     stdio.started()
     return CageProcess(request.name, child, stdio, cage_id=cage_id, cage=None, on_end=on_end)
+
+
+def _not_started(request: UncagedRequest, error: OSError) -> SpawnFailed:
+    return SpawnFailed(
+        f"{request.command[0]} could not be started: {error.strerror or error}",
+        fix=resource_fix(error),
+        program=request.command[0],
+        cwd=request.cwd,
+    )
+
+
+def _watched(pid: int, process: subprocess.Popen[bytes] | None = None) -> Child:
+    try:
+        return Child(pid, process)
+    except SpawnFailed as error:
+        raise CageStartFailed(error.message, fix=error.fix) from error
 
 
 def _kill_group(pid: int) -> None:

@@ -173,7 +173,13 @@ class Launchers:
             self._give_up()
             return
         self._wished -= 1
-        self._stock.append(found)
+        self._keep(*found)
+
+    def _keep(self, pid: int, channel: socket.socket | None) -> None:
+        if channel is None:  # no descriptor was left for its socket
+            _end(pid)
+        else:
+            self._stock.append((pid, channel))
 
     def _give_up(self) -> None:
         self._useless = True
@@ -186,7 +192,7 @@ class Launchers:
             wishes.shutdown(socket.SHUT_WR)
             wishes.settimeout(_CLOSE_S)
             while found := _receive(wishes):
-                self._stock.append(found)
+                self._keep(*found)
         process.kill()
         process.wait()
 
@@ -201,11 +207,11 @@ def _inheritable() -> tuple[object, ...]:
     )
 
 
-def _receive(wishes: socket.socket) -> tuple[int, socket.socket] | None:
+def _receive(wishes: socket.socket) -> tuple[int, socket.socket | None] | None:
     message, fds, _, _ = socket.recv_fds(wishes, _MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
     if not message:
         return None
-    return int(message), socket.socket(fileno=fds[0])
+    return int(message), socket.socket(fileno=fds[0]) if fds else None
 
 
 def _end(pid: int) -> None:

@@ -7,14 +7,18 @@ here. Nothing is ever started without a cage because of either.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
+import resource
 import sys
 from pathlib import Path
 
 from kaged.cage import selftest_main
+from kaged.cage.budget import ProcessBudget
 from kaged.cage.collect import Collected, collect
 from kaged.cage.errors import CageError, CageUnavailable, ProgramMissing
 from kaged.cage.facts import BWRAP_MIN_VERSION
-from kaged.cage.hints import install_command, namespace_fix
+from kaged.cage.hints import install_command, limits_fix, namespace_fix
 from kaged.cage.limits import Resource
 from kaged.cage.proberow import ProbeRow, Status
 from kaged.cage.process import CageDetails
@@ -26,6 +30,7 @@ from kaged.kernel.policy import CageLimits, CagePolicy, SeccompProfile
 
 TRIAL_TIMEOUT_S = 20.0
 MIN_KERNEL = (5, 14)
+MIN_OPEN_FILES = 4096
 _SELFTEST = "/kaged-selftest/selftest.py"
 _SELFTEST_SOURCE = str(Path(selftest_main.__file__).resolve())
 # Each says a word and ends.
@@ -38,6 +43,9 @@ _RUNTIMES: tuple[tuple[str, ...], ...] = (
 )
 _TRACE = "import ctypes, sys; sys.exit(0 if ctypes.CDLL(None).ptrace(0, 0, 0, 0) == 0 else 1)"
 _FILES, _PIDS = 77, 7
+MAX_HIDDEN_NAMES = 40  # per folder: they travel as one argument
+# What lies here belongs to the system; cages show parts of it on purpose.
+_SYSTEM_FOLDERS = frozenset({Path("/"), Path("/usr")})
 
 
 async def probe_host(settings: CageSettings) -> list[ProbeRow]:
@@ -71,7 +79,7 @@ class _Probe:
 
     async def rows(self) -> list[ProbeRow]:
         static = [self._kernel(), self._bwrap(), self._seccomp()]
-        static += [self._limits(), self._leftovers()]
+        static += [self._limits(), self._open_files(), self._leftovers()]
         if any(row.status is Status.FAIL for row in static):
             return static
         started = await self._start()
@@ -131,8 +139,18 @@ class _Probe:
             return ProbeRow.ok(row, protects, f"by {backend.name}")
         why = getattr(backend, "why", "")
         detail = f"by {backend.name}: {', '.join(missing)} hold per process or not at all ({why})"
-        fix = "systemd-run --user --scope -p Delegate=yes kaged daemon run"
-        return ProbeRow.warn(row, protects, detail, fix)
+        return ProbeRow.warn(row, protects, detail, limits_fix())
+
+    def _open_files(self) -> ProbeRow:
+        row, protects = "cage.open-files", "the daemon's own files, from many processes at once"
+        # The daemon raises its soft limit to the hard one; a command that asks does not.
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        budget = ProcessBudget(None if hard == resource.RLIM_INFINITY else hard)
+        detail = f"room for {budget.processes} processes in {budget.open_files} open files"
+        if budget.open_files < MIN_OPEN_FILES:
+            fix = "set LimitNOFILE=65536 in the service, or `ulimit -Hn 65536` before the start"
+            return ProbeRow.warn(row, protects, f"only {detail}", fix)
+        return ProbeRow.ok(row, protects, detail)
 
     def _leftovers(self) -> ProbeRow:
         swept = self._spawner.swept
@@ -227,7 +245,8 @@ class _Probe:
         row, protects = "cage.selftest", "everything outside the cage"
         mount = HostMount(_SELFTEST_SOURCE, _SELFTEST)
         try:
-            done = await self._run(_python("selftest", (_SELFTEST,), CagePolicy(), (mount,)))
+            words = (_SELFTEST, json.dumps(_hidden_from_cages()))
+            done = await self._run(_python("selftest", words, CagePolicy(), (mount,)))
         except CageError as error:
             return ProbeRow.warn(row, protects, f"not run: {error.message}", error.fix or "")
         lines = done.stdout.decode(errors="replace").splitlines()
@@ -241,6 +260,35 @@ class _Probe:
     async def _run(self, request: CageRequest) -> Collected:
         async with asyncio.timeout(TRIAL_TIMEOUT_S):
             return await collect(await self._spawner.spawn(request))
+
+
+def _hidden_from_cages() -> list[str]:
+    """Return paths of this host that no cage may show: what lies beside the way to its programs.
+
+    The trial cage mounts the interpreter and this package, which may lie in somebody's home.
+    """
+    prefixes = {Path(sys.prefix), Path(sys.base_prefix)}
+    prefixes |= {path.resolve() for path in prefixes}
+    shown = {*prefixes, Path(sys.executable).parent, Path(sys.executable).resolve().parent}
+    homes = {Path.home(), Path("/root"), Path("/home")}
+    folders = {folder for path in shown for folder in path.parents} | homes
+    found: list[str] = []
+    for folder in sorted(folders - _SYSTEM_FOLDERS):
+        if any(folder == prefix or prefix in folder.parents for prefix in prefixes):
+            continue
+        way = {path.relative_to(folder).parts[0] for path in shown if folder in path.parents}
+        if not way:
+            found.append(str(folder))
+        names = (name for name in _names(folder) if name not in way)
+        found += [str(folder / name) for name in itertools.islice(names, MAX_HIDDEN_NAMES)]
+    return found
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(one.name for one in folder.iterdir())
+    except OSError:
+        return []
 
 
 def _trial(name: str, command: tuple[str, ...], policy: CagePolicy | None = None) -> CageRequest:

@@ -1,13 +1,16 @@
 """A short list of escape attempts that `kaged doctor` runs inside a real cage of this host.
 
 Standard library only; prints one line per attempt, `ok NAME` or `bad NAME WHAT`. The full list is
-in the project's security tests; these are the ones whose outcome depends on the host.
+in the project's security tests; these are the ones whose outcome depends on the host. The first
+argument is a JSON list of paths that exist on the host and must not exist here.
 """
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -15,6 +18,8 @@ from pathlib import Path
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _CLONE_NEWUSER = 0x10000000
+# Folders that a cage fills itself; every other one is there only because a mount lies below it.
+_OWN = frozenset({"dev", "etc", "proc", "run", "sys", "tmp", "usr", "bin", "sbin"})
 
 
 def main() -> int:
@@ -24,7 +29,8 @@ def main() -> int:
         "kernel settings": _settings,
         "processes of the host": _processes,
         "password file": lambda: _reads("/etc/shadow"),
-        "home directories": lambda: _lists("/home"),
+        "folders above what is shown": _ways,
+        "files that the host has": _hidden,
         "kernel's device tree": lambda: _lists("/sys"),
         "write the system": lambda: _creates("/usr/kaged-selftest"),
         "write the root": lambda: _creates("/kaged-selftest"),
@@ -75,6 +81,46 @@ def _lists(path: str) -> str | None:
     return f"{path} is visible" if Path(path).exists() else None
 
 
+def _ways() -> str | None:
+    """Look into every folder that leads to a mount: it must be empty but for the way there."""
+    mounts = {_unescaped(line.split()[4]) for line in _lines("/proc/self/mountinfo")} - {"/"}
+    ways: dict[Path, set[str]] = {}
+    for mount in map(Path, sorted(mounts)):
+        above = [one for one in mount.parents if str(one) != "/"]
+        if mount.parts[1] in _OWN or any(str(one) in mounts for one in above):
+            continue
+        for below, folder in zip([mount, *above], above, strict=False):
+            ways.setdefault(folder, set()).add(below.name)
+    device = Path("/").stat().st_dev
+    for folder, names in ways.items():
+        if folder.stat().st_dev != device:
+            return f"{folder} is the host's own"
+        more = {one.name for one in folder.iterdir()} - names
+        if more:
+            return f"{folder} shows {sorted(more)[:3]}"
+    return None
+
+
+def _hidden() -> str | None:
+    for path in json.loads(sys.argv[1] if len(sys.argv) > 1 else "[]"):
+        try:
+            os.lstat(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            return f"{path} answers {error.strerror}"
+        return f"{path} can be seen"
+    return None
+
+
+def _unescaped(path: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), path)
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+
+
 def _creates(path: str) -> str | None:
     try:
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -88,7 +134,7 @@ def _namespace() -> str | None:
 
 
 def _status(key: str) -> str:
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+    for line in _lines("/proc/self/status"):
         if line.startswith(f"{key}:"):
             return line.split()[1]
     return ""

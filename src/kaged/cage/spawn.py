@@ -13,9 +13,11 @@ from typing import assert_never
 
 from kaged.base import Clock, JsonObject, KagedError, SystemClock, Tasks
 from kaged.cage.arguments import check_command, check_environment, check_path
-from kaged.cage.errors import CageUnavailable, SpawnFailed, WrongThread
+from kaged.cage.budget import ProcessBudget
+from kaged.cage.errors import CageStartFailed, CageUnavailable, SpawnFailed, WrongThread
 from kaged.cage.facts import BWRAP_MIN_VERSION, HostFacts, gather_facts
 from kaged.cage.gate_port import NetGate
+from kaged.cage.hints import resource_fix
 from kaged.cage.launch import Launch, start_uncaged
 from kaged.cage.launchers import Launchers
 from kaged.cage.limits import LimitGroup, LimitsBackend, ScopeRequest, choose_backend
@@ -69,6 +71,7 @@ class Spawner:
         self.swept = self.backend.sweep()
         self.steward = steward or Steward()
         self.launchers = Launchers()
+        self.budget = ProcessBudget()
         self._preparer = Preparer(settings, self.facts, self.backend, self._clock)
         self._tasks = Tasks("cage", _report_failure)
         self._running: set[CageProcess] = set()
@@ -91,10 +94,13 @@ class Spawner:
         self._check_thread()
         if self._closed:
             raise SpawnFailed("the spawner is closed")
+        self.budget.require_room(len(self._running) + self._starting)
         self._serial += 1
+        serial = self._serial
         self._starting += 1
         try:
-            process = await self._start(request, self._serial)
+            async with self.budget.starting:
+                process = await self._start(request, serial)
             self._running.add(process)
             self._started_at[process] = self._clock.monotonic_s()
             self._tasks.start(process.watch(), f"watch {process.pid}")
@@ -117,6 +123,11 @@ class Spawner:
         except KagedError as error:
             self._refused(request, error)
             raise
+        except OSError as error:
+            kind = CageStartFailed if isinstance(request, CageRequest) else SpawnFailed
+            failed = kind(f"{request.name} could not be started: {error}", fix=resource_fix(error))
+            self._refused(request, failed)
+            raise failed from error
 
     async def close(self) -> None:
         """Kill every process, wait for all of them, end the helper. Safe to call twice."""

@@ -7,11 +7,9 @@ import contextlib
 import fcntl
 import json
 import os
-import signal
 import struct
 import termios
 from collections.abc import AsyncGenerator
-from pathlib import Path
 from typing import Self
 
 from kaged.cage.child import Child
@@ -98,29 +96,16 @@ class StartGate:
     def kill(self, child: Child) -> None:
         """Kill bwrap and the cage's first process, before any pipe is closed, and reap.
 
-        The first process is tied to bwrap only after its release; until then it must be found.
+        The first process is tied to bwrap only after its release. Until then both are in the one
+        process group that bwrap leads, and the kernel ends a group at one stroke.
         """
-        if child.running:
-            child.signal(signal.SIGSTOP)
-            child.await_stop()
-            for pid in _children(child.pid):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        child.kill_now()
+        child.kill_group_now()
 
     def _close(self, *names: str) -> None:
         for name in names:
             fd = self._fds.pop(name, None)
             if fd is not None:
                 os.close(fd)
-
-
-def _children(pid: int) -> list[int]:
-    try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
-    except OSError:
-        return []
-    return [int(word) for word in text.split()]
 
 
 @contextlib.asynccontextmanager

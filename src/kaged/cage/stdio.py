@@ -103,20 +103,18 @@ class StdioEnds:
 
     def _open_pty(self, kind: Pty) -> None:
         ours, theirs = os.openpty()
+        self._ours = {"stdout": ours}
+        self._theirs = (theirs, theirs, theirs)
         try:
             _set_size(theirs, kind.rows, kind.cols)
-            second = fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, 3)
+            if kind.keys:
+                self._ours["stdin"] = fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, 3)
+            else:
+                self._empty = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+                self._theirs = (self._empty, theirs, theirs)
         except OSError:
-            os.close(ours)
-            os.close(theirs)
+            self.close()
             raise
-        self._ours = {"stdin": ours, "stdout": second}
-        self._theirs = (theirs, theirs, theirs)
-        if not kind.keys:
-            self._ours = {"stdout": second}
-            os.close(ours)
-            self._empty = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-            self._theirs = (self._empty, theirs, theirs)
 
 
 async def connect_reader(fd: int, factory: Callable[[], P]) -> tuple[asyncio.ReadTransport, P]:

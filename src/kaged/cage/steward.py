@@ -95,6 +95,8 @@ class Steward:
             raise CageStartFailed(f"the steward could not be reached: {error}") from error
         finally:
             self._waiting.pop(errand.number, None)
+            if waiter.done() and not waiter.cancelled():
+                waiter.exception()  # seen: `close` may have failed it while another error came
 
     def forget(self, number: int) -> None:
         """Say that a cage has ended."""
@@ -112,8 +114,13 @@ class Steward:
         if self._register is not None and self._errands is not None and self._loop is loop:
             return self._register, self._errands
         self.close()
-        pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(2)]
-        (register, theirs), (errands, their_errands) = pairs
+        register, theirs = _pair()
+        try:
+            errands, their_errands = _pair()
+        except CageStartFailed:
+            register.close()
+            theirs.close()
+            raise
         try:
             theirs_to_know = [
                 str(their_errands.fileno()),
@@ -190,6 +197,13 @@ class Steward:
             waiter.set_exception(CageUnavailable(why, row="cage.limits"))
         else:
             waiter.set_result(bool(answer["ceilings"]))
+
+
+def _pair() -> tuple[socket.socket, socket.socket]:
+    try:
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError as error:
+        raise CageStartFailed(f"the steward could not be started: {error}") from error
 
 
 def inotify_ceilings() -> tuple[tuple[str, int], ...]:

@@ -57,9 +57,11 @@ def main() -> int:
                 register.close()  # or it would not end for the daemon when this process does
                 _work(libc, errands)
             workers[os.pidfd_open(pid)] = pid
-        ready, _, _ = select.select([register, *workers], [], [])
-        for one in ready:
-            if isinstance(one, int):
+        events = select.poll()  # unlike select, it takes descriptors of any number
+        for one in (register.fileno(), *workers):
+            events.register(one, select.POLLIN)
+        for one, _ in events.poll():
+            if one in workers:
                 os.waitpid(workers.pop(one), 0)
                 os.close(one)
             elif not _note(register, cages):

@@ -7,6 +7,8 @@ from typing import Self
 
 from kaged.base import JsonObject
 from kaged.cage import CageProcess, ExitReport, Spawner, SpawnRequest, StopReport
+from kaged.cage.errors import SpawnFailed
+from kaged.cage.hints import resource_fix
 from kaged.cage.pipe_end import PipeEnd
 from kaged.peer.connection import Connection
 from kaged.peer.stderr import StderrTail
@@ -40,6 +42,11 @@ class PeerProcess:
             stdout = PipeEnd(process.take_fd("stdout"))
             stdin = PipeEnd(process.take_fd("stdin"))
             await connection.attach(stdout, stdin)
+        except OSError as error:
+            process.close()
+            raise SpawnFailed(
+                f"{process.name} could not be talked to: {error}", fix=resource_fix(error)
+            ) from error
         except BaseException:
             process.close()
             raise

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
-from kaged.cage.hints import install_command, namespace_fix
+from kaged.cage.hints import install_command, limits_fix, namespace_fix, resource_fix
 
 
 @pytest.mark.parametrize(
@@ -44,3 +45,28 @@ def test_a_host_with_namespaces_switched_off_is_told_the_switch(tmp_path: Path) 
     assert "max_user_namespaces" in namespace_fix("cage.namespaces", count)
     assert "container" in namespace_fix("cage.namespaces", tmp_path / "c")
     assert "container" in namespace_fix("cage.mounts", tmp_path / "c")
+
+
+def test_the_fix_for_weak_limits_fits_what_the_host_offers(tmp_path: Path) -> None:
+    controllers, systemd = tmp_path / "cgroup.controllers", tmp_path / "systemd"
+    assert "unified_cgroup_hierarchy" in limits_fix(controllers, systemd)
+    controllers.write_text("cpu io\n", encoding="ascii")
+    assert "memory and pids" in limits_fix(controllers, systemd)
+    controllers.write_text("cpu memory pids\n", encoding="ascii")
+    assert "delegate" in limits_fix(controllers, systemd)
+    systemd.mkdir()
+    assert limits_fix(controllers, systemd).startswith("systemd-run --user --scope")
+
+
+@pytest.mark.parametrize(
+    ("number", "word"),
+    [
+        (errno.EMFILE, "LimitNOFILE"),
+        (errno.EAGAIN, "TasksMax"),
+        (errno.ENOMEM, "MemoryMax"),
+        (errno.ENOSPC, "disk"),
+        (errno.EPERM, "kaged doctor"),
+    ],
+)
+def test_every_shortage_has_a_way_out(number: int, word: str) -> None:
+    assert word in resource_fix(OSError(number, "no more"))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from kaged.base import Clock, SystemClock, Tasks
+from kaged.base.open_files import open_files
 from kaged.cage.net.dial import Dialler, Resolver, SystemResolver
 from kaged.cage.net.events import AuditSink, DenialLog, Recorder
 from kaged.cage.net.forward import Forwarder
@@ -140,11 +141,16 @@ class NetGate:
         specs += [SocketSpec("tcp", LOOPBACK, service.port) for service in services]
         if not specs:
             return
-        opened = await self._helper.open(net_fd, specs, plan.netlink)
-        for listener, sock in zip(plan.listeners, opened, strict=False):
-            session.serve(listener, sock)
-        for service, sock in zip(services, opened[len(plan.listeners) :], strict=True):
-            session.serve_loopback(service, sock)
+        opened = deque(await self._helper.open(net_fd, specs, plan.netlink))
+        try:
+            for listener in plan.listeners:
+                session.serve(listener, opened.popleft())
+            for service in services:
+                session.serve_loopback(service, opened.popleft())
+        except BaseException:
+            for sock in opened:  # those that the session does not know yet
+                sock.close()
+            raise
 
 
 def _open_namespace(child_pid: int, parent_pid: int | None) -> int:
@@ -183,11 +189,8 @@ def _no_namespace(why: str, error: OSError | None = None) -> NamespaceUnavailabl
 
 
 def _room(wanted: int) -> int:
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return wanted
-    # At most half of the daemon's descriptors go to connections of cages.
-    return max(1, min(wanted, soft // 2 // _DESCRIPTORS_PER_CONNECTION))
+    # A quarter of the daemon's descriptors go to connections of cages; `ProcessBudget` has half.
+    return max(1, min(wanted, open_files() // 4 // _DESCRIPTORS_PER_CONNECTION))
 
 
 def _report(name: str, error: BaseException) -> None:

@@ -1,0 +1,83 @@
+"""A process that a test leaves behind fails that test, and not one that runs later.
+
+Every process that a test run starts, at whatever distance, carries a mark: the soft limit of its
+message queues, which children inherit, which nobody changes, and which another process can read.
+A cage or a helper with the mark that has lost its parent is a leftover of the test before.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+PATIENCE_S = 5.0  # what was just killed is gone in a moment
+PAUSE_S = 0.02
+_LIMIT_LINE = "Max msgqueue size"
+_HELPERS = (b"/steward_main.py", b"/launcher_main.py", b"/nsworker.py")
+
+
+class Leftovers:
+    """Finds processes of this worker's tests that nobody looks after any more."""
+
+    def __init__(self, worker: int) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_MSGQUEUE)
+        self._mark = max(0, min(soft, hard) - 1 - worker)
+        resource.setrlimit(resource.RLIMIT_MSGQUEUE, (self._mark, hard))
+        self._known: set[int] = set()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self) -> Generator[None]:
+        """Look for leftovers when a test and its fixtures have ended."""
+        yield
+        found = self._settled()
+        if found:
+            self._known |= found.keys()
+            pytest.fail(f"left behind: {'; '.join(found.values())}", pytrace=False)
+
+    def _settled(self) -> dict[int, str]:
+        until = time.monotonic() + PATIENCE_S
+        while (found := self._orphans()) and time.monotonic() < until:
+            time.sleep(PAUSE_S)
+        return found
+
+    def _orphans(self) -> dict[int, str]:
+        found: dict[int, str] = {}
+        for entry in os.scandir("/proc"):
+            if entry.name.isdigit() and int(entry.name) not in self._known:
+                try:
+                    shown = self._orphan(Path(entry.path))
+                except OSError:  # gone, or not ours to look at
+                    continue
+                if shown:
+                    found[int(entry.name)] = shown
+        return found
+
+    def _orphan(self, process: Path) -> str:
+        stat = (process / "stat").read_bytes()
+        name, _, rest = stat.partition(b"(")[2].rpartition(b")")
+        state, parent = rest.split()[:2]
+        if parent != b"1" or state == b"Z" or not (name == b"bwrap" or name.startswith(b"python")):
+            return ""
+        words = (process / "cmdline").read_bytes()
+        if name != b"bwrap" and not any(one in words for one in _HELPERS):
+            return ""
+        if not self._marked(process):
+            return ""
+        return f"{process.name} {words.decode(errors='replace')[:120]}".replace("\0", " ")
+
+    def _marked(self, process: Path) -> bool:
+        for line in (process / "limits").read_text(encoding="ascii").splitlines():
+            if line.startswith(_LIMIT_LINE):
+                return line.removeprefix(_LIMIT_LINE).split()[0] == str(self._mark)
+        return False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Mark this worker's processes and watch them."""
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    config.pluginmanager.register(Leftovers(int(worker)), "kaged-leftovers")
