@@ -196,7 +196,7 @@ def deliver(server: Dovecot, user: str, messages: Iterable[EmailMessage | bytes]
         imap.logout()
 
 
-@dataclass(slots=True)
+@dataclass  # without slots: aiosmtpd looks at every attribute, and 3.11.2 breaks on __weakref__
 class SmtpSink:
     """An SMTP server that wants a login and keeps what was sent."""
 

@@ -19,7 +19,7 @@ SCENARIOS = {
     "cage with a network": 35,
     "uncaged": 30,
     "uncaged with a terminal": 25,
-    "peer": 30,
+    "peer": 25,
 }
 # With so few steps each one fails with every error, not with one of them.
 SHORT = {"refill of the stock", "uncaged", "uncaged with a terminal"}

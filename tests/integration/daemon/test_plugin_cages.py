@@ -243,14 +243,14 @@ def _view(home: Path, name: str = "stub") -> CageView:
 
 
 def _memory_limit(pid: int) -> int | None:
-    """Read the limit of the memory group that a process is in; None without such groups."""
+    """Return the limit of the cage's own memory group; None where the daemon may make none."""
     for line in Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines():
         _, names, path = line.split(":", 2)
         for file in (
             Path(f"/sys/fs/cgroup/memory{path}/memory.limit_in_bytes"),
             Path(f"/sys/fs/cgroup{path}/memory.max"),
         ):
-            if (names in ("", "memory")) and file.exists():
+            if names in ("", "memory") and "/kaged-" in path and file.exists():
                 return int(file.read_text(encoding="ascii"))
     return None
 

@@ -33,7 +33,7 @@ async def main(root: Path) -> None:
         half = root / f"half.db{suffix}"
         half.write_bytes((root / "old.db").read_bytes())
 
-    subprocess.run(["mount", "-o", "remount,ro", str(root)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(root)], check=True)
     for what, name in (("new", "new.db"), ("existing", "old.db")):
         try:
             await opened(root, name)
@@ -48,7 +48,7 @@ async def main(root: Path) -> None:
     except StoreUnavailable as error:
         seen["half"] = error.fix
 
-    subprocess.run(["mount", "-o", "remount,rw", str(root)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,rw", str(root)], check=True)
     store = await opened(root, "old.db")
     seen["rows_after"] = len(await store.projects.list())
     await store.close()

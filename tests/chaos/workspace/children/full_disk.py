@@ -117,7 +117,7 @@ async def many(disk: Path) -> dict[str, Any]:
 async def read_only(disk: Path) -> dict[str, Any]:
     lab = DeskLab(disk, file_tools())
     (disk / "a").write_text(ORIGINAL, encoding="utf-8")
-    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    subprocess.run(["mount", "-o", "remount,bind,ro", str(disk)], check=True)
     seen: dict[str, Any] = {"read": (await lab.call("file.read", path="a"))["content"]}
     calls: list[tuple[str, dict[str, Any]]] = [
         ("file.write", {"path": "a", "content": "x"}),
