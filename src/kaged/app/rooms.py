@@ -39,6 +39,7 @@ from kaged.app.undo import UndoDesk, open_undo
 from kaged.audit import AuditEvent
 from kaged.base import JsonValue, Tasks
 from kaged.cage import Spawner
+from kaged.cage.limits import describe_limits
 from kaged.cage.net import NetGate
 from kaged.plugins.parts import Policing
 from kaged.plugins.registration import PluginTools
@@ -287,6 +288,7 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
             audit,
             hub,
             len(projects),
+            limits=describe_limits(spawner.backend),
             more_warnings=[*pipeline.warnings(), *mcp.warnings()],
         ),
         doctor=doctor,

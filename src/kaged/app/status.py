@@ -22,6 +22,7 @@ def status_of(
     hub: EventHub,
     projects: int,
     *,
+    limits: str,
     more_warnings: Sequence[str] = (),
 ) -> StatusOut:
     """Describe the daemon as it is now."""
@@ -45,6 +46,7 @@ def status_of(
             written=health.written,
             head_seq=health.head_seq,
         ),
+        limits=limits,
         warnings=[*_warnings(state, store, audit), *more_warnings],
     )
 

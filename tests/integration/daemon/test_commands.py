@@ -45,6 +45,23 @@ def test_many_commands_at_once_start_one_daemon(own: Path) -> None:
     assert len(started) == 1
 
 
+def test_status_and_doctor_say_alike_how_cages_are_limited(own: Path) -> None:
+    """What an ordinary user's machine cannot enforce is said plainly, not found out later."""
+    limits = _json(own, "status")["limits"]
+    row = next(one for one in _json(own, "doctor")["rows"] if one["id"] == "cage.limits")
+    backend = limits.removeprefix("by ").partition(";")[0].partition(",")[0]
+    assert row["cause"].startswith(f"by {backend}")
+    assert ("WEAKER" in limits) is (row["status"] == "warn")
+    assert bool(row["fix"]) is (row["status"] == "warn")
+
+
+def test_the_daemon_has_as_many_open_files_as_it_may(own: Path) -> None:
+    pid = _json(own, "status")["pid"]
+    text = Path(f"/proc/{pid}/limits").read_text(encoding="ascii")
+    soft, hard = next(one for one in text.splitlines() if "open files" in one).split()[3:5]
+    assert soft == hard
+
+
 def test_without_a_daemon_and_without_permission_to_start_one(own: Path) -> None:
     for arguments in (
         ("status", "--no-start"),

@@ -87,4 +87,13 @@ class LimitsBackend(Protocol):
         ...
 
 
-__all__ = ["LimitGroup", "LimitStat", "LimitsBackend", "Resource"]
+def describe_limits(backend: LimitsBackend) -> str:
+    """Return how cages are limited on this host, and which limits hold per process only."""
+    missing = sorted(set(Resource) - backend.enforces)
+    if not missing:
+        return f"by {backend.name}, for each cage as a whole"
+    words = ", ".join(missing)
+    return f"by {backend.name}; WEAKER: {words} hold per process or not at all, see kaged doctor"
+
+
+__all__ = ["LimitGroup", "LimitStat", "LimitsBackend", "Resource", "describe_limits"]

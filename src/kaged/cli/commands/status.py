@@ -34,6 +34,7 @@ def show_status(found: dict[str, Any], output: Output) -> None:
             "url": found["url"],
             "auth": found["auth_mode"],
             "projects": found["projects"],
+            "limits": found["limits"],
             "audit": (
                 f"ok, {trail['head_seq']} events"
                 if trail["ok"]

@@ -116,6 +116,7 @@ class StatusOut(Model):
     projects: Annotated[int, Field(description="How many projects are loaded.")]
     event_clients: int
     audit: AuditHealthOut
+    limits: Annotated[str, Field(description="How cages are limited, and what is weaker here.")]
     warnings: Annotated[list[str], Field(description="What a person should know about.")]
 
 
