@@ -1,9 +1,10 @@
 # The commands every newcomer and CI use. Each one sets up what it needs first.
-.PHONY: help setup setup-tests demo docs test check lint conformance bench soak clean
+.PHONY: help setup setup-tests demo docs test test-root check lint conformance bench soak clean
 
 help:
 	@echo "make demo         set up, then play the main job end to end (FAST=1: no set-up when there is one)"
 	@echo "make test         set up, then run the whole test suite"
+	@echo "make test-root    as root, after make test: the tests that need root (users, cgroups, devices)"
 	@echo "make check        format, lint, types, import rules, unit and contract tests"
 	@echo "make lint         the same without the tests"
 	@echo "make conformance  requirement table: proven / total per document (UPDATE=1 adds new proofs)"
@@ -29,6 +30,11 @@ docs: setup
 
 test: setup-tests
 	@scripts/test
+
+# No set-up of its own: run with sudo, it must not fill an ordinary user's checkout with root's files.
+test-root:
+	@[ -x .venv/bin/pytest ] || { echo "run this first, as yourself: make setup-tests"; exit 1; }
+	@scripts/test --root
 
 check: setup-tests
 	@scripts/check

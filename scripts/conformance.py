@@ -1,7 +1,9 @@
 """Print where every requirement row stands and fail when a claim has no passing test.
 
 Reads the results that the full test run left in `build/requirements.json` when they belong to the
-present tree; otherwise runs the marked tests first. Writes `build/conformance.json`.
+present tree; otherwise runs the marked tests first. What the root part (`make test-root`) left in
+`build/requirements-root.json` counts as well; rows that only it can prove are named when it has not
+run. Writes `build/conformance.json`.
 
     python scripts/conformance.py            check and report
     python scripts/conformance.py --update   add newly proven rows to docs/requirements/status.yaml
@@ -15,12 +17,12 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from requirements.plugin import RESULTS, tree_fingerprint  # noqa: E402 - path set just above
+from requirements.plugin import RESULTS, ROOT_RESULTS, tree_fingerprint  # noqa: E402 - path set just above
 from requirements.rows import (  # noqa: E402 - path set just above
     DOCUMENTS,
     LEDGER,
@@ -35,12 +37,22 @@ from requirements.rows import (  # noqa: E402 - path set just above
 OUTPUT = ROOT / "build" / "conformance.json"
 
 
+class Outcomes(NamedTuple):
+    """What the tests said about the rows; `only_root` wait for the root part, which did not run."""
+
+    passed: dict[str, list[str]]
+    failed: dict[str, list[str]]
+    only_root: set[str]
+
+
 def main() -> int:
     """Run the check and give the exit status."""
     rows = load_rows()
     ledger = load_ledger()
     results = _fresh_results()
-    passed, failed = _by_row(results["tests"])
+    tests = results["tests"] + _root_tests()
+    outcomes = _by_row(tests, _left_to_root(results, tests))
+    passed, failed = outcomes.passed, outcomes.failed
     if "--update" in sys.argv:
         _update(ledger, {row.id for row in rows if row.id in passed and row.id not in failed})
         ledger = load_ledger()
@@ -48,15 +60,18 @@ def main() -> int:
     for row_id in sorted(ledger.proven):
         if row_id in failed:
             problems.append(f"{row_id}: claimed as proven, but {failed[row_id][0]} did not pass")
-        elif row_id not in passed:
+        elif row_id not in passed and row_id not in outcomes.only_root:
             problems.append(f"{row_id}: claimed as proven, but no marked test passed in this run")
     problems += [
         f"{row_id}: proven by {nodes[0]} but not claimed; run `make conformance UPDATE=1`"
         for row_id, nodes in sorted(passed.items())
         if row_id not in ledger.proven and row_id not in failed
     ]
-    _write(rows, ledger, passed, failed)
-    _print(rows, ledger, passed, failed)
+    _write(rows, ledger, outcomes)
+    _print(rows, ledger, outcomes)
+    if only_root := sorted(outcomes.only_root & ledger.proven):
+        print(f"proven by the root part, which has not run here: {', '.join(only_root)}")
+        print("  to see them proven: sudo make test-root, then this again")
     for problem in problems:
         print(f"  ! {problem}")
     print(f"conformance: {len(problems)} problem(s); table in {OUTPUT.relative_to(ROOT)}")
@@ -76,35 +91,50 @@ def _fresh_results() -> dict[str, Any]:
     return json.loads(RESULTS.read_text(encoding="utf-8"))
 
 
-def _by_row(tests: list[dict[str, Any]]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+def _root_tests() -> list[dict[str, Any]]:
+    """Give what the root part saw of the present tree; nothing when it did not run."""
+    if not ROOT_RESULTS.exists():
+        return []
+    data: dict[str, Any] = json.loads(ROOT_RESULTS.read_text(encoding="utf-8"))
+    return data["tests"] if data["fingerprint"] == tree_fingerprint() else []
+
+
+def _left_to_root(results: dict[str, Any], tests: list[dict[str, Any]]) -> set[str]:
+    """Give the rows with a test that was left to the root part and has no outcome yet."""
+    seen = {test["node"] for test in tests}
+    left = [test for test in results["left_to_root"] if test["node"] not in seen]
+    return {row_id for test in left for row_id in test["ids"]}
+
+
+def _by_row(tests: list[dict[str, Any]], waiting: set[str]) -> Outcomes:
     passed: dict[str, list[str]] = {}
     failed: dict[str, list[str]] = {}
     for test in tests:
         for row_id in test["ids"]:
             (passed if test["passed"] else failed).setdefault(row_id, []).append(test["node"])
-    return passed, failed
+    return Outcomes(passed, failed, waiting - passed.keys() - failed.keys())
 
 
-def _status(row: Row, ledger: Ledger, passed: dict[str, Any], failed: dict[str, Any]) -> str:
-    if row.id in passed and row.id not in failed:
+def _status(row: Row, ledger: Ledger, outcomes: Outcomes) -> str:
+    if row.id in outcomes.passed and row.id not in outcomes.failed:
         return "proven"
+    if row.id in outcomes.only_root & ledger.proven:
+        return "root part"
     stands = ledger.reason(row)
     return stands[0] if stands else "missing"
 
 
-def _write(
-    rows: list[Row], ledger: Ledger, passed: dict[str, list[str]], failed: dict[str, list[str]]
-) -> None:
+def _write(rows: list[Row], ledger: Ledger, outcomes: Outcomes) -> None:
     OUTPUT.parent.mkdir(exist_ok=True)
     table: list[dict[str, Any]] = []
     for row in rows:
         stands = ledger.reason(row)
-        status = _status(row, ledger, passed, failed)
+        status = _status(row, ledger, outcomes)
         entry: dict[str, Any] = {
             "id": row.id,
             "level": row.level,
             "status": status,
-            "tests": passed.get(row.id, []) if status == "proven" else [],
+            "tests": outcomes.passed.get(row.id, []) if status == "proven" else [],
         }
         if status != "proven" and stands:
             entry["reason"] = stands[1]
@@ -112,12 +142,10 @@ def _write(
     OUTPUT.write_text(json.dumps({"rows": table}, indent=1) + "\n", encoding="utf-8")
 
 
-def _print(
-    rows: list[Row], ledger: Ledger, passed: dict[str, list[str]], failed: dict[str, list[str]]
-) -> None:
+def _print(rows: list[Row], ledger: Ledger, outcomes: Outcomes) -> None:
     counts: Counter[tuple[str, str, str]] = Counter()
     for row in rows:
-        counts[row.document, row.level, _status(row, ledger, passed, failed)] += 1
+        counts[row.document, row.level, _status(row, ledger, outcomes)] += 1
     print(f"{'document':<22}" + "".join(f"{level:>14}" for level in LEVELS) + f"{'all':>14}")
     for document in (*DOCUMENTS, "total"):
         cells: list[str] = []

@@ -2,6 +2,8 @@
 
 A run writes `build/requirements.json`: for every marked test its ids and outcome. `make test` sets
 KAGED_FULL_RUN=1; then a skipped test fails the run, because a missing tool must never pass quietly.
+Tests that this run left to the root part (`rootpart`) are in the file too, without an outcome. The
+root part writes `build/requirements-root.json`, and conformance reads both.
 A full run also names its failures in `build/failed.txt`; `scripts/test` gives a few of them a
 second look, alone, and that run (KAGED_SECOND_LOOK=1) writes its outcomes over the first.
 """
@@ -17,8 +19,10 @@ from pathlib import Path
 import pytest
 
 from requirements.rows import ROOT, known_ids
+from rootpart import LeftOut, is_root_part, left_out
 
 RESULTS = ROOT / "build" / "requirements.json"
+ROOT_RESULTS = ROOT / "build" / "requirements-root.json"
 FAILED = ROOT / "build" / "failed.txt"
 _PROPERTY = "requirement"
 _WATCHED = ("src", "tests", "sdk", "plugins", "docs", "benchmarks", "scripts", "pyproject.toml")
@@ -57,7 +61,7 @@ class Outcomes:
                 test["second_look"] = True
         return first
 
-    def as_json(self, *, full: bool) -> dict[str, object]:
+    def as_json(self, *, full: bool, left: LeftOut | None = None) -> dict[str, object]:
         """Give the file's content; a test counts as passed only if no phase failed."""
         return {
             "fingerprint": tree_fingerprint(),
@@ -65,6 +69,9 @@ class Outcomes:
             "tests": [
                 {"node": node, "ids": ids, "passed": node in self.passed - self.failed}
                 for node, ids in sorted(self.ids.items())
+            ],
+            "left_to_root": [
+                {"node": node, "ids": ids} for node, ids in sorted((left or {}).items()) if ids
             ],
         }
 
@@ -115,13 +122,17 @@ class _Recorder:
             return
         if self._full:
             RESULTS.parent.mkdir(exist_ok=True)
-            if self._second:
-                content = self._outcomes.over(json.loads(RESULTS.read_text(encoding="utf-8")))
+            left = left_out(self._config)
+            if is_root_part():
+                _write(ROOT_RESULTS, self._outcomes.as_json(full=True, left=left))
+            elif self._second:
+                first = json.loads(RESULTS.read_text(encoding="utf-8"))
+                _write(RESULTS, self._outcomes.over(first))
             else:
-                content = self._outcomes.as_json(full=True)
-            RESULTS.write_text(json.dumps(content, indent=1), encoding="utf-8")
-            failed = "".join(f"{node}\n" for node in sorted(self._outcomes.failed))
-            FAILED.write_text(failed, encoding="utf-8")
+                _write(RESULTS, self._outcomes.as_json(full=True, left=left))
+            if not is_root_part():
+                failed = "".join(f"{node}\n" for node in sorted(self._outcomes.failed))
+                FAILED.write_text(failed, encoding="utf-8")
             if self._outcomes.skipped and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -130,6 +141,16 @@ class _Recorder:
             terminalreporter.section("skipped in a full run: this fails the run")
             for node in self._outcomes.skipped:
                 terminalreporter.line(node)
+
+
+def _write(path: Path, content: dict[str, object]) -> None:
+    """Write over what is there; root's file belongs to whom the checkout does, who cleans it up."""
+    path.unlink(missing_ok=True)
+    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    path.chmod(0o644)
+    owner = ROOT.stat()
+    if os.geteuid() == 0:
+        os.chown(path, owner.st_uid, owner.st_gid)
 
 
 def _watched_files() -> Iterator[Path]:

@@ -60,7 +60,7 @@ def test_a_home_whose_path_is_too_long_for_a_socket_is_said(tmp_path: Path) -> N
     assert "too long" in json.loads(done.stderr)["error"]["message"]
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become a user without rights")
+@pytest.mark.needs_root
 def test_a_home_that_may_not_be_written_is_said(tmp_path: Path) -> None:
     home = make_home(tmp_path / "h")
     tmp_path.chmod(0o755)

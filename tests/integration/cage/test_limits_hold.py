@@ -63,6 +63,7 @@ async def test_a_memory_hog_is_stopped_and_the_cause_is_told(
         assert b"MemoryError" in done.stderr
 
 
+@pytest.mark.needs_root
 async def test_scratch_space_counts_as_memory_where_a_cgroup_counts(spawner: Spawner) -> None:
     if Resource.MEMORY not in spawner.backend.enforces:
         pytest.skip("rlimits do not count scratch space; its size is limited by its mount")
@@ -82,6 +83,7 @@ async def test_a_fork_bomb_is_held_at_its_number(limited: Spawner) -> None:
         assert done.report.forks_refused >= 1
 
 
+@pytest.mark.needs_root
 async def test_a_program_that_dies_of_the_process_limit_is_told_so(spawner: Spawner) -> None:
     if Resource.PIDS not in spawner.backend.enforces:
         pytest.skip("without a cgroup nobody counts refusals")
@@ -118,6 +120,7 @@ async def test_scratch_space_has_its_size(limited: Spawner) -> None:
     assert done.stderr.count(b"No space left on device") == 3
 
 
+@pytest.mark.needs_root
 async def test_use_can_be_read_while_it_runs(spawner: Spawner) -> None:
     if Resource.PIDS not in spawner.backend.enforces:
         pytest.skip("without a cgroup nobody counts")
@@ -129,6 +132,7 @@ async def test_use_can_be_read_while_it_runs(spawner: Spawner) -> None:
     assert stat.memory_bytes is not None
 
 
+@pytest.mark.needs_root
 async def test_groups_are_gone_after_the_end(cage_cache: Path) -> None:
     spawner = Spawner(CageSettings(cache_dir=cage_cache))
     if Resource.PIDS not in spawner.backend.enforces:
@@ -156,6 +160,7 @@ async def test_two_spawners_of_one_process_do_not_meet(cage_cache: Path, spawner
     assert (await collect(await spawner.spawn(request))).report.exit_code == 3
 
 
+@pytest.mark.needs_root
 async def test_groups_of_a_dead_daemon_are_swept(cage_cache: Path) -> None:
     backend = choose_backend()
     if backend.name != "cgroup1":
@@ -172,12 +177,11 @@ async def test_groups_of_a_dead_daemon_are_swept(cage_cache: Path) -> None:
     await spawner.close()
 
 
+@pytest.mark.needs_root
 async def test_a_root_cage_is_refused_where_processes_cannot_be_counted(
     cage_cache: Path, events: Events
 ) -> None:
     """The kernel does not enforce the per-process limit for uid 0."""
-    if os.geteuid() != 0:
-        pytest.skip("only a root daemon has such cages")
     settings = CageSettings(cache_dir=cage_cache, allow_cgroups=False, identity=IdentityMode.ROOT)
     spawner = Spawner(settings, on_event=events)
     with pytest.raises(CageUnavailable, match="uid 0") as caught:

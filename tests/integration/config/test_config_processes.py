@@ -111,7 +111,7 @@ def test_a_fifo_in_place_of_a_file_does_not_hang_a_loader(tmp_path: Path) -> Non
     assert printed.split() == ["file_wrong_kind", "file_wrong_kind"]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+@pytest.mark.needs_root
 def test_an_unreadable_file_is_a_problem_for_a_plain_user(tmp_path: Path) -> None:
     for parent in (tmp_path, *tmp_path.parents):
         if parent == Path("/tmp"):

@@ -280,7 +280,7 @@ async def test_git_works_on_the_real_repository_without_the_operators_home(exe: 
 
 
 @requirement("LC-AMB-21")
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to another user")
+@pytest.mark.needs_root
 async def test_git_works_in_a_workdir_of_another_user(clock: ManualClock, ids: Ids) -> None:
     # Not below pytest's own folder, which nobody else may enter.
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="kgd-") as place:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -61,7 +60,7 @@ async def test_an_adapter_that_never_comes_leaves_nothing_behind(lab: DapLab, pl
     assert (await lab.launched(runtime=place))["status"] == "stopped"
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
+@pytest.mark.needs_root
 async def test_nobody_else_can_take_the_adapters_place(lab: DapLab) -> None:
     lab.plan(stranger=True)
     begun = await lab.launched(runtime="client")

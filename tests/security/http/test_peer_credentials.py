@@ -28,8 +28,6 @@ while piece := s.recv(65536):
 sys.stdout.write(answer.decode())
 """
 
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-
 
 async def _ask_as(uid: int, socket: str, header: str = "") -> tuple[int, bytes]:
     def ask() -> subprocess.CompletedProcess[bytes]:
@@ -63,7 +61,7 @@ async def test_the_socket_lies_in_a_folder_that_nobody_else_can_enter(served: In
     assert path.parent.stat().st_mode & 0o077 == 0
 
 
-@needs_root
+@pytest.mark.needs_root
 async def test_another_uid_cannot_even_connect() -> None:
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         Path(folder).chmod(0o755)
@@ -73,7 +71,7 @@ async def test_another_uid_cannot_even_connect() -> None:
     assert b"PermissionError" in said
 
 
-@needs_root
+@pytest.mark.needs_root
 @pytest.mark.parametrize(
     "header", ["", "x-kaged-user-id: operator\r\n", "authorization: Bearer {token}\r\n"]
 )
@@ -97,7 +95,7 @@ async def test_another_uid_that_gets_past_the_file_modes_is_still_turned_away(he
     assert answer.startswith(b"HTTP/1.1 200")
 
 
-@needs_root
+@pytest.mark.needs_root
 async def test_root_is_not_the_operator_of_somebody_elses_daemon(
     served: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
