@@ -51,7 +51,7 @@ def main() -> int:
     ledger = load_ledger()
     results = _fresh_results()
     tests = results["tests"] + _root_tests()
-    outcomes = _by_row(tests, _left_to_root(results, tests))
+    outcomes = by_row(tests, left_to_root(results, tests))
     passed, failed = outcomes.passed, outcomes.failed
     if "--update" in sys.argv:
         _update(ledger, {row.id for row in rows if row.id in passed and row.id not in failed})
@@ -99,14 +99,15 @@ def _root_tests() -> list[dict[str, Any]]:
     return data["tests"] if data["fingerprint"] == tree_fingerprint() else []
 
 
-def _left_to_root(results: dict[str, Any], tests: list[dict[str, Any]]) -> set[str]:
+def left_to_root(results: dict[str, Any], tests: list[dict[str, Any]]) -> set[str]:
     """Give the rows with a test that was left to the root part and has no outcome yet."""
     seen = {test["node"] for test in tests}
     left = [test for test in results["left_to_root"] if test["node"] not in seen]
     return {row_id for test in left for row_id in test["ids"]}
 
 
-def _by_row(tests: list[dict[str, Any]], waiting: set[str]) -> Outcomes:
+def by_row(tests: list[dict[str, Any]], waiting: set[str]) -> Outcomes:
+    """Sort the tests' outcomes by row."""
     passed: dict[str, list[str]] = {}
     failed: dict[str, list[str]] = {}
     for test in tests:
