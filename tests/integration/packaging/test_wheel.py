@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import venv
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -111,3 +113,88 @@ def test_a_daemon_of_the_wheel_runs_a_caged_plugin_and_an_agent(
         assert "all as they were written" in run([kaged, "audit", "verify"], project, where).stdout
     finally:
         run([kaged, "daemon", "stop", "--force"], tmp_path, where, checked=False)
+
+
+@pytest.fixture(scope="module")
+def for_one_user(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install it as `pip install --user` does, with the Python that ours was made from."""
+    base = tmp_path_factory.mktemp("u")
+    python = os.path.realpath(sys.executable)
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--user"]
+    options = ["--no-index", "--no-deps", "--disable-pip-version-check", "--break-system-packages"]
+    run(
+        [*pip, *options, "--no-warn-script-location", str(wheel)],
+        base,
+        {"PYTHONUSERBASE": str(base)},
+    )
+    (libraries,) = (base / "lib").glob("python*/site-packages")
+    (libraries / "needs.pth").write_text(f"{sysconfig.get_path('purelib')}\n", encoding="utf-8")
+    (base / "bin" / "rg").symlink_to(Path(sysconfig.get_path("scripts")) / "rg")
+    return base
+
+
+@pytest.fixture
+def person() -> Iterator[Path]:
+    """A home folder like people's, in a short path: a socket's name has about a hundred letters."""
+    with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
+        home = Path(folder) / "home"
+        make_home(home / ".config" / "kaged")
+        yield home
+
+
+STORY = """
+trap '"$0" daemon stop --force >&2' EXIT
+set -e
+"$0" daemon start >&2
+"$0" status --json
+"$0" daemon stop >&2
+if "$0" daemon status >&2; then exit 9; fi
+"""
+# A disk of its own that nothing can be started from, and then the same user as before.
+NOTHING_STARTS = (
+    'mount -t tmpfs -o noexec,mode=1777 none "$1"; TMPDIR=$1; export TMPDIR; user=$2; group=$3; '
+    'shift 3; cp /bin/true "$TMPDIR"; if "$TMPDIR/true" 2>/dev/null; then exit 8; fi; '
+    'exec unshare -U --map-user="$user" --map-group="$group" "$@"'
+)
+
+
+def _lives(kaged: Path, home: Path, *before: str, **variables: str) -> dict[str, str]:
+    """Start a daemon, ask it and stop it, as over SSH: with a home and little else."""
+    where = {"HOME": str(home), "PATH": "/usr/bin:/bin", **variables}
+    done = run([*before, "sh", "-c", STORY, str(kaged)], home, where)
+    return json.loads(done.stdout)
+
+
+def test_installed_for_one_user_it_finds_its_parts(for_one_user: Path, person: Path) -> None:
+    """Its programs lie below the home folder, where a remote command does not look."""
+    said = _lives(for_one_user / "bin" / "kaged", person, PYTHONUSERBASE=str(for_one_user))
+    assert said["home"].startswith(str(person))
+
+
+def test_a_link_to_the_command_and_a_home_behind_a_link(installed: Path, person: Path) -> None:
+    (person / "bin").mkdir()
+    (person / "bin" / "kaged").symlink_to(installed / "bin" / "kaged")
+    (person.parent / "link").symlink_to("home")
+    _lives(person / "bin" / "kaged", person.parent / "link")
+
+
+def test_folders_that_the_desktop_standard_moved_are_used(installed: Path, person: Path) -> None:
+    moved = {name: person.parent / name.lower() for name in ("CONFIG", "STATE", "DATA", "CACHE")}
+    make_home(moved["CONFIG"] / "kaged")
+    before = sorted(str(path) for path in person.rglob("*"))
+    (person.parent / "run").mkdir(mode=0o700)
+    said = _lives(
+        installed / "bin" / "kaged", person, XDG_RUNTIME_DIR=str(person.parent / "run"),
+        **{f"XDG_{name}_HOME": str(path) for name, path in moved.items()},
+    )  # fmt: skip
+    assert said["home"].startswith(str(moved["DATA"]))
+    assert said["socket"].startswith(str(person.parent / "run"))
+    assert sorted(str(path) for path in person.rglob("*")) == before
+
+
+def test_a_home_with_blanks_and_a_tmp_that_starts_nothing(installed: Path, person: Path) -> None:
+    home = person.rename(person.parent / "h \u00fc")
+    (home / "t").mkdir()
+    before = ("unshare", "-rm", "sh", "-ec", NOTHING_STARTS, "sh")
+    who = (str(home / "t"), str(os.getuid()), str(os.getgid()))
+    _lives(installed / "bin" / "kaged", home, *before, *who)

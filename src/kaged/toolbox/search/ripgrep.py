@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import sysconfig
-from pathlib import Path
 from typing import Final
 
 from kaged.base import Clock, SystemClock
+from kaged.base.installed import find_installed
 from kaged.toolbox.search.children import Ended, EngineRunner
 from kaged.toolbox.search.engine import (
     GrepMode,
@@ -44,8 +42,7 @@ def find_ripgrep() -> str:
     Raises:
         EngineUnavailable: there is none.
     """
-    own = Path(sysconfig.get_path("scripts")) / "rg"
-    found = str(own) if os.access(own, os.X_OK) else shutil.which("rg")
+    found = find_installed("rg")
     if found is None:
         raise EngineUnavailable(
             "ripgrep (rg) is not installed; search.grep and search.glob need it",
