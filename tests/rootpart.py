@@ -9,6 +9,7 @@ runs these alone, and what is in `AGAIN` a second time: a daemon of root takes o
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from typing import Any
 
@@ -20,6 +21,7 @@ AGAIN = (
     "tests/security/cage/",
     "tests/security/sandbox/test_channel_reach.py",
 )
+_AS_USER = re.compile(r"\[user[-\]]")  # cases that become an ordinary user: they were one already
 _KEY = "kaged-root-part"
 _PROPERTY = "requirement"
 
@@ -39,7 +41,7 @@ def left_out(config: pytest.Config) -> LeftOut:
 
 def of_root_part(item: pytest.Item) -> bool:
     """Say whether a test belongs to the root part."""
-    return needs_root(item) or item.nodeid.startswith(AGAIN)
+    return needs_root(item) or (item.nodeid.startswith(AGAIN) and not _AS_USER.search(item.nodeid))
 
 
 def needs_root(item: pytest.Item) -> bool:
