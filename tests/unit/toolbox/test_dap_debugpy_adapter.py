@@ -39,6 +39,9 @@ class Wire:
         buffer[: len(packet)] = packet
         return len(packet)
 
+    def _decref_socketios(self) -> None:
+        """Be told that its reader is closed; Python 3.13 says so when it collects it."""
+
 
 def read_all(wire: Wire) -> None:
     stream = PromptSocketIO(cast("socket.socket", wire), "rw")
