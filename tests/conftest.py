@@ -16,7 +16,7 @@ settings.register_profile("explore", deadline=None)
 settings.register_profile("full", deadline=None, derandomize=True)
 settings.load_profile("full" if os.environ.get("KAGED_FULL_RUN") else "explore")
 
-pytest_plugins = ["requirements.plugin", "sharing", "leftovers", "rootpart"]
+pytest_plugins = ["rootpart", "requirements.plugin", "sharing", "leftovers"]
 
 # Who started this run may have made it deaf (`nohup`, `&`), and so everything that tests start.
 unmute_for_children()
