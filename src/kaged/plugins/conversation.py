@@ -2,49 +2,49 @@
 
 open: spawn → initialize → check → config.update → initialized. Then calls, until it is stopped,
 breaks the protocol or ends. A restart is a new conversation with fresh id counters (PH-WIRE-20).
+What each event means is decided by `ConversationMachine`; this carries out its commands.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.cage import CageError, ExitReport, StopReport
 from kaged.kernel.capabilities import CapabilityInvalid, StorageCapability
-from kaged.peer import Connection, PeerGone, PeerProcess, PeerTimeout
-from kaged.plugins import handshake
+from kaged.peer import Connection, PeerGone, PeerProcess
+from kaged.plugins.conversation_commands import (
+    Audit,
+    AwaitExit,
+    Command,
+    Commands,
+    DeliverConfig,
+    Fail,
+    FetchConfig,
+    Forward,
+    Initialize,
+    Kill,
+    KillUnlessExited,
+    LogLine,
+    Notify,
+)
+from kaged.plugins.conversation_machine import ConversationMachine, ConversationState
 from kaged.plugins.environment import cage_request
 from kaged.plugins.errors import PluginConfigInvalid, StartFailed
-from kaged.plugins.handshake import Greeting, HandshakeFault
+from kaged.plugins.handshake import Greeting
 from kaged.plugins.installed import InstalledPlugin
-from kaged.plugins.notifications import NotificationGate, Verdict
 from kaged.plugins.parts import HostParts
 from kaged.plugins.starts import waited_for_cpu_s
 from kaged.wire.correlator import Ignored
-from kaged.wire.errors import ErrorCode, MethodNotFound, NotInitialized, RpcError
-from kaged.wire.framing import OversizeMessage
-from kaged.wire.messages import Batch, MessageId, Noise, Notification, Refused, Request, Response
-from kaged.wire.methods import RATE_LIMITED, StorageMethod, SystemMethod
+from kaged.wire.errors import ErrorCode, RpcError
+from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
+from kaged.wire.methods import SystemMethod
 
 EXIT_GRACE_S = 1.0
-STORAGE_METHODS = frozenset(method.value for method in StorageMethod) | {
-    "kaged.storage.begin",
-    "kaged.storage.commit",
-    "kaged.storage.rollback",
-}
-
-
-class Phase(StrEnum):
-    """Where the conversation stands."""
-
-    GREETING = "greeting"  # waiting for the answer to initialize
-    CONFIGURING = "configuring"  # answered; config.update, not yet initialized
-    READY = "ready"
-    ENDING = "ending"
 
 
 class PluginConversation:
@@ -56,11 +56,11 @@ class PluginConversation:
         self.config: JsonObject | None = None
         self._parts = parts
         self._log = parts.log.bind(plugin=plugin.name)
-        self._phase = Phase.GREETING
-        self._greeting_sent = False
-        self._gate = NotificationGate()
-        self._fault: StartFailed | None = None
-        self._fatal: str | None = None
+        self._machine = ConversationMachine(
+            plugin.manifest,
+            daemon_version=parts.settings.daemon_version,
+            initialize_timeout_s=parts.settings.initialize_timeout_s,
+        )
         self._killed_by_force = False
         self._tasks = Tasks(f"plugin {plugin.name}", self._failed)
         self._peer: PeerProcess | None = None
@@ -83,17 +83,17 @@ class PluginConversation:
     @property
     def ready(self) -> bool:
         """Whether calls can be made."""
-        return self._phase is Phase.READY and self._peer is not None
+        return self._machine.state is ConversationState.READY
 
     @property
     def dropped_notifications(self) -> int:
         """How many notifications were dropped for their rate."""
-        return self._gate.dropped
+        return self._machine.dropped_notifications
 
     @property
     def ended_by_us(self) -> str | None:
         """Why the host ended it (health, hang, protocol), None when it ended by itself."""
-        return self._fatal
+        return self._machine.end_reason
 
     @property
     def killed_by_force(self) -> bool:
@@ -116,12 +116,12 @@ class PluginConversation:
             try:
                 await self._spawn(projects)
                 slot.watch(lambda: waited_for_cpu_s(self.peer.process.command_pid))
-                greeting = await self._greet(sorted(projects))
-                self.config = config()
-                await self._configure(self.config)
+                await self._carry_through(self._begin(sorted(projects)), config)
             except BaseException:
                 await self._abandon()
                 raise
+        greeting = self._machine.greeting
+        assert greeting is not None  # otherwise one of the commands was to fail
         self.greeting = greeting
         return greeting
 
@@ -156,99 +156,75 @@ class PluginConversation:
             data["operator_grants"] = list(self.plugin.grants.texts)
         self._parts.post("plugin.spawned", data)
 
-    async def _greet(self, projects: list[str]) -> Greeting:
-        settings = self._parts.settings
+    def _begin(self, projects: list[str]) -> Commands:
         storage = self._parts.storage
-        params = handshake.greeting_params(
-            self.plugin.manifest,
-            settings.daemon_version,
-            storage=storage is not None
+        available = (
+            storage is not None
             and storage.available(self.plugin.name)
-            and any(isinstance(c, StorageCapability) for c in self.plugin.manifest.capabilities),
-            projects=projects,
+            and any(isinstance(c, StorageCapability) for c in self.plugin.manifest.capabilities)
         )
-        self._greeting_sent = True
+        return self._machine.started(storage=available, projects=projects)
+
+    async def _carry_through(
+        self, commands: Commands, config: Callable[[], JsonObject | None]
+    ) -> None:
+        """Carry out the commands of the start and those that follow from their outcomes."""
+        todo = deque(commands)
+        while todo:
+            match todo.popleft():
+                case Initialize(params):
+                    todo.extend(await self._initialize(params))
+                case FetchConfig():
+                    self.config = config()
+                    todo.extend(self._machine.config_fetched(self.config))
+                case DeliverConfig() as delivery:
+                    todo.extend(await self._deliver_first(delivery))
+                case AwaitExit():
+                    report = await self.exited()
+                    lines = self.peer.stderr.lines
+                    todo.extend(self._machine.exited(report.detail, lines[-1] if lines else None))
+                case Notify(SystemMethod.INITIALIZED as method):
+                    try:
+                        self.peer.connection.notify(method, {})
+                    except KagedError as error:
+                        todo.extend(self._machine.handshake_lost(error))
+                case command:
+                    self._carry_out((command,))
+
+    async def _initialize(self, params: JsonObject) -> Commands:
+        timeout_s = self._parts.settings.initialize_timeout_s
         try:
             response = await self.peer.connection.exchange(
-                SystemMethod.INITIALIZE, params, settings.initialize_timeout_s
+                SystemMethod.INITIALIZE, params, timeout_s
             )
         except KagedError as error:
-            raise await self._greeting_failure(error) from error
-        checked = handshake.check_greeting(response, self.plugin.manifest)
-        if isinstance(checked, HandshakeFault):
-            self._parts.post(checked.event, {"name": self.plugin.name, **checked.data})
-            raise StartFailed("initialize", checked.reason, event=checked.event)
-        if self._fault is not None:
-            raise self._fault
-        for warning in checked.warnings:
-            self._log.warning("handshake", detail=warning)
-        return checked
+            return self._machine.handshake_lost(error)
+        return self._machine.initialize_answered(response)
 
-    async def _greeting_failure(self, error: KagedError) -> StartFailed:
-        if self._fault is not None:
-            return self._fault
-        if isinstance(error, PeerTimeout):
-            timeout_s = self._parts.settings.initialize_timeout_s
-            event = "plugin.initialize_timeout"
-            data: JsonObject = {
-                "name": self.plugin.name,
-                "reason": "initialize.timeout",
-                "timeout_sec": timeout_s,
-            }
-            self._parts.post(event, data)
-            reason = f"no answer to initialize in {timeout_s:g} s"
-            return StartFailed("initialize", reason, retry=True, event=event)
-        if isinstance(error, RpcError):
-            return StartFailed("initialize", f"answered with {error.number}: {error.message}")
-        report = await self.exited()
-        lines = self.peer.stderr.lines
-        said = f"; it said: {lines[-1]}" if lines else ""
-        return StartFailed("initialize", f"it {report.detail}{said}", retry=True)
+    async def _deliver_first(self, delivery: DeliverConfig) -> Commands:
+        update = self._tasks.start(self._config_error(delivery.config), "config.update")
+        timeout_s = self._parts.settings.config_patience_s if delivery.overdue else None
+        done, _ = await asyncio.wait({update}, timeout=timeout_s)
+        if done:
+            return self._machine.config_answered(update.result())
+        self._tasks.start(self._take_late(update), "late config answer")
+        return self._machine.config_overdue()
 
-    async def _configure(self, config: JsonObject | None) -> None:
-        self._phase = Phase.CONFIGURING
-        late: asyncio.Task[bool] | None = None
-        again = False
-        if config is not None:
-            update = self._tasks.start(self._deliver_first(config), "config.update")
-            done, _ = await asyncio.wait({update}, timeout=self._parts.settings.config_patience_s)
-            if done:
-                again = not await update
-            else:
-                late = update  # a literal plugin may hold calls back until initialized
-        self.peer.connection.notify(SystemMethod.INITIALIZED, {})
-        self._phase = Phase.READY
-        if again and config is not None and not await self._deliver_first(config):
-            raise StartFailed("config", "it says not_initialized even after initialized")
-        if late is not None:
-            self._tasks.start(self._take_late(late), "late config answer")
-
-    async def _take_late(self, update: asyncio.Task[bool]) -> None:
-        try:
-            await update
-        except StartFailed as error:
-            self._log.warning("config answered late", problem=error.reason)
-            if not error.retry:
-                self.end("config_refused")
-
-    async def _deliver_first(self, config: JsonObject) -> bool:
-        """Deliver the config ahead of initialized; False when the plugin wants it afterwards."""
+    async def _config_error(self, config: JsonObject) -> KagedError | None:
         try:
             await self.update_config(config)
-        except RpcError as error:
-            if error.number == ErrorCode.NOT_INITIALIZED:
-                return False
-            raise
-        except PluginConfigInvalid as error:
-            raise StartFailed("config", error.message) from error
         except KagedError as error:
-            raise StartFailed("config", error.message, retry=True) from error
-        return True
+            return error
+        return None
+
+    async def _take_late(self, update: asyncio.Task[KagedError | None]) -> None:
+        self._carry_out(self._machine.config_answered(await update))
 
     async def _abandon(self) -> None:
-        self._phase = Phase.ENDING
+        self._machine.drain()
         if self._peer is not None:
             await self._peer.close()
+        self._machine.close()
         await self._tasks.close()
 
     # -- asking --------------------------------------------------------------------------------
@@ -256,8 +232,14 @@ class PluginConversation:
     def request(
         self, method: str, params: JsonObject, timeout_s: float
     ) -> Coroutine[Any, Any, JsonValue]:
-        """Ask the plugin, to be awaited; errors are those of `Connection.request`."""
-        return self.peer.connection.request(method, params, timeout_s, cancel=True)
+        """Ask the plugin, to be awaited; errors are those of `Connection.request`.
+
+        Raises:
+            PeerGone: the handshake is not complete, or the process is being stopped.
+        """
+        self._machine.require_ready()
+        assert self._peer is not None
+        return self._peer.connection.request(method, params, timeout_s, cancel=True)
 
     async def update_config(self, config: JsonObject) -> None:
         """Deliver a configuration.
@@ -268,7 +250,9 @@ class PluginConversation:
         """
         timeout_s = self._parts.settings.request_timeout_s
         try:
-            await self.request(SystemMethod.CONFIG_UPDATE, {"config": config}, timeout_s)
+            await self.peer.connection.request(
+                SystemMethod.CONFIG_UPDATE, {"config": config}, timeout_s, cancel=True
+            )
         except RpcError as error:
             if error.number == ErrorCode.METHOD_NOT_FOUND:
                 self._log.info("the plugin takes no config")
@@ -301,22 +285,16 @@ class PluginConversation:
 
     async def stop(self) -> StopReport:
         """Say shutdown, wait; SIGTERM, wait; SIGKILL."""
-        self._phase = Phase.ENDING
+        self._machine.drain()
         timeout_s = float(self.plugin.manifest.shutdown_timeout_sec)
         report = await self.peer.stop((SystemMethod.SHUTDOWN, {}), timeout_s)
+        self._machine.close()
         await self._tasks.close()
         return report
 
     def end(self, reason: str) -> None:
         """End it because it is sick or breaks the protocol; `exited` resolves when it is gone."""
-        if self._fatal is not None or self._phase is Phase.ENDING or self._peer is None:
-            return
-        self._fatal = reason
-        self._tasks.start(self._end(self._peer), "end")
-
-    async def _end(self, peer: PeerProcess) -> None:
-        report = await peer.process.stop(0.0, None)
-        self._killed_by_force = report.step == "killed"
+        self._carry_out(self._machine.end(reason))
 
     async def exited(self) -> ExitReport:
         """Wait until the process is gone and its stderr was read to the end."""
@@ -325,60 +303,41 @@ class PluginConversation:
 
     async def release(self) -> None:
         """Close what is left after the end."""
-        self._phase = Phase.ENDING
+        self._machine.drain()
         await self.peer.close()
+        self._machine.close()
         await self._tasks.close()
 
     # -- what the plugin does unasked: Owner ---------------------------------------------------
 
     def asked(self, request: Request) -> None:
         """Take note of a request of the plugin."""
-        if self._ahead_of_answer:
-            self._violate("message_before_initialize", f"request {request.method[:100]}")
+        self._note_answer()
+        self._carry_out(self._machine.requested(request))
 
     async def answer(self, request: Request) -> JsonValue:
         """Answer a request of the plugin: storage, or nothing."""
-        if self._phase is not Phase.READY:
-            raise NotInitialized("the handshake is not complete")
         storage = self._parts.storage
-        if request.method in STORAGE_METHODS and storage is not None:
-            return await storage.answer(
-                self.plugin.name,
-                self.plugin.manifest.capabilities,
-                request.method,
-                request.params,
-            )
-        raise MethodNotFound(f"the host has no method {request.method[:100]}")
+        self._machine.require_servable(request, storage=storage is not None)
+        assert storage is not None
+        return await storage.answer(
+            self.plugin.name, self.plugin.manifest.capabilities, request.method, request.params
+        )
 
     def notified(self, notification: Notification) -> None:
         """Take a notification of the plugin."""
-        if self._ahead_of_answer:
-            self._violate("message_before_initialize", f"notification {notification.method[:100]}")
-        elif self._phase is Phase.READY:
-            self._notification(notification)
-        else:
-            self._log.info("notification dropped", kind=notification.method[:100])
+        self._note_answer()
+        now_s = self._parts.clock.monotonic_s()
+        self._carry_out(self._machine.notified(notification, now_s))
 
     def refused(self, refused: Refused) -> None:
         """Take a line that is no message."""
-        if isinstance(refused, Noise):
-            line = refused.excerpt()
-            self._log.warning("not JSON on stdout", line=line)
-            self._parts.post("plugin.stdout_noise", {"name": self.plugin.name, "line": line})
-            return
-        detail = "a batch" if isinstance(refused, Batch) else f"not JSON-RPC ({refused.reason})"
-        if self._phase is Phase.GREETING:
-            self._violate("initialize.malformed", detail)
-        else:
-            kind = "batch" if isinstance(refused, Batch) else "invalid_message"
-            self._post_violation(kind, detail)
+        self._carry_out(self._machine.refused(refused))
 
     def ignored(self, response: Response, why: Ignored) -> None:
         """Take an answer that belongs to no open request."""
-        if self._ahead_of_answer and why is not Ignored.LATE:
-            self._violate("message_before_initialize", f"an answer to request {response.id}")
-        else:
-            self._log.info("answer ignored", id=response.id, why=why.value)
+        self._note_answer()
+        self._carry_out(self._machine.ignored(response, why))
 
     def out_of_step(self, message_id: MessageId) -> None:
         """Take note that the plugin's request ids do not count up."""
@@ -386,97 +345,61 @@ class PluginConversation:
 
     def broke(self, error: KagedError) -> None:
         """Take the end of the conversation by a breach of framing."""
-        if isinstance(error, PeerGone):
-            self._end_unless_ending("input_closed")
-            return
-        if isinstance(error, OversizeMessage):
-            self._post_violation(error.code, error.message)
-            if self._phase is Phase.GREETING:
-                self._fault = StartFailed(
-                    "initialize", error.message, event="plugin.protocol_violation"
-                )
-        self.end(error.code)
+        self._carry_out(self._machine.broke(error))
 
     def closed(self) -> None:
-        """Take the end of its output; a process that lives on without one is of no use."""
-        self._end_unless_ending("output_closed")
+        """Take the end of its output."""
+        self._carry_out(self._machine.stream_closed("output_closed"))
 
-    # -- own -----------------------------------------------------------------------------------
+    def _note_answer(self) -> None:
+        # The connection settles a call without a word to its owner; initialize is the only one.
+        if (
+            self._machine.state is ConversationState.HANDSHAKE
+            and self.peer.connection.open_calls == 0
+        ):
+            self._machine.initialize_settled()
 
-    @property
-    def _ahead_of_answer(self) -> bool:
-        """Whether the answer to initialize is still to come, at this very line (PH-HAND-23).
+    # -- carrying out --------------------------------------------------------------------------
 
-        The phase changes a turn of the loop later than the answer arrives; what follows the
-        answer in the same read is not ahead of it.
-        """
-        if self._phase is not Phase.GREETING:
-            return False
-        return not self._greeting_sent or self.peer.connection.open_calls > 0
+    def _carry_out(self, commands: Commands) -> None:
+        """Carry out commands that need not be waited for."""
+        for command in commands:
+            self._do(command)
 
-    def _end_unless_ending(self, reason: str) -> None:
-        # Closed pipes are mostly the first sign of an exit; its own code says more than we could.
-        if self._phase is not Phase.ENDING and self._fatal is None:
-            self._tasks.start(self._end_if_alive(reason), reason)
+    def _do(self, command: Command) -> None:
+        match command:
+            case Audit(event, data):
+                self._parts.post(event, {"name": self.plugin.name, **data})
+            case LogLine(level, event, values):
+                (self._log.info if level == "info" else self._log.warning)(event, **values)
+            case Forward(kind, params):
+                self._parts.on_notification(self.plugin.name, kind, params)
+            case Notify(method):
+                self._notify(method)
+            case Kill():
+                self._tasks.start(self._kill(self.peer), "end")
+            case KillUnlessExited(reason):
+                self._tasks.start(self._end_if_alive(reason), reason)
+            case Fail(error):
+                raise error
+            case Initialize() | FetchConfig() | DeliverConfig() | AwaitExit():
+                raise AssertionError(f"{command} belongs to the start")
+
+    def _notify(self, method: str) -> None:
+        try:
+            self.peer.connection.notify(method, {})
+        except KagedError as error:
+            self._log.info("notification not sent", method=method, why=error.message)
+
+    async def _kill(self, peer: PeerProcess) -> None:
+        report = await peer.process.stop(0.0, None)
+        self._killed_by_force = report.step == "killed"
 
     async def _end_if_alive(self, reason: str) -> None:
         assert self._ended is not None
         await asyncio.wait({self._ended}, timeout=EXIT_GRACE_S)
         if not self._ended.done():
             self.end(reason)
-
-    def _notification(self, notification: Notification) -> None:
-        name, kind = self.plugin.name, notification.method
-        judged = self._gate.judge(kind, self._parts.clock.monotonic_s())
-        match judged.verdict:
-            case Verdict.ILLEGAL:
-                self._post_violation("notification_name", f"{kind[:100]!r} is no legal name")
-            case Verdict.FLOOD:
-                self._log.warning("too many notifications", rate=judged.rate)
-                self._parts.post(
-                    "plugin.notification_flood",
-                    {"name": name, "rate": judged.rate, "dropped": judged.dropped},
-                )
-                self._tell_rate_limited()
-            case Verdict.ACCEPT:
-                declared = self._is_declared(kind)
-                if not declared:
-                    self._log.warning("undeclared notification", kind=kind)
-                self._parts.post(
-                    "plugin.notification",
-                    {"name": name, "notification_type": kind, "declared": declared},
-                )
-                params: JsonValue = notification.params
-                self._parts.on_notification(name, kind, params)
-            case Verdict.DROP:
-                pass
-
-    def _is_declared(self, kind: str) -> bool:
-        said = self.greeting.notifications if self.greeting is not None else ()
-        return kind in self.plugin.manifest.notifications or kind in said
-
-    def _tell_rate_limited(self) -> None:
-        try:
-            self.peer.connection.notify(RATE_LIMITED, {})
-        except KagedError as error:
-            self._log.info("cannot tell it about the rate limit", why=error.message)
-
-    def _violate(self, kind: str, detail: str) -> None:
-        if self._fault is None:
-            self._post_violation(kind, detail)
-            self._fault = StartFailed(
-                "initialize",
-                f"it broke the protocol ({kind}: {detail})",
-                event="plugin.protocol_violation",
-            )
-            self.end(kind)
-
-    def _post_violation(self, kind: str, detail: str) -> None:
-        self._log.warning("protocol violation", kind=kind, detail=detail)
-        self._parts.post(
-            "plugin.protocol_violation",
-            {"name": self.plugin.name, "violation_type": kind, "detail": detail},
-        )
 
     def _stderr_line(self, line: str) -> None:
         self._log.info("stderr", line=line)
@@ -486,4 +409,4 @@ class PluginConversation:
             self._log.error("task failed", task=name, error=repr(error))
 
 
-__all__ = ["Phase", "PluginConversation"]
+__all__ = ["PluginConversation"]

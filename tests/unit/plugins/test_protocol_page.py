@@ -9,7 +9,7 @@ from kaged.config import parse_manifest
 from kaged.config.manifestrules import SYSTEM_METHODS
 from kaged.config.pluginwords import PRIMARY_ONLY_HOOKS, Hook, Role
 from kaged.peer import connection
-from kaged.plugins.conversation import STORAGE_METHODS
+from kaged.plugins.conversation_machine import STORAGE_METHODS
 from kaged.plugins.handshake import greeting_params
 from kaged.plugins.hooks import CompactionEvent, _compaction
 from kaged.wire.methods import RATE_LIMITED, SystemMethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kaged.plugins.conversation import STORAGE_METHODS
+from kaged.plugins.conversation_machine import STORAGE_METHODS
 from kaged.plugins.storage import StorageQuota
 from kaged.plugins.storage.desk import (
     REST_S,
