@@ -114,6 +114,15 @@ def test_install_and_upgrade_show_ask_and_default_to_no(own: Path, tmp_path: Pat
     assert upgraded["capability_diff"]["removed"] == ["net:example.org:443"]
 
 
+def test_a_word_that_is_no_method_name_is_explained_without_a_pattern(own: Path) -> None:
+    refused = run(own, "plugin", "call", "foo", "bar", expect=6)
+    assert "'bar' is not a method name" in refused
+    assert "such as echo.say" in refused
+    assert "kaged plugin info foo" in refused
+    assert "[a-z]" not in refused
+    assert "[a-z]" not in run(own, "plugin", "info", "Foo!", expect=6)
+
+
 @requirement("PH-INST-27", "PH-INST-29", "PH-MANI-09", "PH-AUD-17", "PH-INST-01")
 def test_a_plugins_way_through_the_commands(own: Path, tmp_path: Path) -> None:
     run(own, "plugin", "install", str(facts(tmp_path / "one")), "--yes")

@@ -97,7 +97,7 @@ def invalid_request(errors: Iterable[Mapping[str, Any]]) -> InvalidRequest:
         problems.append(
             {
                 "where": _place(found.get("loc", ())),
-                "message": str(found.get("msg", "is not valid"))[:MAX_PROBLEM_CHARS],
+                "message": _reason(found)[:MAX_PROBLEM_CHARS],
             }
         )
     first = problems[0] if problems else None
@@ -108,6 +108,13 @@ def invalid_request(errors: Iterable[Mapping[str, Any]]) -> InvalidRequest:
 def error_shape(code: str, message: str, data: JsonObject, request_id: str | None) -> JsonObject:
     """Put the parts of an error into the one shape."""
     return {"error": {"code": code, "message": message, "data": data, "request_id": request_id}}
+
+
+def _reason(found: Mapping[str, Any]) -> str:
+    # The validator would show its regular expression, which helps nobody; the OpenAPI page has it.
+    if found.get("type") == "string_pattern_mismatch":
+        return "does not have the expected form"
+    return str(found.get("msg", "is not valid"))
 
 
 def _place(loc: Sequence[object]) -> str:

@@ -8,6 +8,7 @@ from fastapi import Body, Depends, FastAPI, Header, Path, Query, Request
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
+from kaged.serve.http.errors import InvalidRequest
 from kaged.serve.http.plugin_models import (
     ConsentAnswerIn,
     ConsentIn,
@@ -20,6 +21,7 @@ from kaged.serve.http.plugin_models import (
 from kaged.serve.http.ports import Asker, PluginDesk
 from kaged.serve.http.routes.projects import PROJECT_ID
 from kaged.serve.http.services import HttpServices, asker_of, services_of
+from kaged.wire.methods import is_method_name
 
 PLUGIN_NAME = r"^[a-z][a-z0-9-]{0,63}$"
 METHOD_NAME = r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){1,3}$"
@@ -36,7 +38,23 @@ Who = Annotated[Asker, Depends(asker_of)]
 Name = Annotated[str, Path(pattern=PLUGIN_NAME, description="The plugin's name.")]
 Knob = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_]{0,63}$", description="The knob's name.")]
 ConsentId = Annotated[str, Path(pattern=r"^consent_[A-Za-z0-9]{1,64}$")]
-Method = Annotated[str, Path(pattern=METHOD_NAME, max_length=256)]
+
+
+def _method_name(
+    name: Name,
+    # The pattern is for the API's description only: its own message would show it to people.
+    method: Annotated[str, Path(max_length=256, json_schema_extra={"pattern": METHOD_NAME})],
+) -> str:
+    if not is_method_name(method):
+        raise InvalidRequest(
+            f"{method[:64]!r} is not a method name: it needs two to four lower-case words joined "
+            "by dots, such as echo.say.",
+            fix=f"run `kaged plugin info {name}` to see the methods of {name}",
+        )
+    return method
+
+
+Method = Annotated[str, Depends(_method_name)]
 InSession = Annotated[
     str | None,
     Header(
