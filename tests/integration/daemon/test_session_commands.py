@@ -62,6 +62,28 @@ def desk(home: Path, tmp_path: Path) -> Desk:
     return made
 
 
+def test_without_a_current_session_the_advice_helps(desk: Desk) -> None:
+    """`kaged run` begins a session and leaves the current one as it is, so it is no advice."""
+    nothing = desk.json("session", "fork", "--switch", expect=3)["error"]
+    assert nothing["message"] == "This project has no current session."
+    assert "`kaged chat`" in nothing["data"]["fix"]
+    (desk.home / "script.yaml").write_text("turns: [{say: done}]\n", encoding="utf-8")
+    local = desk.home / "local.toml"
+    local.write_text('[models.default]\nmodel = "scripted:script.yaml"\n', encoding="utf-8")
+    local.chmod(0o600)
+    desk.run("daemon", "stop")
+    desk.json("project", "load")
+    ran = desk.run("run", "do it")
+    assert ran.returncode == 0, ran.stderr
+
+    fix = desk.json("session", "fork", "--switch", expect=3)["error"]["data"]["fix"]
+    assert "kaged run" not in fix
+    (advice,) = [part for part in fix.split("`") if part.startswith("kaged session switch ")]
+    assert desk.run(*advice.split()[1:]).returncode == 0
+    moved = desk.json("session", "fork", "--switch")
+    assert moved["current"] == moved["session"]["id"] != moved["from"]
+
+
 def test_a_sessions_way_through_the_commands(desk: Desk) -> None:
     assert desk.json("session", "show", expect=3)["error"]["code"] == "session_not_found"
     file = desk.root / "old.jsonl"

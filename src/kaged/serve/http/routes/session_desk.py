@@ -56,12 +56,20 @@ class SessionDesk:
         if which == CURRENT:
             current = await self.room.book.current(self.project_id)
             if current is None:
-                raise SessionNotFound(
-                    "This project has no current session.",
-                    fix="name one, or begin one with `kaged run` or `kaged chat`",
-                )
+                raise await self._no_current()
             return await self.room.book.get(self.project_id, current)
         return await self.room.book.resolve(self.project_id, which)
+
+    async def _no_current(self) -> SessionNotFound:
+        # `kaged run` begins sessions too, but leaves the project's current one as it is.
+        found, _ = await self.room.book.list(self.project_id, limit=1)
+        fix = "begin one with `kaged chat`"
+        if found:
+            fix = (
+                f"run `kaged session switch {found[0].id}` to make the one used last the current "
+                "one, or name a session of `kaged session list`"
+            )
+        return SessionNotFound("This project has no current session.", fix=fix)
 
     async def shown(self, session: SessionRecord) -> SessionRowOut:
         """Give one session as answers show it."""
