@@ -57,12 +57,16 @@ class StorageUrlInvalid(KagedError):
 
 def parse_storage_url(text: str) -> str:
     """Read a database URL. Raises StorageUrlInvalid."""
-    scheme, found, rest = text.partition("://")
-    if not found or not rest or scheme.partition("+")[0] not in {"sqlite", "postgresql"}:
-        raise StorageUrlInvalid(
-            "is no supported database URL", fix="write sqlite:///path or postgresql://…"
-        )
-    return text
+    scheme, _, rest = text.partition("://")
+    if scheme.partition("+")[0] != "sqlite":
+        problem = "is not a SQLite URL; this version keeps its data in SQLite only"
+    elif not rest.startswith("//"):
+        problem = "names no absolute path; four slashes begin one"
+    else:
+        return text
+    raise StorageUrlInvalid(
+        problem, fix="write sqlite:////absolute/path/kaged.db, or leave url out for the default"
+    )
 
 
 @record

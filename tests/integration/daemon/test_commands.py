@@ -269,6 +269,32 @@ def test_doctor_exits_with_8_when_something_fails(own: Path) -> None:
     assert "home" in {row["id"] for row in rows if row["status"] == "fail"}
 
 
+def test_a_database_that_is_not_sqlite_is_refused_before_anything_starts(own: Path) -> None:
+    (own / "config.toml").write_text(
+        '[storage]\nurl = "postgresql://me:hunter2@db/kaged"\n', encoding="utf-8"
+    )
+    rows = {row["id"]: row for row in _json(own, "doctor", "--offline", expect=8)["rows"]}
+    assert rows["config"]["status"] == "fail"
+    assert "store" not in rows
+    said = rows["config"]["cause"] + rows["config"]["fix"]
+    started = kaged(own, "daemon", "start")
+    assert started.returncode != 0
+    for text in (said, started.stdout + started.stderr):
+        assert "this version keeps its data in SQLite only" in text
+        assert "sqlite:////absolute/path/kaged.db" in text
+        assert "hunter2" not in text
+
+
+def test_a_sqlite_url_is_where_the_data_goes(own: Path, tmp_path: Path) -> None:
+    file = tmp_path / "elsewhere.db"
+    config = f'[daemon]\nbind = "127.0.0.1:0"\n[storage]\nurl = "sqlite:///{file}"\n'
+    (own / "config.toml").write_text(config, encoding="utf-8")
+    _json(own, "status")
+    assert file.exists()
+    rows = {row["id"]: row for row in _json(own, "doctor")["rows"]}
+    assert rows["config"]["status"] == rows["store"]["status"] == "ok"
+
+
 def test_an_unexpected_error_is_told_as_a_bug_without_a_traceback(own: Path) -> None:
     script = """
 import importlib, sys

@@ -26,7 +26,7 @@ allowed_hosts = ["kaged.example.org"]
 allowed_origins = ["https://kaged.example.org"]
 
 [storage]
-url = "postgresql://kaged:${PG_PASSWORD}@db/kaged"
+url = "sqlite:////srv/${DB_SECRET}/kaged.db"
 
 [sandbox]
 bwrap = "/usr/bin/bwrap"
@@ -80,7 +80,7 @@ command = ["npx", "web-kit"]
 env = { KEY = "${WEB_KEY}" }
 """
 
-ENVIRON = {"HOME": "/home/me", "PG_PASSWORD": "pg-pass", "WEB_KEY": "web-key"}
+ENVIRON = {"HOME": "/home/me", "DB_SECRET": "db-secret", "WEB_KEY": "web-key"}
 
 
 def test_a_full_file_becomes_frozen_values(operator: OperatorFiles, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_full_file_becomes_frozen_values(operator: OperatorFiles, tmp_path: Pa
         "::1/128",
     ]
     assert config.storage.url is not None
-    assert config.storage.url.reveal() == "postgresql://kaged:pg-pass@db/kaged"
+    assert config.storage.url.reveal() == "sqlite:////srv/db-secret/kaged.db"
     assert config.sandbox.no_sandbox
     assert config.sandbox.runtimes["bun"] == Path("/opt/bun/bin/bun")
     assert config.sandbox.limits.over(CageLimits()).memory_mb == 1024
@@ -119,7 +119,7 @@ def test_a_full_file_becomes_frozen_values(operator: OperatorFiles, tmp_path: Pa
 
 def test_secrets_of_the_file_do_not_show(operator: OperatorFiles) -> None:
     text = repr(operator.config(FULL, ENVIRON))
-    assert "pg-pass" not in text
+    assert "db-secret" not in text
     assert "web-key" not in text
 
 
@@ -160,6 +160,9 @@ def test_unknown_keys_are_warned_about_with_the_nearest_name(operator: OperatorF
         ('[auth]\ntrusted_proxies = "10.0.0.1"', "auth.trusted_proxies"),
         ('[auth]\nallowed_origins = ["example.org"]', "auth.allowed_origins[0]"),
         ('[storage]\nurl = "mysql://x"', "storage.url"),
+        ('[storage]\nurl = "postgresql://db/kaged"', "storage.url"),
+        ('[storage]\nurl = "sqlite:///beside.db"', "storage.url"),
+        ('[storage]\nurl = "sqlite://"', "storage.url"),
         ('[storage]\nurl = "${UNSET_DB}"', "storage.url"),
         ("[sandbox.limits]\nmemory_mb = 0", "sandbox.limits.memory_mb"),
         ('[logging]\nlevel = "loud"', "logging.level"),
