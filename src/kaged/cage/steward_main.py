@@ -52,7 +52,7 @@ def main() -> int:
     cages: dict[int, int] = {}  # number to pidfd
     while True:
         while len(workers) < SPARE_WORKERS:
-            pid = os.fork()
+            pid = os.fork()  # noqa: TID251 - a worker of the cage itself; it runs no program
             if pid == 0:
                 register.close()  # or it would not end for the daemon when this process does
                 _work(libc, errands)

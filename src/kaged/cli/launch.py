@@ -149,7 +149,7 @@ def _spawn(writer: int, crash_log: Path, log_file: Path, environ: Mapping[str, s
     # A copy that the child inherits, above the three standard ones even if those were closed.
     inherited = fcntl.fcntl(writer, fcntl.F_DUPFD, 3)
     try:
-        return os.posix_spawn(  # the daemon itself; see the module docstring
+        return os.posix_spawn(  # noqa: TID251 - the daemon itself; see the module docstring
             sys.executable,
             argv,
             {**environ, READY_FD_VARIABLE: str(inherited)},

@@ -115,7 +115,7 @@ async def prepare(root: Path, operation: str) -> None:
 
 def in_child(work: Coroutine[Any, Any, None]) -> int:
     """Run something in a process of its own and give its exit code."""
-    pid = os.fork()
+    pid = os.fork()  # noqa: TID251 - the child is killed in the middle of an install
     if pid:
         work.close()
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -161,7 +161,7 @@ def tried(action: Callable[[], Any]) -> str:
 
 def in_child(action: Callable[[], int]) -> str:
     """Run an action in a fork; give how it ended."""
-    pid = os.fork()
+    pid = os.fork()  # noqa: TID251 - an attack that is run inside a cage
     if pid == 0:
         code = 99
         with contextlib.suppress(BaseException):

@@ -278,7 +278,8 @@ class Relay:
                 (os.POSIX_SPAWN_DUP2, out_end, 1),
                 (os.POSIX_SPAWN_DUP2, err_end, 2),
             ]
-            pid = os.posix_spawnp(command[0], command, env, file_actions=actions)
+            # This runs inside the debug adapter's cage; whatever it starts stays in there.
+            pid = os.posix_spawnp(command[0], command, env, file_actions=actions)  # noqa: TID251 - see above
         except OSError:
             os.close(out)
             os.close(err)
