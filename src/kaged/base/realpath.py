@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from typing import Final
 
 _TRIES: Final = 16
+# Since 3.13 `realpath` takes a link that it cannot read for a plain name, and says nothing.
+_IGNORES_FAILED_READS: Final = sys.version_info >= (3, 13)
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
@@ -21,10 +24,26 @@ def real_path(path: str | os.PathLike[str]) -> str:
     """
     for _ in range(_TRIES):
         try:
-            return os.path.realpath(path)
+            found = os.path.realpath(path)
         except OSError:
             continue  # a link went away, or became something else, between the two looks
+        if not _IGNORES_FAILED_READS or not _leads_through_link(found):
+            return found
     raise OSError(errno.EAGAIN, "it changes while it is being looked at", os.fspath(path))
+
+
+def _leads_through_link(path: str) -> bool:
+    """Return whether a part of a resolved path is a link after all; a loop does not count."""
+    part = ""
+    for name in path.split("/")[1:]:
+        part = f"{part}/{name}"
+        if os.path.islink(part):
+            try:
+                os.stat(part)
+            except OSError as error:
+                return error.errno != errno.ELOOP
+            return True
+    return False
 
 
 __all__ = ["real_path"]

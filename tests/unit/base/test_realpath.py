@@ -46,3 +46,9 @@ def test_what_never_stands_still_is_an_error_and_not_a_wrong_path(
     monkeypatch.setattr(os, "readlink", readlink)
     with pytest.raises(OSError, match="changes while it is being looked at"):
         real_path(tmp_path / "link")
+
+
+def test_a_loop_of_links_stays_as_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    assert real_path(tmp_path / "a").startswith(f"{tmp_path}/")
