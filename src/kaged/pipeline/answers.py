@@ -1,4 +1,4 @@
-"""What the host takes of a plugin's answer: each field read once, checked, copied."""
+"""What the host accepts of a policy plugin's answer: each field read once, checked, copied."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kaged.base import KagedError
+from kaged.pipeline.accepted import Accepted
 from kaged.pipeline.edits import accept_payload, apply_policy
 from kaged.pipeline.merge import merge_extensions
 from kaged.pipeline.payloads import PluginPayload
 from kaged.pipeline.results import PluginResult, PluginViolation
-from kaged.pipeline.taken import Taken
 
 if TYPE_CHECKING:
     from kaged.pipeline.chain import Chain
     from kaged.pipeline.merge import DiscardedChange
     from kaged.pipeline.plan import Step
-    from kaged.pipeline.slots import Extensions
 
 MAX_RETRY_DELAY_MS = 24 * 60 * 60 * 1000
 
@@ -27,96 +26,79 @@ class ForeignResult(KagedError):
     code: ClassVar[str] = "pipeline_foreign_result"
 
 
-def take(step: Step, chain: Chain, given: Any, answer: Any) -> Taken | Extensions | None:
+def accept_answer(step: Step, chain: Chain, given: Any, answer: Any) -> Accepted | None:
     """Check an answer and copy the allowed part of it; None for a plain allow without edits.
-
-    Merged extensions come back as they are when the answer has nothing else: that is what most
-    plugins that change something change.
 
     Raises:
         ForeignResult: the answer is not a result, or a field of it has a wrong type.
-        TierViolationError, ForeignExtensions, ForeignPayload: the edit cannot be taken; then
+        TierViolationError, ForeignExtensions, ForeignPayload: an edit cannot be accepted; then
             nothing of the answer counts.
     """
     if answer is None:
         return None
     if not isinstance(answer, PluginResult):
         raise _foreign(step, type(answer).__name__)
-    # Below any override: what the object holds is what differs from a plain allow.
+    # Read below any override: what the object holds is what differs from a plain allow.
     stated = _state_of(answer)
-    if not stated:
+    if not stated or stated == _ALLOW:
         return None
-    if len(stated) == 1 and step.may_edit and "modified_extensions" in stated:
-        discarded: list[DiscardedChange] = []
-        own = chain.extensions
-        merged = merge_extensions(
-            own, stated["modified_extensions"], step.rights, step.name, discarded
-        )
-        if not discarded:
-            return None if merged is own else merged
-        return _edited(own, merged, discarded, Taken())
-    taken = Taken()
-    if "continue_processing" in stated:
-        _take_denial(step, stated, taken)
-    if "metadata" in stated or "retry_delay_ms" in stated:
-        _take_remarks(step, stated.get("metadata"), stated.get("retry_delay_ms", 0), taken)
-    if not step.may_edit or (taken.denied and step.may_deny):
-        return taken
-    if not taken.denied:
-        discarded = []
-        own = chain.extensions
-        edited = stated.get("modified_extensions")
-        merged = merge_extensions(own, edited, step.rights, step.name, discarded)
-        _edited(own, merged, discarded, taken)
-    payload = stated.get("modified_payload")
-    if payload is not None:
-        taken.payload = _take_payload(step, chain, given, payload)
-    return taken if taken.__dict__ else None
+    accepted = Accepted()
+    if "continue_processing" in stated and _denies(step, stated["continue_processing"]):
+        accepted.denied = True
+        accepted.violation = _violation(step, stated.get("violation"))
+        accepted.denial_metadata = stated.get("denial_metadata")
+    if "metadata" in stated:
+        accepted.metadata = _metadata(step, stated["metadata"])
+    if "retry_delay_ms" in stated:
+        accepted.retry_delay_ms = _retry_delay(step, stated["retry_delay_ms"])
+    if step.may_edit and not (accepted.denied and step.may_deny):
+        if "modified_extensions" in stated and not accepted.denied:
+            own, discarded = chain.extensions, []
+            edited = stated["modified_extensions"]
+            merged = merge_extensions(own, edited, step.rights, step.name, discarded)
+            if merged is not own:
+                accepted.extensions = merged
+            if discarded:
+                accepted.discarded = tuple(sorted(discarded, key=_slot_of))
+        if "modified_payload" in stated and stated["modified_payload"] is not None:
+            accepted.payload = _payload(step, chain, given, stated["modified_payload"])
+    return accepted
 
 
+_ALLOW = {"continue_processing": True}
 _state_of: Callable[[PluginResult[Any]], dict[str, Any]] = vars(PluginResult)["__dict__"].__get__
 
 
-def _edited(
-    own: Extensions | None,
-    merged: Extensions | None,
-    discarded: list[DiscardedChange],
-    taken: Taken,
-) -> Taken:
-    if merged is not own:
-        taken.extensions = merged
-    if discarded:
-        taken.discarded = tuple(sorted(discarded, key=_slot_of))
-    return taken
-
-
-def _take_denial(step: Step, stated: dict[str, Any], taken: Taken) -> None:
-    allow = stated["continue_processing"]
+def _denies(step: Step, allow: object) -> bool:
     if type(allow) is not bool:
         raise _foreign(step, "a result whose continue_processing is not a bool")
-    if allow:
-        return
-    taken.denied = True
-    taken.denial_metadata = stated.get("denial_metadata")
-    violation = stated.get("violation")
-    if violation is not None:
-        if not isinstance(violation, PluginViolation):
-            raise _foreign(step, "a result whose violation is not a PluginViolation")
-        # Not the object's own method: a subclass could blame somebody else.
-        taken.violation = PluginViolation.for_host(violation, step.name)
+    return not allow
 
 
-def _take_remarks(step: Step, metadata: object, delay: object, taken: Taken) -> None:
-    if metadata:
-        if not isinstance(metadata, dict):
-            raise _foreign(step, "a result whose metadata is not a dict")
-        taken.metadata = metadata
-    if type(delay) is not int or not 0 <= delay <= MAX_RETRY_DELAY_MS:
+def _violation(step: Step, violation: object) -> PluginViolation | None:
+    if violation is None:
+        return None
+    if not isinstance(violation, PluginViolation):
+        raise _foreign(step, "a result whose violation is not a PluginViolation")
+    # Not the object's own method: a subclass could blame somebody else.
+    return PluginViolation.for_host(violation, step.name)
+
+
+def _metadata(step: Step, metadata: object) -> dict[str, Any] | None:
+    if not metadata:
+        return None
+    if not isinstance(metadata, dict):
+        raise _foreign(step, "a result whose metadata is not a dict")
+    return metadata
+
+
+def _retry_delay(step: Step, delay_ms: object) -> int:
+    if type(delay_ms) is not int or not 0 <= delay_ms <= MAX_RETRY_DELAY_MS:
         raise _foreign(step, "a result whose retry_delay_ms is not a sensible number")
-    taken.retry_delay_ms = delay
+    return delay_ms
 
 
-def _take_payload(step: Step, chain: Chain, given: Any, returned: object) -> Any:
+def _payload(step: Step, chain: Chain, given: Any, returned: object) -> Any:
     edited = accept_payload(chain.payload, returned, chain.plan.kind, step.name)
     policy = chain.plan.policy
     if (
@@ -141,4 +123,4 @@ def _foreign(step: Step, what: str) -> ForeignResult:
     )
 
 
-__all__ = ["ForeignResult", "take"]
+__all__ = ["ForeignResult", "accept_answer"]

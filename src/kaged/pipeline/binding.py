@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from enum import Enum, auto
-from types import CoroutineType
 from typing import Any, ClassVar, TypeAlias
 
 from kaged.base import KagedError
@@ -42,44 +41,24 @@ class Binding:
     keyword: str = ""
 
 
-Begin: TypeAlias = Callable[[Any, Any, Any], tuple[Coroutine[Any, Any, Any], Any]]
-"""Calls a hook with payload, context and extensions and runs its first step: gives the coroutine
-and what it waits for, or raises StopIteration with its answer when it is done already."""
+HookCall: TypeAlias = Callable[[Any, Any, Any], Coroutine[Any, Any, Any]]
+"""Takes payload, context and extensions; returns a coroutine. No code of the plugin runs until the
+coroutine does."""
 
 
-def compile_begin(call: Callable[..., Awaitable[Any]], passing: Passing, keyword: str) -> Begin:
-    """Make the one way in which a hook is started. Nothing else in the product calls a hook."""
-    if passing is Passing.NOT:
+def compile_call(method: Callable[..., Awaitable[Any]], passing: Passing, keyword: str) -> HookCall:
+    """Return the one way in which a hook is called, whatever parameters its method takes."""
+    if passing is Passing.BY_POSITION and inspect.iscoroutinefunction(method):
+        return method
 
-        def begin_with_two(payload: Any, context: Any, _extensions: Any) -> Any:
-            hook: Any = call(payload, context)
-            if type(hook) is not CoroutineType:
-                hook = _await(hook)
-            return hook, hook.send(None)
+    async def call(payload: Any, context: Any, extensions: Any) -> Any:
+        if passing is Passing.NOT:
+            return await method(payload, context)
+        if passing is Passing.BY_KEYWORD:
+            return await method(payload, context, **{keyword: extensions})
+        return await method(payload, context, extensions)
 
-        return begin_with_two
-
-    if passing is Passing.BY_KEYWORD:
-
-        def begin_with_keyword(payload: Any, context: Any, extensions: Any) -> Any:
-            hook: Any = call(payload, context, **{keyword: extensions})
-            if type(hook) is not CoroutineType:
-                hook = _await(hook)
-            return hook, hook.send(None)
-
-        return begin_with_keyword
-
-    def begin(payload: Any, context: Any, extensions: Any) -> Any:
-        hook: Any = call(payload, context, extensions)
-        if type(hook) is not CoroutineType:
-            hook = _await(hook)
-        return hook, hook.send(None)
-
-    return begin
-
-
-async def _await(awaitable: Any) -> Any:
-    return await awaitable
+    return call
 
 
 def bind_hook(plugin: object, plugin_name: str, hook: str) -> Binding:
@@ -163,4 +142,4 @@ def _bind(method: Callable[..., Any], plugin_name: str, hook: str) -> Binding:
     return Binding(method, Passing.BY_KEYWORD, keyword)
 
 
-__all__ = ["Begin", "Binding", "HookNotBound", "Passing", "bind_hook", "compile_begin"]
+__all__ = ["Binding", "HookCall", "HookNotBound", "Passing", "bind_hook", "compile_call"]

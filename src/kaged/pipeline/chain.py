@@ -1,14 +1,21 @@
-"""`Chain`: one passage of a payload through a plan, and what has become of it so far."""
+"""`Chain`: the state of one call while the policy plugins of its hook run, and its `Denial`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from kaged.pipeline.accepted import Accepted
 from kaged.pipeline.contexts import PluginContext, lend, lent_context, returned
 from kaged.pipeline.isolation import isolate_payload, model_dict
 from kaged.pipeline.payloads import HttpHeaderPayload, PluginPayload
-from kaged.pipeline.records import ControlExecutionRecord, ControlExecutionStatus, shorten
-from kaged.pipeline.taken import Taken, whole
+from kaged.pipeline.records import (
+    ControlExecutionRecord,
+    ControlExecutionStatus,
+    nanoseconds,
+    shorten,
+)
+from kaged.pipeline.results import PluginResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,23 +23,39 @@ if TYPE_CHECKING:
     from kaged.pipeline.contexts import GlobalContext, PluginContextTable
     from kaged.pipeline.plan import Plan, Step
     from kaged.pipeline.slots import Extensions
+    from kaged.pipeline.violations import PluginViolation
 
 RESERVED_METADATA = "_decision_plugin"
 MAX_METADATA_KEYS = 1024
 
-Row: TypeAlias = "tuple[Step, float, float, Taken | Extensions | None] | ControlExecutionRecord"
-"""A completed step with its start and end and what was taken of its answer (None for a plain
+CompletedStep: TypeAlias = "tuple[Step, float, float, Accepted | None] | ControlExecutionRecord"
+"""A completed step with its start and end and what was accepted of its answer (None for a plain
 allow), from which a record is made when somebody asks; or the record of a failure."""
 
+TraceEnd: TypeAlias = "Callable[[Accepted | None, BaseException | None], None]"
+"""Called once when a traced step ends: with what was accepted of its answer, or with its error."""
 
-TraceEnd: TypeAlias = "Callable[[Taken | None, BaseException | None], None]"
-"""Told once how a traced step ended: what was taken of its answer, or the error it ended with."""
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """A plugin's denial, in types of the host's own."""
+
+    step: Step
+    violation: PluginViolation | None
+    denial_metadata: Any
+
+    @property
+    def message(self) -> str:
+        """Return who denied what, and why."""
+        reason = "no reason given" if self.violation is None else self.violation.reason
+        return f"{self.step.hook} blocked by plugin {self.step.name}: {reason}"
 
 
 class Chain:
-    """The state of one call on its way through the plugins of a hook."""
+    """The state of one call: the payload and extensions so far, and what each plugin did."""
 
     __slots__ = (
+        "completed",
         "contexts",
         "extensions",
         "global_context",
@@ -43,8 +66,6 @@ class Chain:
         "payload",
         "plan",
         "retry_delay_ms",
-        "rows",
-        "traces",
     )
 
     def __init__(
@@ -65,11 +86,10 @@ class Chain:
         self.extensions = extensions
         self.metadata: dict[str, Any] = {}
         self.retry_delay_ms = 0
-        self.rows: list[Row] = []
-        self.traces: dict[str, TraceEnd] | None = None
+        self.completed: list[CompletedStep] = []
 
     def context_for(self, step: Step, with_user: bool) -> PluginContext:
-        """Give the plugin its context: the one of an earlier hook of this request, or a new one."""
+        """Return the plugin's context: that of an earlier hook of this request, or a new one."""
         shared = self.global_context
         key = shared.request_id + step.plugin_id
         known = self.known_contexts
@@ -81,39 +101,45 @@ class Chain:
         self.contexts[key] = context
         return context
 
-    def accept(self, edited: Any) -> None:
-        """Let an accepted payload take the place of the current one."""
-        self.modified = edited
-        if type(edited) is type(self.payload):
-            self.payload = edited
-        elif isinstance(edited, HttpHeaderPayload):
-            # HTTP hooks give back headers only; the next plugin sees the request with them.
-            self.payload = self.payload.model_copy(update={"headers": edited})
-
-    def share(self, context: PluginContext) -> None:
+    def share_state(self, context: PluginContext) -> None:
         """Carry state and metadata of a plugin's copy over into the shared context."""
         copy = returned(context)
         if isinstance(copy, tuple):
-            return  # never looked at
+            return  # the plugin never looked at it
         if copy.state:
             self.global_context.state.update(copy.state)
         if copy.metadata:
             self.global_context.metadata.update(copy.metadata)
 
-    def add_metadata(self, metadata: dict[str, Any]) -> None:
+    def apply(self, accepted: Accepted, keep_headers: bool) -> None:
+        """Take over the accepted part of an answer; with `keep_headers`, not the header map."""
+        if accepted.extensions is not None:
+            self.extensions = accepted.extensions
+        if accepted.payload is not None:
+            self._replace_payload(accepted.payload, keep_headers)
+        if accepted.metadata:
+            self._add_metadata(accepted.metadata)
+        self.retry_delay_ms = max(self.retry_delay_ms, accepted.retry_delay_ms)
+
+    def _replace_payload(self, edited: Any, keep_headers: bool) -> None:
+        current = self.payload
+        if keep_headers and isinstance(edited, PluginPayload):
+            headers = getattr(current, "headers", None)
+            if model_dict(edited).get("headers") != headers:
+                edited = edited.model_copy(update={"headers": headers})
+        self.modified = edited
+        if type(edited) is type(current):
+            self.payload = edited
+        elif isinstance(edited, HttpHeaderPayload):
+            # HTTP hooks return headers only; the next plugin sees the request with them.
+            self.payload = current.model_copy(update={"headers": edited})
+
+    def _add_metadata(self, metadata: dict[str, Any]) -> None:
         """Take a plugin's metadata over; later plugins win, one key is the host's own."""
         merged = isolate_payload(metadata)
         merged.pop(RESERVED_METADATA, None)
         if len(self.metadata) + len(merged) <= MAX_METADATA_KEYS:
             self.metadata.update(merged)
-
-    def end_trace(
-        self, step: Step, taken: Taken | Extensions | None, error: BaseException | None
-    ) -> None:
-        """Tell whoever watches this step how it ended; nobody may, if they came in between."""
-        end = None if self.traces is None else self.traces.pop(step.plugin_id, None)
-        if end is not None:
-            end(None if taken is None else whole(taken), error)
 
     def record(
         self,
@@ -128,8 +154,8 @@ class Chain:
         reason: str | None = None,
         error_code: str | None = None,
     ) -> None:
-        """Write down a step that did not simply complete."""
-        self.rows.append(
+        """Record a step that did not simply complete."""
+        self.completed.append(
             ControlExecutionRecord(
                 plugin_id=step.plugin_id,
                 plugin_name=step.name,
@@ -149,40 +175,37 @@ class Chain:
         )
 
     def records(self) -> list[ControlExecutionRecord]:
-        """Give one record per step that ran, in the order in which they ended."""
+        """Return one record per step that ran, in the order in which they ended."""
         return [
-            row if isinstance(row, ControlExecutionRecord) else _completed(*row)
-            for row in self.rows
+            step if isinstance(step, ControlExecutionRecord) else _completed(*step)
+            for step in self.completed
         ]
 
-
-def hide_headers(payload: Any) -> Any:
-    """Give a payload without its header map."""
-    if getattr(payload, "headers", None) is None:
-        return payload
-    return payload.model_copy(update={"headers": None})
-
-
-def keep_headers(edited: Any, current: Any) -> Any:
-    """Give an edited payload with the header map of the current one."""
-    own = getattr(current, "headers", None)
-    if isinstance(edited, PluginPayload) and model_dict(edited).get("headers") != own:
-        return edited.model_copy(update={"headers": own})
-    return edited
-
-
-def nanoseconds(started: float, ended: float) -> int:
-    """Give a duration; a step that ran took at least one nanosecond."""
-    return int((ended - started) * 1_000_000_000) or 1
+    def result(self, denial: Denial | None) -> PluginResult[Any]:
+        """Return the result of the whole chain. Records are made when somebody reads them."""
+        result: PluginResult[Any] = PluginResult()
+        result.keep_records(self.records)
+        if denial is not None:
+            result.continue_processing = False
+            result.violation = denial.violation
+        elif self.retry_delay_ms:
+            result.retry_delay_ms = self.retry_delay_ms
+        if self.modified is not None:
+            result.modified_payload = self.modified
+        if self.extensions is not self.original_extensions:
+            result.modified_extensions = self.extensions
+        if self.metadata:
+            result.metadata = self.metadata
+        return result
 
 
 def _completed(
-    step: Step, started: float, ended: float, found: Taken | Extensions | None
+    step: Step, started: float, ended: float, accepted: Accepted | None
 ) -> ControlExecutionRecord:
-    taken = _PLAIN_ALLOW if found is None else whole(found)
-    denied = taken.denied and step.may_deny
-    edited = taken.payload is not None or taken.extensions is not None
-    violation = taken.violation
+    accepted = accepted or _PLAIN_ALLOW
+    denied = accepted.denied and step.may_deny
+    edited = accepted.payload is not None or accepted.extensions is not None
+    violation = accepted.violation
     return ControlExecutionRecord(
         plugin_id=step.plugin_id,
         plugin_name=step.name,
@@ -190,21 +213,21 @@ def _completed(
         hook_name=step.hook,
         mode=step.mode,
         status=ControlExecutionStatus.COMPLETED,
-        requested_allow=not taken.denied,
+        requested_allow=not accepted.denied,
         effective_allow=not denied,
         matched=denied or edited,
         applied=denied or edited,
-        payload_modified=taken.payload is not None,
-        extensions_modified=taken.extensions is not None,
-        duration_ns=nanoseconds(started, ended),
+        payload_modified=accepted.payload is not None,
+        extensions_modified=accepted.extensions is not None,
+        duration_ns=nanoseconds(ended - started),
         reason=None if violation is None else shorten(violation.reason),
         error_code=None if violation is None else shorten(violation.code),
         config_keys=step.config_keys,
-        suppressed=taken.denied and not denied,
-        discarded=taken.discarded,
+        suppressed=accepted.denied and not denied,
+        discarded=accepted.discarded,
     )
 
 
-_PLAIN_ALLOW = Taken()
+_PLAIN_ALLOW = Accepted()
 
-__all__ = ["Chain", "TraceEnd", "hide_headers", "keep_headers", "nanoseconds"]
+__all__ = ["Chain", "Denial", "TraceEnd"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from kaged.pipeline.binding import Begin, Passing, compile_begin
+from kaged.pipeline.binding import HookCall, Passing, compile_call
 from kaged.pipeline.conditions import Matcher, compile_conditions
 from kaged.pipeline.edits import HookPayloadPolicy
 from kaged.pipeline.modes import MODE_RULES, OnError, PluginMode
@@ -14,6 +14,9 @@ from kaged.pipeline.payloads import HookKind
 from kaged.pipeline.records import MAX_CONFIG_KEYS
 from kaged.pipeline.settings import PluginConfig
 from kaged.pipeline.tiers import Rights, resolve_rights
+
+if TYPE_CHECKING:
+    from kaged.pipeline.contexts import GlobalContext
 
 _PAYLOADS_WITH_HEADERS = frozenset({"tool_pre_invoke", "agent_pre_invoke"})
 
@@ -35,7 +38,7 @@ class LoadedPlugin:
     timeout_s: float
     switch: Switch
     bind: Callable[[str], tuple[Callable[..., Awaitable[Any]], Passing, str]]
-    """Gives, for a hook, what to call, how it takes extensions and the keyword if by keyword."""
+    """Returns, for a hook, what to call, how it takes extensions and the keyword if by keyword."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +57,19 @@ class Step:
     timeout_s: float
     rights: Rights
     matches: Matcher | None
-    begin: Begin
+    call: HookCall
     config_keys: tuple[str, ...]
     switch: Switch
     hides_headers: bool
     """The hook's payload has a header map which this plugin may not see."""
     guards_headers: bool
     """The hook's payload has a header map which this plugin may not change."""
+
+    def applies(self, payload: Any, shared: GlobalContext) -> bool:
+        """Return whether the plugin is switched on and one of its conditions matches."""
+        if self.switch.off:
+            return False
+        return self.matches is None or self.matches(payload, shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +87,7 @@ class Plan:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """Give all steps in the order of their phases."""
+        """Return all steps in the order of their phases."""
         return self.serial + self.concurrent + self.background
 
 
@@ -146,7 +155,7 @@ def _compile_step(hook: str, plugin: LoadedPlugin) -> Step:
         timeout_s=plugin.timeout_s,
         rights=plugin.rights,
         matches=compile_conditions(config.conditions, hook),
-        begin=compile_begin(*plugin.bind(hook)),
+        call=compile_call(*plugin.bind(hook)),
         config_keys=tuple(list(config.config or {})[:MAX_CONFIG_KEYS]),
         switch=plugin.switch,
         hides_headers=has_headers and not plugin.rights.headers,

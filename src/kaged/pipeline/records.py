@@ -193,6 +193,11 @@ def shorten(text: str) -> str:
     return data[: MAX_TEXT_BYTES - 3].decode("utf-8", "ignore") + "…"
 
 
+def nanoseconds(duration_s: float) -> int:
+    """Return a duration in nanoseconds; a step that ran took at least one."""
+    return int(duration_s * 1_000_000_000) or 1
+
+
 def shown(error: BaseException) -> str:
     """Show an exception, whatever its class makes of that."""
     try:
@@ -214,6 +219,7 @@ __all__ = [
     "ControlExecutionStatus",
     "DenialExecutionRecord",
     "DenialOutcome",
+    "nanoseconds",
     "sanitize_denial_metadata",
     "shorten",
     "shown",

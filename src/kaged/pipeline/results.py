@@ -60,6 +60,7 @@ class PluginResult(Shape, Generic[T]):
     background_tasks: list[asyncio.Task[PluginErrorModel | None]] | None = None
     http_headers: dict[str, str] | None = None
     retry_delay_ms: int = 0
+    _records: Callable[[], list[ControlExecutionRecord]] | None = None
 
     if not TYPE_CHECKING:
 
@@ -100,13 +101,12 @@ class PluginResult(Shape, Generic[T]):
 
     @property
     def executions(self) -> list[ControlExecutionRecord]:
-        """Give one record per plugin that ran; made when read."""
-        make = self.__dict__.get("_records")
-        return [] if make is None else make()
+        """Return one record per plugin that ran; made when read."""
+        return [] if self._records is None else self._records()
 
     def keep_records(self, make: Callable[[], list[ControlExecutionRecord]]) -> None:
         """Let the host put its records behind `executions`."""
-        self.__dict__["_records"] = make
+        self._records = make
 
     @property
     def suppressed_denials(self) -> list[ControlExecutionRecord]:

@@ -1,14 +1,13 @@
-"""`Runner`: takes a payload through a plan. The one place in the product that runs plugins."""
+"""`Runner`: runs the policy plugins of a hook. No other module calls a hook."""
 
 from __future__ import annotations
 
 import asyncio
-from contextvars import Context, ContextVar, copy_context
-from typing import TYPE_CHECKING, Any, final
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
 
-from kaged.base import Clock, KagedError, Tasks
-from kaged.pipeline.answers import take
-from kaged.pipeline.chain import Chain, hide_headers, keep_headers, nanoseconds
+from kaged.pipeline.answers import accept_answer
+from kaged.pipeline.chain import Chain, Denial
 from kaged.pipeline.edits import check_size
 from kaged.pipeline.errors import (
     PipelineRecursion,
@@ -16,19 +15,18 @@ from kaged.pipeline.errors import (
     PluginErrorModel,
     PluginViolationError,
 )
-from kaged.pipeline.isolation import exact_text, isolate, isolate_payload
-from kaged.pipeline.modes import OnError, PluginMode
+from kaged.pipeline.failures import record_failure
+from kaged.pipeline.hook_call import call_hook
+from kaged.pipeline.isolation import isolate, isolate_payload
 from kaged.pipeline.payloads import HttpHeaderPayload
-from kaged.pipeline.records import ControlExecutionStatus, shown
-from kaged.pipeline.results import PluginResult, PluginViolation
-from kaged.pipeline.stepping import PluginCancelled, PluginTimedOut, absorb_cancel, finish
-from kaged.pipeline.taken import Taken
-from kaged.pipeline.view import ExtensionsView, set_origin
+from kaged.pipeline.records import ControlExecutionStatus
+from kaged.pipeline.results import PluginResult
+from kaged.pipeline.view import view_of
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
-
-    from kaged.pipeline.contexts import GlobalContext, PluginContext, PluginContextTable
+    from kaged.base import Clock, Tasks
+    from kaged.pipeline.accepted import Accepted
+    from kaged.pipeline.contexts import GlobalContext, PluginContextTable
     from kaged.pipeline.plan import Plan, Step
     from kaged.pipeline.slots import Extensions
     from kaged.pipeline.watchers import PipelineObserver, StepTracer
@@ -40,7 +38,7 @@ _depth: ContextVar[int] = ContextVar("kaged.pipeline.depth", default=0)
 
 
 class Runner:
-    """Runs plans. Holds no state about calls; `leftovers` owns what outlives one.
+    """Runs plans. Holds no state about calls; `background` owns what outlives a call.
 
     With `guarded` (the daemon's own calls) every plugin works on a private copy of the payload,
     header maps in payloads need header capabilities, and user and identity in the shared context
@@ -51,20 +49,20 @@ class Runner:
     def __init__(
         self,
         clock: Clock,
-        leftovers: Tasks,
+        background: Tasks,
         *,
         guarded: bool = True,
         observer: PipelineObserver | None = None,
         tracer: StepTracer | None = None,
     ) -> None:
         self._now = clock.monotonic_s
-        self._leftovers = leftovers
+        self._background = background
         self._guarded = guarded
         self._observer = observer
         self._tracer = tracer
 
     def watch(self, tracer: StepTracer | None) -> None:
-        """Let `tracer` watch the steps of calls from now on; None ends it."""
+        """Report the steps of calls to `tracer` from now on; None ends it."""
         self._tracer = tracer
 
     async def run(
@@ -76,10 +74,10 @@ class Runner:
         violations_as_exceptions: bool = False,
         extensions: Extensions | None = None,
     ) -> tuple[PluginResult[Any], PluginContextTable | None]:
-        """Take a payload through all plugins of a plan.
+        """Run all plugins of a plan on a payload.
 
-        Gives the result of the chain and the contexts of its plugins, to be passed into the post
-        hook of the same request. `modified_extensions` is None when nothing was accepted.
+        Return the result of the chain and the contexts of its plugins, to be passed into the post
+        hook of the same request. `modified_extensions` is None when no change was accepted.
 
         Raises:
             PluginError: a plugin failed whose `on_error` is fail.
@@ -97,16 +95,12 @@ class Runner:
                 f"the pipeline was called {MAX_DEPTH} levels deep within itself"
             )
         chain = Chain(plan, payload, global_context, local_contexts, extensions)
-        task = asyncio.current_task()
-        denial: _Denial | None = None
+        denial: Denial | None = None
         _depth.set(level + 1)
         try:
             for step in plan.serial:
-                if step.switch.off or (step.matches is not None and not _applies(step, chain)):
-                    continue
-                outcome = self._call(step, chain, task)
-                if outcome is not None:
-                    denial = outcome if type(outcome) is _Denial else await outcome
+                if step.applies(chain.payload, global_context):
+                    denial = await self._run_step(step, chain)
                     if denial is not None:
                         break
             if plan.concurrent and denial is None:
@@ -120,233 +114,103 @@ class Runner:
             raise PluginViolationError.of_host(
                 denial.message, denial.violation, denial.denial_metadata, chain.records()
             )
-        return self._conclude(chain, denial), chain.contexts
+        result = chain.result(denial)
+        if plan.background:
+            result.background_tasks = self._start_background(chain)
+        return result, chain.contexts
 
-    async def _run_concurrent(self, chain: Chain) -> _Denial | None:
-        """Run the concurrent plugins together; the first that denies or fails ends the others."""
-        at_once = asyncio.Semaphore(MAX_AT_ONCE)
-        ended: list[_Denial | PluginError | PluginViolationError] = []
-
-        async def one(step: Step) -> None:
-            outcome: _Denial | PluginError | PluginViolationError | None
-            async with at_once:
-                try:
-                    outcome = await self._call_and_wait(step, chain)
-                except (PluginError, PluginViolationError) as error:
-                    outcome = error
-            if outcome is not None:
-                ended.append(outcome)
-                raise _Halt
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for step in chain.plan.concurrent:
-                    if _applies(step, chain):
-                        group.create_task(one(step), name=f"pipeline/{step.hook}/{step.name}")
-        except* _Halt:
-            pass  # told by `ended`; raised only to end the siblings
-        if not ended:
-            return None
-        if isinstance(ended[0], _Denial):
-            return ended[0]
-        raise ended[0]
-
-    async def _call_and_wait(self, step: Step, chain: Chain) -> _Denial | None:
-        outcome = self._call(step, chain, asyncio.current_task())
-        return outcome if outcome is None or type(outcome) is _Denial else await outcome
-
-    def _call(
-        self, step: Step, chain: Chain, task: asyncio.Task[Any] | None
-    ) -> _Denial | Coroutine[Any, Any, _Denial | None] | None:
-        """Run one plugin: filter, call, check, merge.
-
-        Gives None when the chain goes on, a denial when the plugin denies, and the rest of the
-        work, to be awaited, when the hook has to wait for something.
-        """
-        rights = step.rights
-        context = chain.context_for(step, rights.subject or not self._guarded)
-        given = (
-            isolate_payload(chain.payload)
-            if self._guarded and not step.hides_headers
-            else self._payload_for(step, chain)
-        )
+    async def _run_step(self, step: Step, chain: Chain) -> Denial | None:
+        """Run one plugin: filter, call, check, merge. Return its denial, if it denies."""
         own = chain.extensions
-        view = None
-        if own is not None:  # as `view_of`, without a call in between
-            view = _new(ExtensionsView)
-            set_origin(view, (own, rights))
-        before = 0 if task is None else task.cancelling()
-        scope = copy_context()
-        if self._tracer is not None:
-            end = self._tracer.step_began(step, chain, given, view)
-            chain.traces = {**(chain.traces or {}), step.plugin_id: end}
+        view = None if own is None else view_of(own, step.rights)
+        given = self._payload_for(step, chain)
+        context = chain.context_for(step, step.rights.subject or not self._guarded)
+        tracer = self._tracer
+        trace_end = None if tracer is None else tracer.step_began(step, chain, given, view)
         started = self._now()
         try:
-            hook, waiting = scope.run(step.begin, given, context, view)
-        except StopIteration as stop:
-            answer = stop.value
-        except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as error:  # noqa: BLE001 - see below
-            # Boundary: the plugin call. In mid-step, a cancellation can only be the plugin's own.
-            if task is not None and task.cancelling() > before:
-                return self._spare_caller(step, chain, started, task, before)
-            return self._fail(step, chain, error, started)
-        else:
-            return self._wait(step, chain, given, context, started, (hook, scope, waiting))
-        if task is not None and task.cancelling() > before:
-            return self._spare_caller(step, chain, started, task, before)
-        return self._settle(step, chain, given, context, started, answer)
-
-    async def _wait(
-        self,
-        step: Step,
-        chain: Chain,
-        given: Any,
-        context: PluginContext,
-        started: float,
-        hook: tuple[Coroutine[Any, Any, Any], Context, Any],
-    ) -> _Denial | None:
-        """Wait for a hook that suspended, under its timeout, and settle its answer."""
-        try:
-            answer = await finish(*hook, step.timeout_s, self._leftovers)
+            hook = step.call(given, context, view)
+            answer = await call_hook(hook, step.timeout_s, self._background)
+            accepted = accept_answer(step, chain, given, answer)
         except (Exception, SystemExit, GeneratorExit) as error:  # noqa: BLE001 - see below
-            # Boundary: still the plugin call. The caller's own cancellation passes through.
-            return self._fail(step, chain, error, started)
-        return self._settle(step, chain, given, context, started, answer)
-
-    async def _spare_caller(
-        self, step: Step, chain: Chain, started: float, task: asyncio.Task[Any], before: int
-    ) -> None:
-        """Undo the cancellation of the caller's task by a hook, and fail the hook for it."""
-        while task.cancelling() > before:
-            task.uncancel()
-        error = PluginCancelled("the hook cancelled the task that it runs in")
-        try:
-            self._fail(step, chain, error, started)
-        finally:
-            await absorb_cancel(task, before)
-
-    def _settle(
-        self,
-        step: Step,
-        chain: Chain,
-        given: Any,
-        context: PluginContext,
-        started: float,
-        answer: Any,
-    ) -> _Denial | None:
-        """Take what is allowed of an answer and let it take effect."""
-        try:
-            taken = take(step, chain, given, answer)
-        except Exception as error:  # noqa: BLE001 - see below
-            # Boundary: still the plugin call; an answer that cannot be read is a failed plugin.
-            return self._fail(step, chain, error, started)
-        chain.rows.append((step, started, self._now(), taken))
-        if chain.traces is not None:
-            chain.end_trace(step, taken, None)
+            # Boundary: the plugin call. An answer that cannot be read is a failed plugin, too.
+            if trace_end is not None:
+                trace_end(None, error)
+            ends_call = record_failure(step, chain, error, self._now() - started, self._observer)
+            if ends_call is None:
+                return None
+            raise ends_call from (None if ends_call is error else error)
+        chain.completed.append((step, started, self._now(), accepted))
+        if trace_end is not None:
+            trace_end(accepted, None)
         if step.shares_state:
-            chain.share(context)
-        if taken is None:
+            chain.share_state(context)
+        if accepted is None:
             return None
-        if type(taken) is Taken:
-            return self._apply(step, chain, taken)
-        chain.extensions = taken
-        return None
-
-    def _apply(self, step: Step, chain: Chain, taken: Taken) -> _Denial | None:
-        if taken.extensions is not None:
-            chain.extensions = taken.extensions
-        if taken.payload is not None:
-            edited = taken.payload
-            if self._guarded and step.guards_headers:
-                edited = keep_headers(edited, chain.payload)
-            chain.accept(edited)
-        if taken.metadata:
-            chain.add_metadata(taken.metadata)
-        chain.retry_delay_ms = max(chain.retry_delay_ms, taken.retry_delay_ms)
-        if self._observer is not None:
-            request_id = chain.global_context.request_id
-            if taken.discarded:
-                self._observer.changes_discarded(step, taken.discarded, request_id)
-            if taken.denied:
-                self._observer.call_denied(step, taken.violation, request_id)
-        if taken.denied and step.may_deny:
-            return _Denial(step, taken.violation, taken.denial_metadata)
+        chain.apply(accepted, self._guarded and step.guards_headers)
+        if accepted.discarded or accepted.denied:
+            self._report(step, chain, accepted)
+        if accepted.denied and step.may_deny:
+            return Denial(step, accepted.violation, accepted.denial_metadata)
         return None
 
     def _payload_for(self, step: Step, chain: Chain) -> Any:
+        """Return the payload as this plugin may see it: a copy of its own in guarded calls."""
         payload = chain.payload
         if self._guarded:
-            return isolate_payload(hide_headers(payload))
+            if step.hides_headers and getattr(payload, "headers", None) is not None:
+                payload = payload.model_copy(update={"headers": None})
+            return isolate_payload(payload)
         if chain.plan.policy is not None or isinstance(payload, HttpHeaderPayload):
             return isolate_payload(payload)
         return payload
 
-    def _fail(self, step: Step, chain: Chain, error: BaseException, started: float) -> None:
-        """Judge a failure by the plugin's error policy.
+    def _report(self, step: Step, chain: Chain, accepted: Accepted) -> None:
+        """Tell the observer about discarded changes and denials."""
+        if self._observer is None:
+            return
+        request_id = chain.global_context.request_id
+        if accepted.discarded:
+            self._observer.changes_discarded(step, accepted.discarded, request_id)
+        if accepted.denied:
+            self._observer.call_denied(step, accepted.violation, request_id)
 
-        Raises:
-            PluginError: the policy is fail.
-            PluginViolationError: the plugin raised it; no policy holds that back.
-        """
-        duration_ns = nanoseconds(started, self._now())
-        if chain.traces is not None:
-            chain.end_trace(step, None, error)
-        if isinstance(error, PluginViolationError):
-            own = _raised_violation(step, error)
-            _record_raised_violation(step, chain, own, duration_ns)
-            if self._observer is not None:
-                self._observer.call_denied(step, own.violation, chain.global_context.request_id)
-            raise own from (None if own is error else error)
-        timed_out = isinstance(error, PluginTimedOut)
-        reason = error.message if isinstance(error, KagedError) else shown(error)
-        code = "plugin_timeout" if timed_out else "plugin_error"
-        ends_call = step.on_error is OnError.FAIL
-        chain.record(
-            step,
-            ControlExecutionStatus.TIMEOUT if timed_out else ControlExecutionStatus.ERROR,
-            duration_ns,
-            requested_allow=None,
-            effective_allow=not ends_call,
-            matched=None,
-            applied=ends_call or (timed_out and step.mode is PluginMode.SEQUENTIAL),
-            reason=reason,
-            error_code=code,
-        )
-        if step.on_error is OnError.DISABLE:
-            step.switch.off = True
-        if self._observer is not None:
-            self._observer.plugin_failed(step, code, reason, chain.global_context.request_id)
-        if ends_call:
-            raise PluginError(PluginErrorModel(reason, step.name, code)) from error
+    async def _run_concurrent(self, chain: Chain) -> Denial | None:
+        """Run the concurrent plugins together; the first that denies or fails ends the others."""
+        at_once = asyncio.Semaphore(MAX_AT_ONCE)
+        ended_by: list[Denial | PluginError | PluginViolationError] = []
 
-    def _conclude(self, chain: Chain, denial: _Denial | None) -> PluginResult[Any]:
-        """Start the background plugins and put the chain's result together."""
-        result: PluginResult[Any] = _new(PluginResult)
-        result.__dict__["_records"] = chain.records
-        if denial is not None:
-            result.continue_processing = False
-            result.violation = denial.violation
-        elif chain.retry_delay_ms:
-            result.retry_delay_ms = chain.retry_delay_ms
-        if chain.modified is not None:
-            result.modified_payload = chain.modified
-        if chain.extensions is not chain.original_extensions:
-            result.modified_extensions = chain.extensions
-        if chain.metadata:
-            result.metadata = chain.metadata
-        if chain.plan.background:
-            result.background_tasks = self._start_background(chain)
-        return result
+        async def run(step: Step) -> None:
+            async with at_once:
+                try:
+                    outcome = await self._run_step(step, chain)
+                except (PluginError, PluginViolationError) as error:
+                    outcome = error
+            if outcome is not None:
+                ended_by.append(outcome)
+                raise _EndSiblings
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for step in chain.plan.concurrent:
+                    if step.applies(chain.payload, chain.global_context):
+                        group.create_task(run(step), name=f"pipeline/{step.hook}/{step.name}")
+        except* _EndSiblings:
+            pass  # `ended_by` holds the reason
+        reason = ended_by[0] if ended_by else None
+        if reason is None or isinstance(reason, Denial):
+            return reason
+        raise reason
 
     def _start_background(self, chain: Chain) -> list[asyncio.Task[PluginErrorModel | None]]:
         """Schedule the fire-and-forget plugins on private copies; none of their code runs yet."""
         at_once = asyncio.Semaphore(MAX_AT_ONCE)
         tasks: list[asyncio.Task[PluginErrorModel | None]] = []
         for step in chain.plan.background:
-            if not _applies(step, chain):
+            if not step.applies(chain.payload, chain.global_context):
                 continue
-            # A chain of its own: what this plugin does later touches nothing of the caller's.
-            own = Chain(
+            # A chain of its own: nothing that this plugin does later changes the caller's objects.
+            private = Chain(
                 chain.plan,
                 isolate_payload(chain.payload),
                 chain.global_context.for_plugin(True),
@@ -362,89 +226,29 @@ class Runner:
                 matched=None,
                 applied=False,
             )
-            work = self._in_background(step, own, at_once)
-            tasks.append(self._leftovers.start(work, f"{step.hook}/{step.name}"))
+            work = self._run_in_background(step, private, at_once)
+            tasks.append(self._background.start(work, f"{step.hook}/{step.name}"))
         return tasks
 
-    async def _in_background(
+    async def _run_in_background(
         self, step: Step, chain: Chain, at_once: asyncio.Semaphore
     ) -> PluginErrorModel | None:
+        """Run one fire-and-forget plugin and return its error."""
         async with at_once:
             try:
-                await self._call_and_wait(step, chain)
+                await self._run_step(step, chain)
             except PluginError as error:
                 return error.error
             except PluginViolationError as error:
                 return PluginErrorModel(error.message, step.name, error.code)
-        # Under ignore and disable nothing is raised, but the record tells.
-        record = chain.records()[-1]
+        record = chain.records()[-1]  # under `ignore` and `disable` only the record says
         if record.status is ControlExecutionStatus.COMPLETED:
             return None
         return PluginErrorModel(record.reason or "", step.name, record.error_code)
 
 
-_new = object.__new__
-
-
-class _Halt(Exception):
+class _EndSiblings(Exception):
     """Ends the siblings of a concurrent plugin that denied or failed."""
-
-
-@final
-class _Denial:
-    """A plugin's no, as the chain carries it."""
-
-    __slots__ = ("denial_metadata", "step", "violation")
-
-    def __init__(self, step: Step, violation: PluginViolation | None, denial_metadata: Any) -> None:
-        self.step = step
-        self.violation = violation
-        self.denial_metadata = denial_metadata
-
-    @property
-    def message(self) -> str:
-        reason = "no reason given" if self.violation is None else self.violation.reason
-        return f"{self.step.hook} blocked by plugin {self.step.name}: {reason}"
-
-
-def _applies(step: Step, chain: Chain) -> bool:
-    if step.switch.off:
-        return False
-    return step.matches is None or step.matches(chain.payload, chain.global_context)
-
-
-def _raised_violation(step: Step, error: PluginViolationError) -> PluginViolationError:
-    """Take a raised refusal into the host's hands; a class of the plugin's own stays behind."""
-    try:
-        violation: object = error.violation
-        own = None
-        if isinstance(violation, PluginViolation):
-            own = PluginViolation.for_host(violation, step.name)
-        message = exact_text(error.message)
-    except Exception:  # noqa: BLE001 - boundary: reading runs code of the plugin's own classes
-        own, message = None, None
-    if type(error) is not PluginViolationError:
-        return PluginViolationError(message or shown(error), own)
-    error.violation = own
-    error.message = message or shown(error)
-    return error
-
-
-def _record_raised_violation(
-    step: Step, chain: Chain, error: PluginViolationError, duration_ns: int
-) -> None:
-    violation = error.violation
-    chain.record(
-        step,
-        ControlExecutionStatus.COMPLETED,
-        duration_ns,
-        requested_allow=False,
-        effective_allow=False,
-        matched=True,
-        applied=True,
-        reason=error.message if violation is None else violation.reason,
-        error_code="plugin_violation" if violation is None else violation.code,
-    )
 
 
 __all__ = ["Runner"]

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from kaged.base import Clock, Ids
     from kaged.config.problems import Problem
+    from kaged.pipeline.accepted import Accepted
     from kaged.pipeline.chain import Chain, TraceEnd
     from kaged.pipeline.kinds import PluginKind
     from kaged.pipeline.plan import Step
-    from kaged.pipeline.taken import Taken
 
 MAX_STEPS = 10_000
 """Steps kept; the oldest are forgotten first."""
@@ -63,7 +63,7 @@ class Tracer:
         payload = chain.payload
         started = self.clock.monotonic_s()
 
-        def end(taken: Taken | None, error: BaseException | None) -> None:
+        def end(accepted: Accepted | None, error: BaseException | None) -> None:
             ended = self.clock.monotonic_s()
             if len(self.steps) >= MAX_STEPS:
                 del self.steps[0]
@@ -74,11 +74,11 @@ class Tracer:
                     mode=step.mode.value,
                     saw=_filled(step, before),
                     read=() if view is None else tuple(sorted(model_dict(view))),
-                    changed=_changed(before, payload, taken),
+                    changed=_changed(before, payload, accepted),
                     refused=()
-                    if taken is None
-                    else tuple(f"{change.slot}: {change.reason}" for change in taken.discarded),
-                    outcome=_outcome(step, taken, error),
+                    if accepted is None
+                    else tuple(f"{change.slot}: {change.reason}" for change in accepted.discarded),
+                    outcome=_outcome(step, accepted, error),
                     duration_ns=int((ended - started) * 1_000_000_000),
                 )
             )
@@ -174,29 +174,29 @@ def _filled(step: Step, extensions: Extensions | None) -> tuple[str, ...]:
     )
 
 
-def _changed(before: Extensions | None, payload: Any, taken: Taken | None) -> tuple[str, ...]:
-    if taken is None:
+def _changed(before: Extensions | None, payload: Any, accepted: Accepted | None) -> tuple[str, ...]:
+    if accepted is None:
         return ()
     names: list[str] = []
-    if taken.extensions is not None and before is not None:
-        after = model_dict(taken.extensions)
+    if accepted.extensions is not None and before is not None:
+        after = model_dict(accepted.extensions)
         names += [name for name, value in model_dict(before).items() if after[name] is not value]
-    if isinstance(taken.payload, PluginPayload) and type(taken.payload) is type(payload):
+    if isinstance(accepted.payload, PluginPayload) and type(accepted.payload) is type(payload):
         old = model_dict(payload)
         names += [
             f"payload.{name}"
-            for name, value in model_dict(taken.payload).items()
+            for name, value in model_dict(accepted.payload).items()
             if plain(value) != plain(old[name])
         ]
-    elif taken.payload is not None:
+    elif accepted.payload is not None:
         names.append("payload")
     return tuple(names)
 
 
-def _outcome(step: Step, taken: Taken | None, error: BaseException | None) -> str:
+def _outcome(step: Step, accepted: Accepted | None, error: BaseException | None) -> str:
     if error is not None:
         return type(error).__name__
-    if taken is None or not taken.denied:
+    if accepted is None or not accepted.denied:
         return "allowed"
     return "denied" if step.may_deny else "denied (suppressed)"
 

@@ -612,17 +612,21 @@ async def test_built_in_plugins_get_no_private_door() -> None:
     assert "MARK" not in reachable(*seen)
 
     root = Path(kaged.pipeline.__file__).parent
-    starts: list[str] = []
+    callers: list[str] = []
     for path in root.rglob("*.py"):
         text = path.read_text("utf-8")
-        starts += [path.name] * len(re.findall(r"\.begin\b(?!:)", text))
+        callers += [path.name] * len(re.findall(r"\bstep\.call\b|await call_hook\(", text))
         if path.name != "binding.py":
-            assert "compile_begin(" not in text.replace("begin=compile_begin(*plugin.bind", "")
-    assert starts == ["runner.py"], "one place starts hooks"
+            assert "compile_call(" not in text.replace("call=compile_call(*plugin.bind", "")
+    assert callers == ["runner.py"] * 2, "one place calls hooks"
     runner = (root / "runner.py").read_text("utf-8")
-    call = runner[runner.index("    def _call(") : runner.index("    async def _wait(")]
-    assert call.index("set_origin(view, (own, rights))") < call.index("scope.run(step.begin")
-    assert call.index("scope.run(step.begin") < call.index("self._settle(")
+    run_step = runner[
+        runner.index("    async def _run_step(") : runner.index("    def _payload_for(")
+    ]
+    assert run_step.index("view_of(own, step.rights)") < run_step.index(
+        "step.call(given, context, view)"
+    )
+    assert run_step.index("await call_hook(hook") < run_step.index("accept_answer(step")
 
 
 async def test_arguments_cannot_supply_extensions() -> None:

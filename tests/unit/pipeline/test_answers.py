@@ -13,7 +13,7 @@ from kaged.pipeline import (
     PluginViolation,
     ToolPreInvokePayload,
 )
-from kaged.pipeline.answers import ForeignResult, take
+from kaged.pipeline.answers import ForeignResult, accept_answer
 from kaged.pipeline.binding import Passing
 from kaged.pipeline.chain import Chain
 from kaged.pipeline.edits import (
@@ -46,7 +46,7 @@ def a_chain(mode: str = "sequential") -> tuple[Any, Chain]:
 
 def took(answer: Any, mode: str = "sequential") -> Any:
     step, chain = a_chain(mode)
-    return take(step, chain, CALL, answer)
+    return accept_answer(step, chain, CALL, answer)
 
 
 def test_a_plain_allow_needs_no_further_look() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kaged.pipeline import GlobalContext, PluginConfig, PluginMode
-from kaged.pipeline.binding import Passing, compile_begin
+from kaged.pipeline.binding import Passing, compile_call
 from kaged.pipeline.payloads import HookRegistry
 from kaged.pipeline.plan import compile_plan, load_plugin
 from unit.pipeline.lab import CALL, HOOK
@@ -72,7 +72,7 @@ class Awaitable:
 
 
 @pytest.mark.parametrize("passing", list(Passing))
-async def test_a_hook_is_started_the_way_it_takes_extensions(passing: Passing) -> None:
+async def test_a_hook_is_called_the_way_it_takes_extensions(passing: Passing) -> None:
     got: list[Any] = []
 
     async def coroutine(*args: Any, **kwargs: Any) -> str:
@@ -84,14 +84,10 @@ async def test_a_hook_is_started_the_way_it_takes_extensions(passing: Passing) -
         return Awaitable()
 
     context = GlobalContext("r")
-    begin = compile_begin(coroutine, passing, "ext")
-    with pytest.raises(StopIteration) as stop:
-        begin(CALL, context, "view")
-    assert stop.value.value == "done"
-    hook, waiting = compile_begin(awaitable, passing, "ext")(CALL, context, "view")
-    assert waiting is None
-    with pytest.raises(StopIteration):
-        hook.send(None)
+    for method in (coroutine, awaitable):
+        hook = compile_call(method, passing, "ext")(CALL, context, "view")
+        assert len(got) == (method is awaitable), "no code of the plugin has run yet"
+        assert await hook == "done"
     expected = {
         Passing.NOT: ((CALL, context), {}),
         Passing.BY_POSITION: ((CALL, context, "view"), {}),
@@ -99,4 +95,4 @@ async def test_a_hook_is_started_the_way_it_takes_extensions(passing: Passing) -
     }[passing]
     assert got == [expected, expected]
     with pytest.raises(TypeError):
-        compile_begin(lambda *_a, **_k: 5, passing, "ext")(CALL, context, "view")  # pyright: ignore[reportArgumentType] - not awaitable
+        await compile_call(lambda *_a, **_k: 5, passing, "ext")(CALL, context, "view")  # pyright: ignore[reportArgumentType] - not awaitable

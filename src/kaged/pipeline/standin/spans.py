@@ -6,10 +6,10 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from kaged.pipeline.accepted import Accepted
     from kaged.pipeline.chain import Chain, TraceEnd
     from kaged.pipeline.plan import Step
     from kaged.pipeline.slots import Extensions
-    from kaged.pipeline.taken import Taken
 
 current_trace_id: ContextVar[str | None] = ContextVar("current_trace_id", default=None)
 
@@ -79,15 +79,15 @@ class SpanTracer:
             attributes={"plugin.hook": step.hook, "plugin.mode": str(step.mode)},
         )
 
-        def end(taken: Taken | None, error: BaseException | None) -> None:
-            del taken
+        def end(accepted: Accepted | None, error: BaseException | None) -> None:
+            del accepted
             self._provider.end_span(span_id=span, status="ok" if error is None else "error")
 
         return end
 
 
-def _nobody(taken: Taken | None, error: BaseException | None) -> None:
-    del taken, error
+def _nobody(accepted: Accepted | None, error: BaseException | None) -> None:
+    del accepted, error
 
 
 __all__ = ["NullObservability", "ObservabilityProvider", "SpanTracer", "current_trace_id"]

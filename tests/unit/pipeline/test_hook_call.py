@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
 from kaged.base import Tasks
-from kaged.pipeline import stepping
-from kaged.pipeline.stepping import PluginCancelled, PluginTimedOut, absorb_cancel, finish
+from kaged.pipeline import hook_call
+from kaged.pipeline.hook_call import PluginCancelled, PluginTimedOut, call_hook
 
 
 class Failures(list[str]):
@@ -21,13 +20,8 @@ class Failures(list[str]):
 async def drive(
     hook: Coroutine[Any, Any, Any], timeout_s: float = 5.0, leftovers: Tasks | None = None
 ) -> Any:
-    """Run a hook as the runner does: the first step at once, the rest under a deadline."""
-    scope = contextvars.copy_context()
-    try:
-        waiting = scope.run(hook.send, None)
-    except StopIteration as stop:
-        return stop.value
-    return await finish(hook, scope, waiting, timeout_s, leftovers or Tasks("t", Failures().note))
+    """Call a hook as the runner does."""
+    return await call_hook(hook, timeout_s, leftovers or Tasks("t", Failures().note))
 
 
 async def test_a_hook_that_waits_gets_what_it_waited_for() -> None:
@@ -120,7 +114,7 @@ async def test_a_hook_that_goes_on_after_its_timeout_finishes_in_the_background(
 async def test_a_hook_that_never_ends_is_closed_after_the_grace_period(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stepping, "CLEANUP_GRACE_S", 0.01)
+    monkeypatch.setattr(hook_call, "CLEANUP_GRACE_S", 0.01)
     closed = asyncio.Event()
     failures = Failures()
     leftovers = Tasks("t", failures.note)
@@ -242,7 +236,7 @@ async def test_the_callers_cancellation_goes_through_a_hook_that_swallows_it() -
 async def test_the_callers_cancellation_does_not_wait_long_for_a_hook_that_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stepping, "CLEANUP_GRACE_S", 0.01)
+    monkeypatch.setattr(hook_call, "CLEANUP_GRACE_S", 0.01)
     started = asyncio.Event()
     leftovers = Tasks("t", Failures().note)
 
@@ -281,33 +275,6 @@ async def test_done_and_late_in_the_same_turn_counts_as_late() -> None:
     assert task.cancelling() == 0
 
 
-async def test_a_deadline_that_fires_while_the_last_step_runs_is_late() -> None:
-    async def hook() -> str:
-        await asyncio.sleep(0)
-        deadline._fire()  # what the timer does, at the worst moment
-        return "result"
-
-    scope = contextvars.copy_context()
-    coroutine = hook()
-    waiting = scope.run(coroutine.send, None)
-    real = stepping._Deadline
-
-    class Known(real):
-        def __init__(self, timeout_s: float) -> None:
-            super().__init__(timeout_s)
-            nonlocal deadline
-            deadline = self
-
-    deadline: Any = None
-    stepping._Deadline = Known  # put back below
-    try:
-        with pytest.raises(PluginTimedOut):
-            await finish(coroutine, scope, waiting, 5.0, Tasks("t", Failures().note))
-    finally:
-        stepping._Deadline = real
-    await asyncio.sleep(0)
-
-
 async def test_a_hook_may_handle_a_cancelled_future_and_go_on_waiting() -> None:
     async def hook() -> str:
         gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -321,32 +288,86 @@ async def test_a_hook_may_handle_a_cancelled_future_and_go_on_waiting() -> None:
     assert await drive(hook()) == "went on"
 
 
+async def test_a_hook_that_cancels_its_caller_and_waits_is_closed_at_once() -> None:
+    closed: list[bool] = []
+
+    async def hook() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            closed.append(True)
+
+    with pytest.raises(PluginCancelled, match="the task that it runs in"):
+        await drive(hook())
+    assert closed == [True]
+    await asyncio.sleep(0)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
 async def test_a_hook_that_will_not_close_is_left_alone() -> None:
     async def hook() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
         try:
             await asyncio.sleep(0)
         except GeneratorExit:
             await asyncio.sleep(0)
 
     coroutine = hook()
-    coroutine.send(None)
-    stepping._close(coroutine, contextvars.copy_context())
+    with pytest.raises(PluginCancelled):
+        await drive(coroutine)
     with pytest.raises(StopIteration):
         coroutine.send(None)
 
 
-async def test_absorbing_gives_way_to_a_real_cancellation() -> None:
-    async def caller() -> None:
+async def test_a_cancellation_of_the_caller_is_not_lost_behind_one_by_the_hook() -> None:
+    async def hook() -> None:
         task = asyncio.current_task()
         assert task is not None
         task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await absorb_cancel(task, 0)
-        task.uncancel()
-        await absorb_cancel(task, 0)
-        asyncio.get_running_loop().call_soon(task.cancel)
-        with pytest.raises(asyncio.CancelledError):
-            await absorb_cancel(task, 0)
-        task.uncancel()
+        asyncio.get_running_loop().call_soon(task.cancel)  # somebody else, at the worst moment
 
-    await asyncio.get_running_loop().create_task(caller())
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.get_running_loop().create_task(drive(hook()))
+
+
+async def test_the_callers_cancellation_wins_over_what_the_hook_raises() -> None:
+    started = asyncio.Event()
+
+    async def hook() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError as error:
+            raise ValueError("masked") from error
+
+    caller = asyncio.get_running_loop().create_task(drive(hook()))
+    await started.wait()
+    caller.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+
+
+async def test_a_hook_that_exits_while_cleaning_up_does_not_end_the_program() -> None:
+    failures = Failures()
+    background = Tasks("t", failures.note)
+
+    async def hook() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            raise SystemExit(3)
+
+    with pytest.raises(PluginTimedOut):
+        await drive(hook(), 0.01, background)
+    async with asyncio.timeout(5):
+        while len(background):  # noqa: ASYNC110 - the owner of tasks has no event for their end
+            await asyncio.sleep(0)
+    assert failures == []

@@ -1,0 +1,174 @@
+"""`call_hook`: run one hook to its end, under its timeout, without trusting it to end.
+
+A hook runs in a copy of the caller's context, so that a ContextVar that it sets stays with it. The
+standard library offers that with a task per hook only. Measured against cpex 0.1.4, 10 plugins, CPU
+time: a task per hook is 6.9 times as fast when they allow and 4.5 times when they merge; this is 18
+and 9.5 times. So the steps of a hook run here, in the caller's task, and only a hook that suspends
+gets a timer. From Python 3.12 on, `asyncio.Task(..., eager_start=True)` can take the place of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, copy_context
+from typing import Any, ClassVar
+
+from kaged.base import KagedError, Tasks
+
+CLEANUP_GRACE_S = 2.0
+"""How long a cancelled hook may go on cleaning up before it is closed."""
+
+
+class PluginTimedOut(KagedError):
+    """A hook did not finish in time."""
+
+    code: ClassVar[str] = "plugin_timeout"
+
+
+class PluginCancelled(KagedError):
+    """A hook cancelled itself, or the task it was running in."""
+
+    code: ClassVar[str] = "plugin_cancelled"
+
+
+async def call_hook(hook: Coroutine[Any, Any, Any], timeout_s: float, background: Tasks) -> Any:
+    """Run a hook that has not started and return its answer.
+
+    A hook that still waits after its timeout is cancelled; `background` lets it clean up.
+
+    Raises:
+        PluginTimedOut: it was not done after `timeout_s` seconds.
+        PluginCancelled: it ended by a cancellation that nobody else asked for.
+        CancelledError: the caller was cancelled, whatever the hook made of that.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    requested = task.cancelling()
+    scope = copy_context()
+    try:
+        waiting = scope.run(hook.send, None)
+    except StopIteration as done:
+        if task.cancelling() == requested:
+            return done.value
+    except (Exception, SystemExit, GeneratorExit):
+        if task.cancelling() == requested:
+            raise
+    except asyncio.CancelledError as error:
+        if task.cancelling() == requested:
+            raise PluginCancelled("the hook cancelled itself") from error
+    else:
+        if task.cancelling() == requested:
+            return await _wait(hook, scope, waiting, timeout_s, background)
+    # Nothing but the hook has run in between, so the cancellation is its doing.
+    _close(hook, scope)
+    await _take_back_cancellation(task, requested)
+    raise PluginCancelled("the hook cancelled the task that it runs in")
+
+
+async def _wait(
+    hook: Coroutine[Any, Any, Any],
+    scope: Context,
+    waiting: Any,
+    timeout_s: float,
+    background: Tasks,
+) -> Any:
+    """Wait for a hook that has suspended, as `call_hook`."""
+    task = asyncio.current_task()
+    assert task is not None
+    requested = task.cancelling()
+    timer = asyncio.timeout(timeout_s)
+    answer: Any = None
+    error: BaseException | None = None
+
+    def may_go_on() -> bool:
+        if timer.expired():
+            return False
+        if task.cancelling() > requested:
+            grace_ends = asyncio.get_running_loop().time() + CLEANUP_GRACE_S
+            timer.reschedule(min(timer.when() or grace_ends, grace_ends))
+        return True
+
+    try:
+        async with timer:
+            answer = await _resume(hook, scope, waiting, may_go_on)
+    except _StillWaiting as still:
+        background.start(_clean_up(hook, scope, still.waiting), "hook-cleanup")
+    except (Exception, SystemExit, GeneratorExit, asyncio.CancelledError) as raised:  # noqa: BLE001 - judged below
+        error = raised
+    if task.cancelling() > requested:
+        raise asyncio.CancelledError  # the caller's own, also when the hook swallowed it
+    if timer.expired():
+        raise PluginTimedOut(f"exceeded {timeout_s:g}s timeout")
+    if isinstance(error, asyncio.CancelledError):
+        raise PluginCancelled("the hook cancelled itself") from error
+    if error is not None:
+        raise error
+    return answer
+
+
+@types.coroutine
+def _resume(
+    hook: Coroutine[Any, Any, Any], scope: Context, waiting: Any, may_go_on: Callable[[], bool]
+) -> Generator[Any, Any, Any]:
+    """Await a hook that has suspended, as `await hook` would, but with every step in `scope`.
+
+    Raises:
+        _StillWaiting: the hook wants to wait and `may_go_on` returns False.
+    """
+    while True:
+        resume: Callable[[Any], Any] = hook.send
+        value = None
+        try:
+            yield waiting
+        except BaseException as error:  # noqa: BLE001 - whatever arrives is for the hook
+            resume, value = hook.throw, error
+        try:
+            waiting = scope.run(resume, value)
+        except StopIteration as done:
+            return done.value
+        if not may_go_on():
+            raise _StillWaiting(waiting)
+
+
+async def _clean_up(hook: Coroutine[Any, Any, Any], scope: Context, waiting: Any) -> None:
+    """Let a cancelled hook finish within the grace period, then close it."""
+    task = asyncio.current_task()
+    assert task is not None
+    try:
+        async with asyncio.timeout(CLEANUP_GRACE_S):
+            await _resume(hook, scope, waiting, lambda: task.cancelling() == 0)
+    except (Exception, SystemExit, GeneratorExit):  # noqa: BLE001 - boundary: nobody waits for this
+        return
+    finally:
+        _close(hook, scope)
+
+
+class _StillWaiting(Exception):
+    """A hook wants to wait although its time is over."""
+
+    def __init__(self, waiting: Any) -> None:
+        super().__init__()
+        self.waiting = waiting
+
+
+def _close(hook: Coroutine[Any, Any, Any], scope: Context) -> None:
+    try:
+        scope.run(hook.close)
+    except (Exception, SystemExit, GeneratorExit):  # noqa: BLE001 - boundary: it will not even close
+        return
+
+
+async def _take_back_cancellation(task: asyncio.Task[Any], requested: int) -> None:
+    """Take back cancellations of the running task beyond the `requested` ones."""
+    while task.cancelling() > requested:
+        task.uncancel()
+    try:
+        await asyncio.sleep(0)  # the one that is on its way arrives here
+    except asyncio.CancelledError:
+        if task.cancelling() > requested:
+            raise  # somebody else's
+
+
+__all__ = ["PluginCancelled", "PluginTimedOut", "call_hook"]
