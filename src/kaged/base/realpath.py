@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from pathlib import Path
 from typing import Final
 
 _TRIES: Final = 16
@@ -34,12 +35,12 @@ def real_path(path: str | os.PathLike[str]) -> str:
 
 def _leads_through_link(path: str) -> bool:
     """Return whether a part of a resolved path is a link after all; a loop does not count."""
-    part = ""
+    part = Path("/")
     for name in path.split("/")[1:]:
-        part = f"{part}/{name}"
-        if os.path.islink(part):
+        part = part / name
+        if part.is_symlink():
             try:
-                os.stat(part)
+                part.stat()
             except OSError as error:
                 return error.errno != errno.ELOOP
             return True
