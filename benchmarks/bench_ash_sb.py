@@ -52,7 +52,7 @@ class _Methods:
 
 
 def run() -> list[Row]:
-    """Measure; give one row per promise."""
+    """Measure; return one row per promise."""
     return asyncio.run(_run())
 
 

@@ -1,6 +1,6 @@
 """search.ast against the ast-grep command line, and the memory of a rewrite of 1,000 files.
 
-Run it alone with `python benchmarks/bench_ast.py`; `run()` gives the rows for the suite. The peer
+Run it alone with `python benchmarks/bench_ast.py`; `run()` returns the suite's rows. The peer
 is ast-grep itself on the same tree in the same round, with its JSON output parsed. Ours reads every
 file through the path guard and parses in worker processes that are warm, as they are in a daemon.
 """

@@ -1,6 +1,6 @@
 """The audit log on a real SQLite file: events per second, durable latency, rows checked per second.
 
-Run it alone with `python benchmarks/bench_audit.py`; `run()` gives the rows for the suite. Every
+Run it alone with `python benchmarks/bench_audit.py`; `run()` returns the suite's rows. Every
 peer is measured in the same run on the same disk, in turns, so a busy machine hits both alike.
 """
 
@@ -92,7 +92,7 @@ async def _run() -> list[Row]:
 
 
 async def _sustained(log: AuditLog) -> float:
-    """Record for a while, then wait until all of it is durable; give events per second."""
+    """Record for a while, then wait until all of it is durable; return events per second."""
     start = time.perf_counter()
     count = 0
     while time.perf_counter() - start < ROUND_S:
@@ -128,7 +128,7 @@ def _event(number: int) -> AuditEvent:
 
 
 def _bare_commits(path: Path) -> list[float]:
-    """Commit one small row at a time, as durably as the log does; give the time of each."""
+    """Commit one small row at a time, as durably as the log does; return the time of each."""
     conn = sqlite3.connect(path, isolation_level=None)
     conn.execute("PRAGMA journal_mode=WAL")
     conn.execute("PRAGMA synchronous=FULL")

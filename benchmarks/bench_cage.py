@@ -55,7 +55,7 @@ ECHO = (
 
 
 def run() -> list[Row]:
-    """Measure; give one row per promise."""
+    """Measure; return one row per promise."""
     return asyncio.run(_run())
 
 

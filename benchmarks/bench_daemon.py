@@ -27,7 +27,7 @@ _KAGED = [sys.executable, "-P", "-m", "kaged.cli"]
 
 
 def run() -> list[Row]:
-    """Measure; give one row per promise."""
+    """Measure; return one row per promise."""
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         home = Path(folder) / "h"
         env = {**os.environ, "KAGED_HOME": str(home)}
@@ -61,7 +61,7 @@ def _times(argv: list[str], env: dict[str, str]) -> list[float]:
 
 
 def _daemon(env: dict[str, str], home: Path) -> tuple[list[float], list[float], list[float]]:
-    """Start daemons on an empty home; give the times to ready and to open, and the memory of each.
+    """Start daemons on an empty home; return the times to ready and to open, and their memory.
 
     Ready means: the daemon says so on its pipe, which it does once it answers requests. Open means:
     it has described itself, which it does once projects, plugins and tools are there.

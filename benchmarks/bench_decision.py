@@ -19,7 +19,7 @@ REQUIRES = (FsRequirement(FsMode.RW), CapabilityRequirement("shell"))
 
 
 def run() -> list[Row]:
-    """Measure; gives one row per kind of decision."""
+    """Measure; returns one row per kind of decision."""
     three = _policy(f"{ROOT}/src", f"{ROOT}/docs", f"{ROOT}/src/vendor")
     many = _policy(*(f"{ROOT}/packages/p{number}/src" for number in range(64)), f"{ROOT}/src")
     inside = [f"{ROOT}/src/part{number}/deep/file.py" for number in range(CALLS)]

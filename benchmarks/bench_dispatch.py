@@ -53,7 +53,7 @@ asyncio.run(main(int(sys.argv[1])))
 
 
 def run() -> list[Row]:
-    """Measure and give the rows of the table."""
+    """Measure and return the rows of the table."""
     ours, direct, mcp, bare, missing = uvloop.run(_rounds())
     added = [a - b for a, b in zip(ours, direct, strict=True)]
     silent = [a - b for a, b in zip(bare, direct, strict=True)]
@@ -97,7 +97,7 @@ def run() -> list[Row]:
 
 
 async def _rounds() -> tuple[list[float], list[float], list[float], list[float], str]:
-    """Give the medians of each round in µs: the desk, the bare handler, the MCP SDK, no audit.
+    """Return each round's medians in µs: the desk, the bare handler, the MCP SDK, no audit.
 
     The last one says why the MCP SDK is missing, if it is.
     """
@@ -146,7 +146,7 @@ def _mcp() -> tuple[PeerProcess | None, str]:
 
 @asynccontextmanager
 async def _desk() -> AsyncGenerator[tuple[Any, Any, Any, Any]]:
-    """Give a desk with one empty tool, a context of a caged caller, the handler, the audit log."""
+    """Yield a desk with one empty tool, a context of a caged caller, the handler, the audit log."""
     from kaged.audit import AuditLog, ChainKey
     from kaged.base import Ids, SystemClock
     from kaged.kernel.policy import CagePolicy, FsGrant, FsMode

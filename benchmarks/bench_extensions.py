@@ -1,6 +1,6 @@
 """Filter, merge and whole chains of plugins beside the published framework, in one run.
 
-Run it alone with `python benchmarks/bench_extensions.py`; `run()` gives the rows for the suite. The
+Run it alone with `python benchmarks/bench_extensions.py`; `run()` returns the suite's rows. The
 published package lives in an environment of its own under build/, made on the first run. Both sides
 take turns, round by round, so that a busy machine hits both alike; the best round counts.
 """

@@ -1,6 +1,6 @@
 """The file tools through the desk, and what the path guard adds to a plain read.
 
-Run it alone with `python benchmarks/bench_files.py`; `run()` gives the rows for the suite. Each
+Run it alone with `python benchmarks/bench_files.py`; `run()` returns the suite's rows. Each
 figure is the best of several rounds, and each peer is measured in the same rounds.
 """
 

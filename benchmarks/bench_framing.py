@@ -1,6 +1,6 @@
 """Messages per second through framer, decoder and correlator, small ones and of 1 MiB.
 
-Run it alone with `python benchmarks/bench_framing.py`; `run()` gives the rows for the suite. Each
+Run it alone with `python benchmarks/bench_framing.py`; `run()` returns the suite's rows. Each
 figure is the best of several rounds, and each peer is measured in the same rounds, so a busy
 machine hits both alike.
 """

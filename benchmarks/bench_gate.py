@@ -96,7 +96,7 @@ class _Resolver:
 
 
 def run() -> list[Row]:
-    """Measure; gives one row per figure."""
+    """Measure; returns one row per figure."""
     bwrap = peer_program("bwrap", "bwrap")
     with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE) as server:
         try:

@@ -3,7 +3,7 @@
 Everything but the model is real: store, transcript, audit log in SQLite, tool desk with the sinks
 that the daemon gives it, event ring. A step is a model turn that calls an empty tool: its two
 entries are durable before the next one.
-Run it alone with `python benchmarks/bench_loop.py`; `run()` gives the rows for the suite.
+Run it alone with `python benchmarks/bench_loop.py`; `run()` returns the suite's rows.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ primary:
 
 
 def run() -> list[Row]:
-    """Measure and give the rows of the table."""
+    """Measure and return the rows of the table."""
     steps_ms, commits_ms, latencies_ms, wall_s = uvloop.run(_measured())
     step_ms = statistics.median(steps_ms)
     p99 = statistics.quantiles(latencies_ms, n=100)[98]

@@ -185,7 +185,7 @@ async def _all() -> list[Row]:
 
 
 def run() -> list[Row]:
-    """Give the rows of this benchmark."""
+    """Return the rows of this benchmark."""
     return asyncio.run(_all())
 
 

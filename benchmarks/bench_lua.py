@@ -35,7 +35,7 @@ kage.register_command{name='loop', description='', handler=function()
 
 
 def run() -> list[Row]:
-    """Measure and give the rows of the table."""
+    """Measure and return the rows of the table."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:

@@ -50,7 +50,7 @@ primary:
 
 
 def run() -> list[Row]:
-    """Measure and give the rows of the table."""
+    """Measure and return the rows of the table."""
     ours, bare = asyncio.run(_served())
     called, theirs = asyncio.run(_called())
     served = statistics.median(a / b for a, b in zip(ours, bare, strict=True))
@@ -80,7 +80,7 @@ def run() -> list[Row]:
 
 
 async def _served() -> tuple[list[float], list[float]]:
-    """Give the medians of each round in µs: `kaged mcp`, the bare server."""
+    """Return the medians of each round in µs: `kaged mcp`, the bare server."""
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client
 
@@ -117,7 +117,7 @@ async def _served() -> tuple[list[float], list[float]]:
 
 
 async def _called() -> tuple[list[float], list[float]]:
-    """Give the medians of each round in µs: through our client, through the SDK's."""
+    """Return the medians of each round in µs: through our client, through the SDK's."""
     import mcp
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client

@@ -100,7 +100,7 @@ asyncio.run(main(int(sys.argv[1])))
 
 
 def run() -> list[Row]:
-    """Measure and give the rows of the table."""
+    """Measure and return the rows of the table."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})
     try:
@@ -153,7 +153,7 @@ def run() -> list[Row]:
 
 @asynccontextmanager
 async def _plugin() -> AsyncGenerator[tuple[Any, Any]]:
-    """Give a running caged plugin and the audit log that its calls are written to."""
+    """Yield a running caged plugin and the audit log that its calls are written to."""
     from kaged.audit import AuditLog, ChainKey
     from kaged.base import Ids, SystemClock
     from kaged.cage import CageSettings, Spawner
@@ -201,7 +201,7 @@ async def _plugin() -> AsyncGenerator[tuple[Any, Any]]:
 
 
 async def _round_trips() -> tuple[list[float], list[float], list[float], str]:
-    """Give the medians of each round in µs: ours, the floor, the MCP SDK; why the last is not."""
+    """Return the medians of each round in µs: ours, the floor, the MCP SDK; why not the last."""
     from kaged.wire.context import CallContext
 
     context = CallContext(request_id="req", operator_id="op")
@@ -237,7 +237,7 @@ def _mcp() -> tuple[PeerProcess | None, str]:
 
 
 async def _bursts() -> tuple[list[float], list[float]]:
-    """Give the rates of each burst: until all are answered, and until all is on disk."""
+    """Return the rates of each burst: until all are answered, and until all is on disk."""
     from kaged.wire.context import CallContext
 
     context = CallContext(request_id="req", operator_id="op")

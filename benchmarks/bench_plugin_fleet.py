@@ -47,7 +47,7 @@ methods: [echo.say]
 
 
 def run() -> list[Row]:
-    """Measure; give one row per promise."""
+    """Measure; return one row per promise."""
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         root = Path(folder)
         home = root / "h"
@@ -145,7 +145,7 @@ class _Daemon:
         return sum(ticks for _, ticks in self.family()) / _TICKS
 
     def family(self) -> list[tuple[int, int]]:
-        """Give the daemon and everything below it: the number of each and its CPU ticks."""
+        """Return the daemon and everything below it: the number of each and its CPU ticks."""
         parents: dict[int, int] = {}
         ticks: dict[int, int] = {}
         for entry in Path("/proc").glob("[0-9]*"):

@@ -1,6 +1,6 @@
 """What the broker adds around a plugin's SQL: a query of one row, and a durable insert.
 
-Run it alone with `python benchmarks/bench_plugin_storage.py`; `run()` gives the rows for the suite.
+Run it alone with `python benchmarks/bench_plugin_storage.py`; `run()` returns the suite's rows.
 The peer is the sqlite3 module on the same file in the same run: no names changed, nothing guarded,
 no other thread, no limits. The broker's figure holds all of that and the answer as JSON objects.
 """

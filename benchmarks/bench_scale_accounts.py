@@ -133,7 +133,7 @@ async def _crowd(lab: Any, there: int, count: int) -> None:
 
 
 async def _times(crowded: _Host, single: _Host, call: Callable[[_Host], Awaitable[None]]) -> float:
-    """Give what a call costs on the one in calls on the other; the middle of rounds in turn."""
+    """Return what a call costs on the one in calls on the other; the middle of rounds in turn."""
     return statistics.median(
         [await _median_s(call, crowded) / await _median_s(call, single) for _ in range(ROUNDS)]
     )

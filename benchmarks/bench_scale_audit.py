@@ -163,7 +163,7 @@ class _Rows:
         return self._key.sign_anchor(ChainHead(last.seq, last.hash), last.ts_ms)
 
     def questions(self) -> dict[str, AuditFilter]:
-        """Say what is asked of the log at each point."""
+        """Return what is asked of the log at each point."""
         return {
             "request": AuditFilter(request_id=self._last_request),
             "project": AuditFilter(project_id=self._projects[0]),
@@ -172,7 +172,7 @@ class _Rows:
 
 
 def _fill(audit: AuditRows, head_file: HeadFile, make: _Rows, there: int, count: int) -> float:
-    """Keep rows until there are `count`; give the µs for each in the median of the last batches."""
+    """Keep rows until there are `count`; return the µs for each, the last batches' median."""
     times: list[float] = []
     for start in range(there, count, BATCH):
         rows = make.sealed(audit.head(), start, min(BATCH, count - start))

@@ -120,7 +120,7 @@ def _write(lab: Any, count: int) -> Callable[[int], Awaitable[None]]:
 
 
 async def _best_us(call: Callable[[int], Awaitable[None]], times: int) -> float:
-    """Give the quickest of a few searches, or the median of many small calls."""
+    """Return the quickest of a few searches, or the median of many small calls."""
     found: list[float] = []
     for turn in range(times):
         start = time.perf_counter()

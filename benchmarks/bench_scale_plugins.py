@@ -50,7 +50,7 @@ def run() -> list[Curve]:
 
 
 def _started(home: Path, count: int) -> tuple[float, float]:
-    """Start the daemon a few times; give the best time until all run, and its memory then."""
+    """Start the daemon a few times; return the best time until all run, and its memory then."""
     times: list[float] = []
     mib = 0.0
     for _ in range(STARTS):

@@ -73,7 +73,7 @@ async def _run() -> list[Curve]:
 
 
 async def _together(bench: _Bench, count: int) -> float:
-    """Let that many sessions run at once; give the CPU seconds for each step."""
+    """Let that many sessions run at once; return the CPU seconds for each step."""
     sessions = [
         (await bench.transcript.create("prj", cwd="/", model=None)).id for _ in range(count)
     ]

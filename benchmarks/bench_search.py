@@ -1,6 +1,6 @@
 """search.grep and search.glob against ripgrep itself, on a large and a small tree; loop stalls.
 
-Run it alone with `python benchmarks/bench_search.py`; `run()` gives the rows for the suite. The
+Run it alone with `python benchmarks/bench_search.py`; `run()` returns the suite's rows. The
 peer is the same ripgrep started by subprocess on the same tree in the same round, its output parsed
 into the same entries. Ours has everything around it: process start through the one spawner, the
 cap, the sorting, the entries as JSON values. Rounds alternate; the best of each counts, as both

@@ -34,7 +34,7 @@ PARAMS = {"capability": "gog.email", "operation": "list_messages", "input": {"fo
 
 
 def run() -> list[Row]:
-    """Measure and give the rows of the table."""
+    """Measure and return the rows of the table."""
     return uvloop.run(_all())
 
 

@@ -1,6 +1,6 @@
 """The session book on a real SQLite file: append, replay, fork, search, and what an idle one costs.
 
-Run it alone with `python benchmarks/bench_sessions.py`; `run()` gives the rows for the suite. Every
+Run it alone with `python benchmarks/bench_sessions.py`; `run()` returns the suite's rows. Every
 peer is measured in the same run on the same disk.
 """
 

@@ -46,7 +46,7 @@ class Outcomes(NamedTuple):
 
 
 def main() -> int:
-    """Run the check and give the exit status."""
+    """Run the check and return the exit status."""
     rows = load_rows()
     ledger = load_ledger()
     results = _fresh_results()
@@ -92,7 +92,7 @@ def _fresh_results() -> dict[str, Any]:
 
 
 def _root_tests() -> list[dict[str, Any]]:
-    """Give what the root part saw of the present tree; nothing when it did not run."""
+    """Return what the root part saw of the present tree; nothing when it did not run."""
     if not ROOT_RESULTS.exists():
         return []
     data: dict[str, Any] = json.loads(ROOT_RESULTS.read_text(encoding="utf-8"))
@@ -100,7 +100,7 @@ def _root_tests() -> list[dict[str, Any]]:
 
 
 def left_to_root(results: dict[str, Any], tests: list[dict[str, Any]]) -> set[str]:
-    """Give the rows with a test that was left to the root part and has no outcome yet."""
+    """Return the rows with a test that was left to the root part and has no outcome yet."""
     seen = {test["node"] for test in tests}
     left = [test for test in results["left_to_root"] if test["node"] not in seen]
     return {row_id for test in left for row_id in test["ids"]}

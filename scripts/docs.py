@@ -22,7 +22,7 @@ VERSION_LINE = re.compile(r"^These pages describe kaged .*$", re.MULTILINE)
 
 
 def main() -> int:
-    """Rewrite every page; says which of them changed."""
+    """Rewrite every page; prints which of them changed."""
     pages = DOCS / "reference"
     with _telling(pages):
         rewrite_pages(pages)

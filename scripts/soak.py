@@ -6,7 +6,7 @@
     make soak SOAK_SEED=7            the same choices again
 
 Clients write files and issues, talk in sessions, call a plugin that dies, run commands that leave
-programs behind, and use bridges that stall, die and talk nonsense; others hang up in the middle of
+programs behind, and use bridges that stall, die and send garbage; others hang up in the middle of
 a request or a stream. Every 30 seconds the daemon is killed with SIGKILL and started anew. What a
 client was told is done is written down, and looked for at the end; what a bridge did is there once
 and not twice; the audit chain is verified; no process, cgroup, socket or temporary file may be

@@ -26,11 +26,11 @@ raise_open_files()
 
 @pytest.fixture
 def clock() -> ManualClock:
-    """Give a clock that moves only when the test says so."""
+    """Return a clock that moves only when the test says so."""
     return ManualClock()
 
 
 @pytest.fixture
 def ids(clock: ManualClock) -> Ids:
-    """Give sortable ids driven by the test's clock."""
+    """Return sortable ids driven by the test's clock."""
     return Ids(clock)

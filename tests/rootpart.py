@@ -30,27 +30,27 @@ left_out_key = pytest.StashKey[LeftOut]()
 
 
 def is_root_part() -> bool:
-    """Say whether this run is the root part alone."""
+    """Return whether this run is the root part alone."""
     return os.environ.get("KAGED_ROOT_PART") == "1"
 
 
 def left_out(config: pytest.Config) -> LeftOut:
-    """Give the tests that this run left to the root part, each with its requirement ids."""
+    """Return the tests that this run left to the root part, each with its requirement ids."""
     return config.stash.setdefault(left_out_key, {})
 
 
 def of_root_part(item: pytest.Item) -> bool:
-    """Say whether a test belongs to the root part."""
+    """Return whether a test belongs to the root part."""
     return needs_root(item) or (item.nodeid.startswith(AGAIN) and not _AS_USER.search(item.nodeid))
 
 
 def needs_root(item: pytest.Item) -> bool:
-    """Say whether a test means anything to root only."""
+    """Return whether a test means anything to root only."""
     return item.get_closest_marker("needs_root") is not None
 
 
 def named(nodes: LeftOut) -> list[str]:
-    """Give a line for each test function, with how many cases it has."""
+    """Return a line for each test function, with how many cases it has."""
     counts = Counter(node.partition("[")[0] for node in nodes)
     return [name if n == 1 else f"{name} ({n} cases)" for name, n in sorted(counts.items())]
 
@@ -79,7 +79,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the process that hands out the work what this worker left out."""
+    """Report to the process that hands out the work what this worker left out."""
     output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
     if output is not None:
         output[_KEY] = left_out(session.config)

@@ -32,5 +32,5 @@ class ByModuleOrTest(LoadScopeScheduling):
 
 @pytest.hookimpl
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByModuleOrTest:
-    """Give xdist our division."""
+    """Return our scheduler to xdist."""
     return ByModuleOrTest(config, log)

@@ -19,13 +19,13 @@ class BareCommits:
         self._conn.execute("CREATE TABLE peer (id INTEGER PRIMARY KEY, data TEXT)")
 
     def one_s(self) -> float:
-        """Commit a row; give the seconds."""
+        """Commit a row; return the seconds."""
         start = time.perf_counter()
         self._conn.execute("INSERT INTO peer (data) VALUES (?)", ("x" * 400,))
         return time.perf_counter() - start
 
     async def times(self, work: Callable[[int], Awaitable[object]], rounds: int) -> float:
-        """Say how many bare commits `work` takes: both in turn, the quarter mark of each.
+        """Return how many bare commits `work` takes: both in turn, the quarter mark of each.
 
         Not the median: on a busy disk half of all commits may wait for others.
         """

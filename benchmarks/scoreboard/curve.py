@@ -36,17 +36,17 @@ class Curve:
 
     @property
     def growth(self) -> float:
-        """Say how many times the cheapest earlier point the last one costs."""
+        """Return how many times the cheapest earlier point the last one costs."""
         cheapest = min(point.cost for point in self.points[:-1])
         return self.points[-1].cost / cheapest if cheapest else float(self.points[-1].cost > 0)
 
     @property
     def verdict(self) -> Literal["flat", "grows"]:
-        """Say whether the cost of one unit stays the same."""
+        """Return whether the cost of one unit stays the same."""
         return "flat" if self.growth <= self.within else "grows"
 
     def as_json(self) -> dict[str, Any]:
-        """Give the curve for the file of results."""
+        """Return the curve for the file of results."""
         return {
             "family": self.family,
             "work": self.work,

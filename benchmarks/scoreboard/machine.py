@@ -24,7 +24,7 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Give the facts of this one."""
+    """Return the facts of this one."""
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     return Machine(
         cpu=_cpu(),
@@ -36,12 +36,12 @@ def this_machine() -> Machine:
 
 
 def load() -> float:
-    """Say how many processes wanted to run on average during the last minute."""
+    """Return how many processes were ready to run on average during the last minute."""
     return round(os.getloadavg()[0], 2)
 
 
 def commit() -> str:
-    """Name the commit that is measured; with a plus if the tree differs from it."""
+    """Return the commit that is measured; with a plus if the tree differs from it."""
     if shutil.which("git") is None:
         return "unknown"
     head = _git("rev-parse", "--short=12", "HEAD")

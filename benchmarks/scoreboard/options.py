@@ -8,12 +8,12 @@ QUICK_KEY = "KAGED_BENCH_QUICK"
 
 
 def quick() -> bool:
-    """Say whether this run only shows that the benchmarks work, with figures for nobody."""
+    """Return whether this run only shows that the benchmarks work; its figures do not count."""
     return os.environ.get(QUICK_KEY) == "1"
 
 
 def counts(full: tuple[int, ...], small: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the points of a curve: the full ones, or in a quick run the small ones."""
+    """Return the points of a curve: the full ones, or in a quick run the small ones."""
     return small if quick() else full
 
 

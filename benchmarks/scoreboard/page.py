@@ -20,7 +20,7 @@ NOT_EXPLAINED = "Not explained yet."
 
 
 def rewrite_page(page: str, results: Results, misses: Mapping[str, str]) -> str:
-    """Give the page with its generated part made anew; the rest stays as people wrote it.
+    """Return the page with its generated part made anew; the rest stays as people wrote it.
 
     Args:
         page: The page as it is.
@@ -38,7 +38,7 @@ def rewrite_page(page: str, results: Results, misses: Mapping[str, str]) -> str:
 
 
 def measured_part(results: Results, misses: Mapping[str, str]) -> str:
-    """Give everything between the marks."""
+    """Return everything between the marks."""
     parts = [_facts(results), _summary(results)]
     parts += [f"![Share of each target that is used]({TARGETS_SVG})"]
     parts += _missed(results.rows, misses)

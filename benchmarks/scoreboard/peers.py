@@ -26,7 +26,7 @@ class PeerMissing(Exception):
 
 
 def peer_environment(name: str) -> Path:
-    """Give the Python of a peer's own environment, which is made if need be."""
+    """Return the Python of a peer's own environment, which is made if need be."""
     pins = (PINS / f"{name}.txt").read_text(encoding="utf-8")
     place = PEERS / name
     python, stamp = place / "bin" / "python", place / "installed.txt"
@@ -44,7 +44,7 @@ def peer_environment(name: str) -> Path:
 
 
 def peer_program(name: str, program: str) -> str:
-    """Give a command-line peer: from its own environment, or of the system if it pins nothing."""
+    """Return a command-line peer: from its own environment, or of the system if it pins nothing."""
     if (PINS / f"{name}.txt").exists():
         found = peer_environment(name).with_name(program)
         if found.exists():
@@ -86,7 +86,7 @@ class PeerProcess:
             raise PeerMissing(f"{name} does not run: {said.strip()[-SAID_CHARS:]}")
 
     def round_s(self) -> float:
-        """Have it do one round; give what it measured."""
+        """Run one round; return what it measured."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write("go\n")

@@ -27,7 +27,7 @@ class Result:
     error: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """Give the result for the file."""
+        """Return the result for the file."""
         return {
             "name": self.name,
             "took_s": round(self.took_s, 1),

@@ -60,7 +60,7 @@ class Row:
 
     @property
     def verdict(self) -> Verdict:
-        """Say whether the promise was kept."""
+        """Return whether the promise was kept."""
         if self.problem:
             return "peer missing"
         if self.used is None:
@@ -68,7 +68,7 @@ class Row:
         return "met" if self.used <= 1 else "missed"
 
     def as_json(self) -> dict[str, Any]:
-        """Give the row for the file of results."""
+        """Return the row for the file of results."""
         return {**asdict(self), "verdict": self.verdict}
 
     @classmethod

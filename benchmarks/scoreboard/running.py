@@ -94,7 +94,7 @@ def run_one(file: Path, output: Path, *, commit_name: str = "", quick: bool = Fa
 
 
 def _end(process: subprocess.Popen[bytes]) -> str:
-    """Wait for the end, and end what it left behind; give what went wrong with waiting."""
+    """Wait for the end, and end what it left behind; return what went wrong with waiting."""
     try:
         process.wait(TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -59,7 +59,7 @@ async def _longest_gap(work: Callable[[], Awaitable[None]]) -> float:
 
 
 def _queued_s() -> float:
-    """Say how long this thread was ready to run and the machine had no processor for it."""
+    """Return how long this thread was ready to run while the machine had no processor for it."""
     return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
 
 

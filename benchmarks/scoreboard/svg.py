@@ -66,7 +66,7 @@ class Drawing:
         ]
 
     def finish(self) -> str:
-        """Give the whole file."""
+        """Return the whole file."""
         width, height = self._size
         return "\n".join(
             [

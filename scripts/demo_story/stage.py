@@ -61,22 +61,22 @@ class Stage:
         say(paint(f"   {why}", "2"))
 
     def allowed(self, what: str) -> None:
-        """Say that something was allowed."""
+        """Report that something was allowed."""
         say(f"     {paint('ALLOWED', '32')}  {self.short(what)}")
 
     def denied(self, what: str, *, rule: str, change: str) -> None:
-        """Say that something was refused, by which rule, and what would change that."""
+        """Report that something was refused, by which rule, and what would change that."""
         self.denials += 1
         say(f"     {paint('DENIED', '31')}   {self.short(what)}")
         say(f"              rule: {self.short(rule)}")
         say(f"              to change it: {self.short(change)}")
 
     def done(self, word: str, what: str) -> None:
-        """Say that something was reached."""
+        """Report that something was reached."""
         say(f"     {paint(word, '32')}  {self.short(what)}")
 
     def short(self, text: str) -> str:
-        """Give a text with the folders of this run by their names."""
+        """Return a text with the folders of this run by their names."""
         for place, name in ((self.home, "~home"), (self.project, "paper-boats")):
             text = text.replace(str(place), name)
         return text.replace(f"{self.folder}/", "")
@@ -174,5 +174,5 @@ def fit(line: str, *, whole: bool) -> list[str]:
 
 
 def paint(text: str, colour: str) -> str:
-    """Give a text a colour on a terminal."""
+    """Color a text for a terminal."""
     return f"\x1b[{colour}m{text}\x1b[0m" if COLOUR else text

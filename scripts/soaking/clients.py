@@ -122,7 +122,7 @@ class Clients:
         return self._code(answer)
 
     async def talk(self, client: httpx.AsyncClient) -> str:
-        """Say something in a session."""
+        """Send a message in a session."""
         base = f"/projects/{self.house.project_id}/sessions"
         if not self.sessions or self.chance.random() < 0.05:
             made = await client.post(base, json={})
@@ -258,5 +258,5 @@ class Clients:
 
 
 def content_of(name: str) -> str:
-    """Give what belongs into a file."""
+    """Return what belongs into a file."""
     return f"content of {name}\n"

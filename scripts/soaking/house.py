@@ -85,7 +85,7 @@ class House:
             self.project_id = loaded["id"]
 
     def client(self) -> httpx.AsyncClient:
-        """Give a client over the Unix socket."""
+        """Return a client over the Unix socket."""
         return httpx.AsyncClient(
             transport=httpx.AsyncHTTPTransport(uds=str(self.socket)),
             base_url="http://kaged/api/v1", timeout=CALL_TIMEOUT_S, trust_env=False,
@@ -116,7 +116,7 @@ class House:
             self.peak_fds = max(self.peak_fds, sum(self.open_files().values()))
 
     def open_files(self) -> Counter[str]:
-        """Give what the daemon has open now, counted by kind or name."""
+        """Return what the daemon has open now, counted by kind or name."""
         found: Counter[str] = Counter()
         if self.process is None:
             return found
@@ -136,7 +136,7 @@ class House:
         await self.start()
 
     def end(self) -> list[str]:
-        """End the daemon as a person would and verify the audit chain; gives what is wrong."""
+        """End the daemon as a person would and verify the audit chain; returns what is wrong."""
         wrong: list[str] = []
         assert self.process is not None
         self.measure()

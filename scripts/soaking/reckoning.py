@@ -22,7 +22,7 @@ FDS_SLACK = 2
 
 
 async def reckon(house: House, clients: Clients) -> list[str]:
-    """Look for everything that was acknowledged; gives what is wrong."""
+    """Look for everything that was acknowledged; returns what is wrong."""
     wrong = [f"file {name} is not there, or not whole" for name in sorted(clients.files)
              if _text(house.root / name) != content_of(name)]  # fmt: skip
     wrong += [f"file {one.name}, whose writer hung up, is not whole"
@@ -42,7 +42,7 @@ async def reckon(house: House, clients: Clients) -> list[str]:
 
 
 def complaints(house: House) -> list[str]:
-    """Give what the daemon itself says went wrong inside it."""
+    """Return what the daemon itself reports as its own errors."""
     log = (house.folder / "daemon.log").read_text(encoding="utf-8", errors="replace")
     signs = (
         '"level": "error"',
@@ -84,7 +84,7 @@ async def _quiet(house: House) -> Counter[str]:
 
 
 def left_over(house: House) -> list[str]:
-    """Give what the daemon left behind, once it has had time to go."""
+    """Return what the daemon left behind, once it has had time to go."""
     deadline_s = time.monotonic() + SETTLE_S
     while (left := _left(house)) and time.monotonic() < deadline_s:
         time.sleep(0.2)
@@ -115,7 +115,7 @@ def _cgroups(house: House) -> list[str]:
 
 
 def _processes(house: House) -> list[tuple[str, str]]:
-    """Give processes that name this soak's folder, in words or as a place, or sleep for it."""
+    """Return processes that name this soak's folder, in words or as a place, or sleep for it."""
     own = os.fsencode(house.folder)
     nap = f"sleep\0{STALL_S}\0".encode()
     found: list[tuple[str, str]] = []

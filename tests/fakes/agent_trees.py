@@ -12,7 +12,7 @@ from kaged.config.reading import Loaded
 
 
 def write_project(root: Path, text: str) -> Path:
-    """Write `.kaged/project.yaml` below a folder and give the folder."""
+    """Write `.kaged/project.yaml` below a folder and return the folder."""
     (root / ".kaged").mkdir(parents=True, exist_ok=True)
     (root / ".kaged" / "project.yaml").write_text(text, encoding="utf-8")
     return root

@@ -66,7 +66,7 @@ class AskingLab:
         )
 
     async def ask(self, plugin: Plugin, method: str, params: Any) -> dict[str, Any]:
-        """Let a plugin ask the host; give the answer as it came over the wire."""
+        """Let a plugin ask the host; return the answer as it came over the wire."""
         return await self.lab.call(plugin, **{"asked": method, "with": params})
 
     async def sql(self, plugin: Plugin, method: str, sql: str, *values: Any) -> dict[str, Any]:

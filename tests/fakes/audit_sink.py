@@ -48,7 +48,7 @@ class MemorySink:
         return next((row.hash for row in self.rows if row.seq == seq), None)
 
     def names(self) -> list[str]:
-        """Give the names of the kept rows, in order."""
+        """Return the names of the kept rows, in order."""
         return [row.name for row in self.rows]
 
     def _failure(self) -> Exception | None:

@@ -74,7 +74,7 @@ class RealTime(ManualClock):
 
 
 def alive(pid: int) -> bool:
-    """Tell whether a process runs; one that only waits to be reaped does not."""
+    """Return whether a process runs; one that only waits to be reaped does not."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -22,7 +22,7 @@ class _Threaded(socketserver.ThreadingMixIn, WSGIServer):
 
 @contextlib.contextmanager
 def radicale(folder: Path, users: dict[str, str]) -> Generator[str]:
-    """Run the server; gives its address."""
+    """Run the server; yields its address."""
     from radicale import config
     from radicale.app import Application
 

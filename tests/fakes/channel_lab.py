@@ -70,7 +70,7 @@ class ChannelLab:
         caged: bool = True,
         **params: Any,
     ) -> dict[str, Any]:
-        """Run one command as an agent that acts for `identity`; gives the tool's result."""
+        """Run one command as an agent that acts for `identity`; returns the tool's result."""
         lab = DeskLab(self.root, self._tools, self.policy(*capabilities) if caged else None)
         lab.context = replace(lab.context, identity=identity)
         return await lab.call("shell.bash", command=command, **params)

@@ -77,7 +77,7 @@ class DapLab:
         self.desk = self.desk_for()
 
     def fake_command(self) -> tuple[str, ...]:
-        """Give the command of a planned adapter."""
+        """Return the command of a planned adapter."""
         return (sys.executable, str(FAKE), str(self.plan_file), str(self.log_file))
 
     def desk_for(
@@ -86,7 +86,7 @@ class DapLab:
         caller: str = "primary",
         session_id: str = "ses_1",
     ) -> DeskLab:
-        """Give a desk for another caller of the same project."""
+        """Return a desk for another caller of the same project."""
         tools = dap_tools(lambda _: self.bridge)
         return DeskLab(
             self.root, tools, policy, caller, workspace=self.workspace, session_id=session_id
@@ -128,14 +128,14 @@ class DapLab:
         self.plan(events={**known, command: list(events)})
 
     def received(self, *commands: str) -> list[dict[str, Any]]:
-        """Give what the adapters have received so far, of some commands or all."""
+        """Return what the adapters have received so far, of some commands or all."""
         if not self.log_file.exists():
             return []
         lines = map(json.loads, self.log_file.read_text("utf-8").splitlines())
         return [one for one in lines if not commands or one.get("command") in commands]
 
     def commands(self) -> list[str]:
-        """Give the commands that the adapters have received so far."""
+        """Return the commands that the adapters have received so far."""
         return [one["command"] for one in self.received() if one["type"] == "request"]
 
     async def until(self, holds: Callable[[], bool]) -> None:

@@ -69,11 +69,11 @@ class RecordedAudit:
             raise AuditUnavailable("the audit log cannot be written: disk full")
 
     def names(self) -> list[str]:
-        """Give the names of the events, in order."""
+        """Return the names of the events, in order."""
         return [name for name, _ in self.events]
 
     def of(self, name: str) -> list[dict[str, Any]]:
-        """Give the data of the events of one name."""
+        """Return the data of the events of one name."""
         return [data for known, data in self.events if known == name]
 
     def _keep(self, event: AuditEvent, *, durable: bool) -> None:
@@ -186,7 +186,7 @@ class DeskLab:
         self._calls = 0
 
     async def call(self, name: str, /, **params: JsonValue) -> Any:
-        """Make a call; gives its result or raises its ToolError. Every call has its own id."""
+        """Make a call; returns its result or raises its ToolError. Every call has its own id."""
         return await self.call_with(name, params)
 
     async def call_with(self, name: str, params: Any, **changes: Any) -> Any:
@@ -198,18 +198,18 @@ class DeskLab:
         return result
 
     def _check_shape(self, name: str, result: JsonValue) -> None:
-        """See that a built-in tool gives plain JSON of the shape it promises (AT-REG-07)."""
+        """Check that a built-in tool returns plain JSON of its declared shape (AT-REG-07)."""
         json.dumps(result, allow_nan=False)
         found = self.registry.find(name)
         if found is not None and found.entry.definition.source is ToolSource.BUILTIN:
             compile_schema(found.entry.definition.returns).validate(result)
 
     async def refusal(self, name: str, /, **params: JsonValue) -> ToolError:
-        """Make a call that must fail, and give its error."""
+        """Make a call that must fail, and return its error."""
         return await self.refusal_with(name, params)
 
     async def refusal_with(self, name: str, params: Any, **changes: Any) -> ToolError:
-        """Make a call with any params that must fail, and give its error."""
+        """Make a call with any params that must fail, and return its error."""
         try:
             result = await self.call_with(name, params, **changes)
         except ToolError as error:

@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).parents[2] / "plugins" / "examples"
 
 
 def load_example(name: str) -> ModuleType:
-    """Give a new instance of `plugins/examples/<name>/main.py`, with its siblings importable."""
+    """Return a new instance of `plugins/examples/<name>/main.py`, with its siblings importable."""
     folder = EXAMPLES / name
     siblings = {path.stem for path in folder.glob("*.py")}
     for sibling in siblings:

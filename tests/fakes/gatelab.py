@@ -70,11 +70,11 @@ class Result:
     stderr: str
 
     def denied(self, **wanted: Any) -> list[dict[str, Any]]:
-        """Give the denials whose fields match."""
+        """Return the denials whose fields match."""
         return self._matching("cage.net.denied", wanted)
 
     def connected(self, **wanted: Any) -> list[dict[str, Any]]:
-        """Give the connections whose fields match."""
+        """Return the connections whose fields match."""
         return self._matching("cage.net.connected", wanted)
 
     def _matching(self, name: str, wanted: dict[str, Any]) -> list[dict[str, Any]]:
@@ -86,12 +86,12 @@ class Result:
 
 
 def identities() -> list[Any]:
-    """Give who the daemon's part runs as; that of root belongs to the root part."""
+    """Return who the daemon's part runs as; that of root belongs to the root part."""
     return [pytest.param("root", marks=pytest.mark.needs_root), pytest.param("user")]
 
 
 def run_case(case: Case, who: str) -> Result:
-    """Run a case and give its result; fails the test if the case itself broke."""
+    """Run a case and return its result; fails the test if the case itself broke."""
     if shutil.which("bwrap") is None:
         pytest.fail("bwrap is not installed, and these tests need it")
     done = subprocess.run(
@@ -117,7 +117,7 @@ def _paths() -> list[str]:
 
 @functools.cache
 def _python_for(who: str) -> str:
-    """Give an interpreter that the identity can start; one below a private home is not."""
+    """Return an interpreter that the identity can start; one below a private home is not."""
     own = str(Path(sys.executable).resolve())
     if who == "root" or os.geteuid() != 0:
         return own

@@ -53,7 +53,7 @@ def build_internet() -> None:
 
 
 def become(who: str) -> None:
-    """Give up every power, if the case asks for a plain user."""
+    """Drop every privilege, if the case asks for a plain user."""
     libc = ctypes.CDLL(None, use_errno=True)
     if who == "user" and os.geteuid() == 0:
         os.setgroups([])

@@ -20,7 +20,7 @@ def say(key: str, value: Any) -> None:
 
 
 def attempt(host: str, port: int, send: bytes = b"", *, family: int = 0) -> str:
-    """Connect, send, read the first answer; give the answer or the name of the error."""
+    """Connect, send, read the first answer; return the answer or the name of the error."""
     try:
         info = socket.getaddrinfo(host, port, family, socket.SOCK_STREAM)[0]
         with socket.socket(info[0], socket.SOCK_STREAM) as sock:
@@ -40,7 +40,7 @@ def answer(sock: socket.socket, amount: int = 4096) -> str:
 
 
 def named(error: OSError) -> str:
-    """Give the name of an error."""
+    """Return the name of an error."""
     if isinstance(error, socket.gaierror):
         return "unknown"
     if isinstance(error, TimeoutError) and error.errno is None:
@@ -49,7 +49,7 @@ def named(error: OSError) -> str:
 
 
 def speak(payload: bytes, *, port: int = 808, end: bool = False) -> str:
-    """Say something to the proxy and read everything it answers."""
+    """Send something to the proxy and read everything it answers."""
     got = b""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
@@ -69,7 +69,7 @@ def speak(payload: bytes, *, port: int = 808, end: bool = False) -> str:
 
 
 def ask_connect(authority: str, rest: bytes = b"") -> str:
-    """CONNECT; give the status line, and what follows a success."""
+    """CONNECT; return the status line, and what follows a success."""
     request = f"CONNECT {authority} HTTP/1.1\r\nHost: {authority}\r\n\r\n".encode("latin-1")
     with socket.create_connection(("127.0.0.1", 808), timeout=5) as sock:
         sock.sendall(request + rest)
@@ -89,7 +89,7 @@ def ask_connect(authority: str, rest: bytes = b"") -> str:
 
 
 def ask_socks(address: bytes, port: int, command: int = 1) -> str:
-    """SOCKS5; give the reply code, and what follows a success. `address` starts with its type."""
+    """SOCKS5; return the reply code, and what follows a success. `address` starts with its type."""
     with socket.create_connection(("127.0.0.1", 808), timeout=5) as sock:
         try:
             sock.sendall(b"\x05\x01\x00")
@@ -108,20 +108,20 @@ def ask_socks(address: bytes, port: int, command: int = 1) -> str:
 
 
 def socks_name(name: str) -> bytes:
-    """Give a SOCKS5 address of the kind "name"."""
+    """Return a SOCKS5 address of the kind "name"."""
     raw = name.encode("latin-1")
     return b"\x03" + bytes([len(raw)]) + raw
 
 
 def socks_ip(text: str) -> bytes:
-    """Give a SOCKS5 address of the kind "address"."""
+    """Return a SOCKS5 address of the kind "address"."""
     if ":" in text:
         return b"\x04" + socket.inet_pton(socket.AF_INET6, text)
     return b"\x01" + socket.inet_pton(socket.AF_INET, text)
 
 
 def ask_dns(name: str, qtype: int = 1, server: str = "127.0.0.53") -> str:
-    """Ask by UDP; give the address, `rcode N`, `empty`, or the name of the error."""
+    """Ask by UDP; return the address, `rcode N`, `empty`, or the name of the error."""
     labels = b"".join(bytes([len(part)]) + part.encode("latin-1") for part in name.split("."))
     packet = (
         struct.pack(">HHHHHH", 7, 0x0100, 1, 0, 0, 0) + labels + struct.pack(">BHH", 0, qtype, 1)
@@ -153,7 +153,7 @@ def listening() -> list[str]:
 
 
 def proxy_variables() -> dict[str, str]:
-    """Give every variable whose name speaks of a proxy."""
+    """Return every variable whose name speaks of a proxy."""
     return {key: value for key, value in os.environ.items() if "proxy" in key.lower()}
 
 

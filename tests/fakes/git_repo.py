@@ -57,7 +57,7 @@ def commit(work: Path, message: str) -> None:
 
 
 def publish(work: Path, bare: Path) -> Path:
-    """Give a bare copy of a repository that others can read."""
+    """Return a bare copy of a repository that others can read."""
     git(work, "clone", "--quiet", "--bare", str(work), str(bare))
     for path in (bare, *bare.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -66,7 +66,7 @@ def publish(work: Path, bare: Path) -> Path:
 
 @contextmanager
 def git_server(root: Path) -> Generator[tuple[str, list[str]]]:
-    """Serve the repositories below `root`; give the address and the list of requests."""
+    """Serve the repositories below `root`; yield the address and the list of requests."""
     seen: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -86,7 +86,7 @@ class HttpHost:
         return (await self.get("/consents"))["items"]
 
     async def events(self, *names: str) -> list[Any]:
-        """Give the audit rows of these names, oldest first."""
+        """Return the audit rows of these names, oldest first."""
         await self.inside.daemon.services.audit.flush()
         query = "&".join(f"event={name}" for name in names)
         return (await self.get(f"/audit?limit=200&{query}"))["items"][::-1]

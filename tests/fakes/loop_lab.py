@@ -83,7 +83,7 @@ class PlayedHooks:
 
 
 class LoopLab:
-    """One daemon's sessions. `restarted` gives another on the same store."""
+    """One daemon's sessions. `restarted` returns another on the same store."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class LoopLab:
         return cast("PlayedModel", self.models.get("default"))
 
     async def session(self, **more: Any) -> str:
-        """Begin a session; gives its id."""
+        """Begin a session; returns its id."""
         made = await self.transcript.create(PROJECT, cwd=str(self.root), model=None, **more)
         return made.id
 
@@ -200,7 +200,7 @@ class LoopLab:
         return await self.run(await self.session(), text, **more)
 
     async def entries(self, session_id: str, agent: str | None = None) -> list[str]:
-        """Give the messages of a session, each in a line."""
+        """Return the messages of a session, each in a line."""
         lines: list[str] = []
         for entry in await self.transcript.entries(session_id):
             if entry.role is None or (agent is not None and entry.agent != agent):
@@ -211,7 +211,7 @@ class LoopLab:
         return lines
 
     async def bound(self, *items: str) -> tuple[str, str]:
-        """Begin a session bound to an issue with these todos; gives both ids."""
+        """Begin a session bound to an issue with these todos; returns both ids."""
         session = await self.session()
         done = await self.work.issues.create(PROJECT, "A title", "A body", "operator")
         number = int(cast("Any", done.result)["number"])
@@ -222,11 +222,11 @@ class LoopLab:
         return session, issue_id
 
     def told(self, *names: str) -> list[SessionEvent]:
-        """Give the events of these names, in order."""
+        """Return the events of these names, in order."""
         return [one for one in self.events if one.name in names]
 
     def desk_calls(self, name: str) -> list[ToolOutcome]:
-        """Give the calls of one tool that the desk has seen end."""
+        """Return the calls of one tool that the desk has seen end."""
         return [one for one in self.outcomes if one.tool_name == name]
 
     def tool_called(self, outcome: ToolOutcome) -> None:

@@ -75,13 +75,13 @@ class LspLab:
         self.desk = self.desk_for()
 
     def fake_command(self) -> tuple[str, ...]:
-        """Give the command of a planned server."""
+        """Return the command of a planned server."""
         return (sys.executable, str(FAKE), str(self.plan_file), str(self.log_file))
 
     def desk_for(
         self, policy: CagePolicy | None = None, session_id: str = "ses_1", caller: str = "primary"
     ) -> DeskLab:
-        """Give a desk for another caller of the same project."""
+        """Return a desk for another caller of the same project."""
         return DeskLab(
             self.root,
             (*lsp_tools(lambda _: self.bridge), *self._tools),
@@ -115,14 +115,14 @@ class LspLab:
         self.plan(answers={**known, method: what})
 
     def received(self, *methods: str) -> list[dict[str, Any]]:
-        """Give what the servers have received so far, of some methods or all."""
+        """Return what the servers have received so far, of some methods or all."""
         if not self.log_file.exists():
             return []
         lines = map(json.loads, self.log_file.read_text("utf-8").splitlines())
         return [one for one in lines if not methods or one.get("method") in methods]
 
     def methods(self) -> list[str]:
-        """Give the methods that the servers have received so far."""
+        """Return the methods that the servers have received so far."""
         return [one["method"] for one in self.received() if "method" in one]
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -132,11 +132,11 @@ class LspLab:
                 await asyncio.sleep(0.02)
 
     def uri(self, path: str) -> str:
-        """Give the URI of a file of the project."""
+        """Return the URI of a file of the project."""
         return (self.root / path).resolve().as_uri()
 
     def event_names(self) -> list[str]:
-        """Give the names of the bridge's own events."""
+        """Return the names of the bridge's own events."""
         return [name for name, _ in self.events]
 
     async def close(self) -> None:

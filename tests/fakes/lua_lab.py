@@ -173,7 +173,7 @@ class LuaLab:
             return await self.runtime.command(name, raw, interactive=interactive)
 
     async def eval(self, code: str, stem: str = "probe") -> Any:
-        """Load a script that runs this code as a command; gives what it returned, as a value."""
+        """Load a script that runs this code as a command; returns what it returned, as a value."""
         name = "eval" if stem == "probe" else f"eval-{stem}"
         body = (
             f"kage.register_command{{name='{name}', description='', handler=function()\n"

@@ -129,7 +129,7 @@ class McpStage:
                 yield client
 
     def mcp_url(self, agent: str = "primary") -> str:
-        """Where the agent is served over HTTP."""
+        """Return where the agent is served over HTTP."""
         return f"{self.inside.url}/api/v1/projects/{self.project_id}/mcp?agent={agent}"
 
     async def call(self, tool: str, params: dict[str, Any], agent: str = "primary") -> Any:
@@ -146,7 +146,7 @@ class McpStage:
         return (await self.inside.client.get(f"/api/v1/mcp/servers/{name}")).json()
 
     async def audited(self, event: str) -> list[dict[str, Any]]:
-        """Give the data of the audit events of one name."""
+        """Return the data of the audit events of one name."""
         found = await self.inside.client.get("/api/v1/audit", params={"event": event, "limit": 100})
         items: Sequence[dict[str, Any]] = found.json()["items"]
         return [dict(one) for one in reversed(items)]
@@ -172,7 +172,7 @@ class McpStage:
 
 
 def text_of(content: Any) -> str:
-    """Give the text of a piece of content, of whichever kind the SDK made it."""
+    """Return the text of a piece of content, of whichever kind the SDK made it."""
     return content.text
 
 

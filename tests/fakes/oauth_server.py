@@ -285,7 +285,7 @@ class OAuthLab:
     server: Server
 
     def visit(self, auth_url: str, user: str) -> str:
-        """Open an authorization URL as `user` and agree; gives the callback URL."""
+        """Open an authorization URL as `user` and agree; returns the callback URL."""
         parts = urlsplit(auth_url)
         request = ("GET", f"https://login.example{parts.path}?{parts.query}", {}, {})
         made = self.server.create_oauth2_request(request)

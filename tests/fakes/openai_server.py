@@ -108,7 +108,7 @@ Answers = Callable[[Asked], Reply]
 
 
 def in_turn(*replies: Reply) -> Answers:
-    """Give one reply after the other; the last one again and again."""
+    """Return replies one after the other; the last one again and again."""
     left = list(replies)
 
     def answer(_asked: Asked) -> Reply:

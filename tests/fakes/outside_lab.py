@@ -65,7 +65,7 @@ class OutsideLab:
         return server
 
     def parts(self) -> OutsideParts:
-        """Give what servers share."""
+        """Return what servers share."""
 
         async def sleep(seconds: float) -> None:
             self.waited.append(seconds)

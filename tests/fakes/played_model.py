@@ -70,7 +70,7 @@ class PlayedModel:
             self.closed += 1
 
     def texts(self, number: int = -1) -> list[str]:
-        """Give what stood in one request, message by message."""
+        """Return what stood in one request, message by message."""
         return [shown(one) for one in self.requests[number].messages]
 
 
@@ -97,7 +97,7 @@ class PlayedModels:
     by_alias: dict[str, Model]
 
     def get(self, alias: str) -> Model:
-        """Give one. Raises ModelUnknown."""
+        """Return one. Raises ModelUnknown."""
         if alias not in self.by_alias:
             raise ModelUnknown(f"no model {alias}")
         return self.by_alias[alias]
@@ -115,7 +115,7 @@ def hang() -> Play:
 
 
 def calls_of(turns: Sequence[ModelTurn]) -> list[str]:
-    """Name the tools that turns ask for."""
+    """Return the tools that turns ask for."""
     return [one.name for turn in turns for one in turn.message.tool_calls]
 
 

@@ -148,7 +148,7 @@ class PluginLab:
     # -- watching ------------------------------------------------------------------------------
 
     async def seen(self, *names: str) -> list[tuple[str, dict[str, Any]]]:
-        """Give the audit events so far, or only those of these names."""
+        """Return the audit events so far, or only those of these names."""
         await self.parts.audit.flush()
         return [event for event in self.events if not names or event[0] in names]
 
@@ -165,7 +165,7 @@ class PluginLab:
                 await self._changed.wait()
 
     async def until_event(self, name: str, count: int = 1) -> dict[str, Any]:
-        """Wait until an audit event of this name was written so many times; give the last."""
+        """Wait until an audit event of this name was written so many times; return the last."""
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 self._changed.clear()
@@ -188,7 +188,7 @@ class PluginLab:
                     await self._changed.wait()
 
     def processes(self) -> list[int]:
-        """Give the pids of live processes in cages of this lab, whoever their parent is by now.
+        """Return the pids of live processes in cages of this lab, whoever their parent is by now.
 
         A cage's command line names no path of the lab (options travel by descriptor), so they are
         found as descendants of a bwrap of ours, and by the lab's paths in their environment.

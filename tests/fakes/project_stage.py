@@ -82,7 +82,7 @@ class ProjectStage:
         return self.supervisor.participants("p", agent)
 
     def received(self, name: str) -> list[dict[str, Any]]:
-        """Give every message that a stub got."""
+        """Return every message that a stub got."""
         lines = (self.logs / name).read_text(encoding="utf-8").splitlines()
         return [json.loads(line) for line in lines]
 

@@ -51,7 +51,7 @@ class RecordingRpc:
         return [one["method"] for one in self.requests]
 
     def params(self, at: int = 0) -> dict[str, Any]:
-        """What was asked, without the token."""
+        """Return what was asked, without the token."""
         params = dict(self.requests[at]["params"])
         params.pop("context_token")
         return params

@@ -56,7 +56,7 @@ def make_project(root: Path, text: str | None = None) -> Path:
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """Give the environment in which commands use this home and nothing of the real user's."""
+    """Return the environment in which commands use this home and nothing of the real user's."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
     return {**kept, "HOME": str(home), "KAGED_HOME": str(home), "KAGED_DEBUG": "1", **more}
 
@@ -88,7 +88,7 @@ class InProcess:
     def over(
         self, connection: PeerConnection | None, *, base_url: str = "http://127.0.0.1"
     ) -> httpx.AsyncClient:
-        """Give a client whose requests seem to come over `connection`."""
+        """Return a client whose requests seem to come over `connection`."""
         app: Any = self.daemon.server.config.app
 
         async def with_peer(scope: Any, receive: Any, send: Any) -> None:
@@ -157,7 +157,7 @@ class DaemonProcess:
         self.process.send_signal(number)
 
     def stop(self) -> int:
-        """Ask it to end and wait for it; gives the exit code."""
+        """Ask it to end and wait for it; returns the exit code."""
         self.process.terminate()
         return self.process.wait(WAIT_S)
 
@@ -167,7 +167,7 @@ class DaemonProcess:
         self.process.wait(WAIT_S)
 
     def client(self) -> httpx.Client:
-        """Give a client over the Unix socket."""
+        """Return a client over the Unix socket."""
         return httpx.Client(
             transport=httpx.HTTPTransport(uds=self.said["socket"]),
             base_url="http://kaged/api/v1",
@@ -176,7 +176,7 @@ class DaemonProcess:
         )
 
     def log(self) -> str:
-        """Give what it logged so far."""
+        """Return what it logged so far."""
         return self.stderr.read_text(encoding="utf-8")
 
     def __del__(self) -> None:
@@ -230,7 +230,7 @@ def kaged(
 
 
 def require_error_shape(body: Any, code: str | None = None) -> dict[str, Any]:
-    """Check the one error shape; gives its inside."""
+    """Check the one error shape; returns its inside."""
     assert isinstance(body, dict)
     assert set(body) == {"error"}, body
     error = body["error"]

@@ -9,21 +9,21 @@ ROOT = Path(__file__).parents[2]
 
 
 def node() -> Path:
-    """Give the real Node binary."""
+    """Return the real Node binary."""
     found = shutil.which("node")
     assert found, "node is missing: run scripts/setup --tests"
     return Path(found)
 
 
 def npm_tool(package: str, program: str) -> Path:
-    """Give a program of a package that scripts/setup --tests installs from the npm registry."""
+    """Return a program of a package that scripts/setup --tests installs from the npm registry."""
     found = ROOT / "build" / "tools" / "node_modules" / package / program
     assert found.exists(), f"{package} is missing: run scripts/setup --tests"
     return found.resolve()
 
 
 def bun() -> Path:
-    """Give the real Bun binary that scripts/setup --tests installs."""
+    """Return the real Bun binary that scripts/setup --tests installs."""
     found = ROOT / "build" / "tools" / "node_modules" / ".bin" / "bun"
     assert found.exists(), "bun is missing: run scripts/setup --tests"
     return found.resolve()

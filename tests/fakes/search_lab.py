@@ -28,7 +28,7 @@ class SearchLab:
     ast_settings: AstSettings
 
     def desk(self, *fs: str) -> DeskLab:
-        """Give a desk; without mounts its caller has no cage."""
+        """Return a desk; without mounts its caller has no cage."""
         tools = [
             *search_tools(self.engine, self.settings),
             *ast_tools(self.ast, self.engine, self.ast_settings),
@@ -55,7 +55,7 @@ async def opened_search_lab(
     program: str | None = None,
     home: Path | None = None,
 ) -> AsyncGenerator[SearchLab]:
-    """Have a lab; `program` stands in for ripgrep."""
+    """Yield a lab; `program` stands in for ripgrep."""
     spawner = Spawner(CageSettings(cache_dir=cache))
     env = () if home is None else (("HOME", str(home)),)
     workers = AstWorkers(spawner, count=2)

@@ -37,7 +37,7 @@ primary:
 
 
 def config(folder: Path, *, more: str = "") -> str:
-    """Give a config.toml with the bridge; whoever speaks from loopback is a trusted front end."""
+    """Return a config.toml with the bridge; loopback clients are trusted front ends."""
     return (
         '[daemon]\nbind = "127.0.0.1:0"\n'
         '[auth]\ntrusted_proxies = ["127.0.0.1/32"]\n'
@@ -85,7 +85,7 @@ class ServiceHome:
         assert done["exit_code"] == 0, done
 
     async def audit(self, name: str) -> list[dict[str, Any]]:
-        """Give the events of one name, newest first."""
+        """Return the events of one name, newest first."""
         answer: httpx.Response = await self.inside.client.get(
             "/api/v1/audit", params={"event": name, "limit": 100}
         )

@@ -55,7 +55,7 @@ FOLDER: JsonObject = {
 
 
 def operations(*more: CapabilityOperation) -> dict[str, CapabilityOperation]:
-    """Give the operations of the sample capability, and some more."""
+    """Return the operations of the sample capability, and some more."""
     listed = (
         CapabilityOperation("list_messages", "List messages.", input_schema=FOLDER),
         CapabilityOperation("whoami", "Say whose account it is."),
@@ -67,7 +67,7 @@ def operations(*more: CapabilityOperation) -> dict[str, CapabilityOperation]:
 
 
 def definition(capability_id: str = "gog.email", **fields: Any) -> CapabilityDefinition:
-    """Give a capability with the sample operations."""
+    """Return a capability with the sample operations."""
     fields.setdefault("operations", operations())
     return CapabilityDefinition(id=capability_id, description="Email operations.", **fields)
 
@@ -128,7 +128,7 @@ class FakeProvider:
         return {"user": call.context.user_id, "account": call.account_ref, "messages": []}
 
     def of(self, kind: type) -> list[Any]:
-        """Give the calls of one kind."""
+        """Return the calls of one kind."""
         return [call for call in self.calls if isinstance(call, kind)]
 
 
@@ -241,7 +241,7 @@ class ServiceLab:
         given: Mapping[str, Any] | None = None,
         **params: Any,
     ) -> Any:
-        """Invoke an operation; gives the whole answer."""
+        """Invoke an operation; returns the whole answer."""
         return await self.call(
             "invoke",
             user,
@@ -254,7 +254,7 @@ class ServiceLab:
     async def link(
         self, user: str = "alice", hint: str | None = None, capability: str = "gog.email"
     ) -> str:
-        """Link an account; gives its name."""
+        """Link an account; returns its name."""
         flow = await self.call("auth.begin", user, capability=capability, account_hint=hint)
         code = f"code-{user}-{hint}"
         done = await self.call("auth.complete", user, flow_id=flow["flow_id"], code=code)
@@ -262,7 +262,7 @@ class ServiceLab:
         return ref
 
     async def seen(self, *names: str) -> list[dict[str, Any]]:
-        """Give the data of the audit events of these names."""
+        """Return the data of the audit events of these names."""
         await self.audit.flush()
         return [data for name, data in self.events if not names or name in names]
 

@@ -38,7 +38,7 @@ def message(
 
 
 def texts(entries: Sequence[Entry]) -> list[str]:
-    """Give the texts of the messages among entries."""
+    """Return the texts of the messages among entries."""
     found: list[str] = []
     for entry in entries:
         blocks = entry.content.get("content")
@@ -83,7 +83,7 @@ class SessionLab:
         await self.open()
 
     async def session(self, *said: str, project_id: str = PROJECT) -> str:
-        """Begin a session in which the user said this; gives its id."""
+        """Begin a session in which the user said this; returns its id."""
         made = await self.transcript.create(project_id, cwd="/src", model="scripted")
         await self.say(made.id, *said)
         return made.id
@@ -93,7 +93,7 @@ class SessionLab:
         return await self.transcript.append(session_id, [message(text) for text in said])
 
     def names(self) -> list[str]:
-        """Give the names of the events so far."""
+        """Return the names of the events so far."""
         return [event.name for event in self.events]
 
 

@@ -74,7 +74,7 @@ class SessionStage:
         await self.supervisor.load_project(PROJECT, tree)
 
     def received(self, name: str, method: str = "") -> list[dict[str, Any]]:
-        """Give the params of the hooks and calls that a plugin got, oldest first."""
+        """Return the params of the hooks and calls that a plugin got, oldest first."""
         path = self.logs / name
         if not path.exists():
             return []
@@ -88,7 +88,7 @@ class SessionStage:
         ]
 
     async def audited(self, *names: str) -> list[tuple[str, dict[str, Any]]]:
-        """Give what the plugin host put on record."""
+        """Return what the plugin host put on record."""
         return await self.plugins.seen(*names)
 
 

@@ -63,7 +63,7 @@ class StorageArena:
         params: Any = None,
         capabilities: CapabilitySet = WRITE,
     ) -> dict[str, Any]:
-        """Ask as a plugin does; give its answer as on the wire: a result or an error."""
+        """Ask as a plugin does; return its answer as on the wire: a result or an error."""
         try:
             result = await self.broker.answer(
                 plugin, capabilities, f"kaged.storage.{method}", params
@@ -87,7 +87,7 @@ class StorageArena:
         return answer["result"]["rows"]
 
     async def code(self, plugin: str, sql: str, *values: Any, method: str = "exec") -> int:
-        """Run a statement that must not work; give the number of the error."""
+        """Run a statement that must not work; return the number of the error."""
         answer = await self.ask(plugin, method, {"sql": sql, "params": list(values)})
         assert "error" in answer, (sql, answer)
         return answer["error"]["code"]
@@ -99,7 +99,7 @@ class StorageArena:
     # -- looking -------------------------------------------------------------------------------
 
     async def denied(self) -> list[dict[str, Any]]:
-        """Give the data of all denials in the audit log so far."""
+        """Return the data of all denials in the audit log so far."""
         await self.audit.flush()
         return [
             json.loads(row.data_json) for row in self.rows if row.name == "plugin.storage_denied"

@@ -76,7 +76,7 @@ class StoreHome:
         return conn
 
     def files(self) -> dict[str, str]:
-        """Give the hash of every file, to see that nothing was touched."""
+        """Return the hash of every file, to see that nothing was touched."""
         return {
             str(path.relative_to(self.root)): hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted(self.root.rglob("*"))

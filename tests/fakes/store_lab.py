@@ -78,18 +78,18 @@ class StoreLab:
         return [event for event in self.events if not names or event[0] in names]
 
     async def install(self, path: Path, **rest: Any) -> None:
-        """Say yes to whatever the store shows."""
+        """Agree to whatever the store shows."""
         prompt = await self.store.prepare(path)
         await self.store.install(path, prompt.digest, **rest)
 
     def names(self) -> list[str]:
-        """Give the plugins whose directories people can see."""
+        """Return the plugins whose directories people can see."""
         if not self.directory.exists():
             return []
         return sorted(p.name for p in self.directory.iterdir() if not p.name.startswith("."))
 
     def leftovers(self) -> list[Path]:
-        """Give what the store keeps of unfinished work."""
+        """Return what the store keeps of unfinished work."""
         private = self.directory / ".kaged"
         found = [*private.glob("staging/*"), *private.glob("retired/*"), *private.glob("*.json")]
         return sorted(found)
@@ -102,7 +102,7 @@ class StoreLab:
 
 
 def tree(directory: Path) -> dict[str, str]:
-    """Give every file of a directory with its text."""
+    """Return every file of a directory with its text."""
     return {
         str(path.relative_to(directory)): path.read_text(encoding="utf-8")
         for path in sorted(directory.rglob("*"))

@@ -134,7 +134,7 @@ class WorkLab:
         self.audit = self.lab.audit
 
     async def call(self, name: str, /, **params: Any) -> Any:
-        """Call a tool as the root agent; gives its result or raises its ToolError."""
+        """Call a tool as the root agent; returns its result or raises its ToolError."""
         return await self.lab.call_with(name, params)
 
     async def call_with(self, name: str, params: Any, **changes: Any) -> Any:
@@ -142,11 +142,11 @@ class WorkLab:
         return await self.lab.call_with(name, params, **changes)
 
     async def refusal(self, name: str, /, **params: Any) -> ToolError:
-        """Make a call that must fail, and give its error."""
+        """Make a call that must fail, and return its error."""
         return await self.lab.refusal_with(name, params)
 
     async def refusal_with(self, name: str, params: Any, **changes: Any) -> ToolError:
-        """Make a call with any params that must fail, and give its error."""
+        """Make a call with any params that must fail, and return its error."""
         return await self.lab.refusal_with(name, params, **changes)
 
     def _takes_over(self, context: ToolCallContext) -> bool:
@@ -156,16 +156,16 @@ class WorkLab:
         self.answered.append(record.request_id)
 
     def other(self, caller: str) -> DeskLab:
-        """Give a desk with the same tools for another agent."""
+        """Return a desk with the same tools for another agent."""
         return DeskLab(self.root, project_tools(self.work), caller=caller, clock=self.clock)
 
     async def file(self, title: str = "A title", body: str = "A body") -> int:
-        """File an issue as the root agent; gives its number."""
+        """File an issue as the root agent; returns its number."""
         made = await self.call("kaged.issue", action="create", title=title, body=body)
         return int(made["number"])
 
     async def bound(self, *items: str) -> str:
-        """Bind the session to a new issue with these todos; gives the issue's id."""
+        """Bind the session to a new issue with these todos; returns the issue's id."""
         number = await self.file()
         await self.store.sessions.ensure(SESSION, PROJECT)
         await self.store.sessions.bind(PROJECT, SESSION, number)

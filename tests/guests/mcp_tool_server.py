@@ -15,7 +15,7 @@ async def add(a: int, b: int) -> int:
 
 @server.tool()
 async def count(upto: int, ctx: Context) -> str:
-    """Count, and tell how far it is."""
+    """Count, and return how far it is."""
     for step in range(upto):
         await ctx.report_progress(step + 1, upto, f"at {step + 1}")
     return f"counted to {upto}"
@@ -29,7 +29,7 @@ async def fail(why: str) -> str:
 
 @server.tool()
 async def secrets() -> dict[str, str]:
-    """Say what the environment holds."""
+    """Return what the environment holds."""
     return {name: value for name, value in os.environ.items() if name.startswith("CALC")}
 
 

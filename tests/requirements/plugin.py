@@ -51,7 +51,7 @@ class Outcomes:
             self.passed.add(node)
 
     def over(self, first: dict[str, object]) -> dict[str, object]:
-        """Give the first run's content with what the second look saw of the same tests."""
+        """Return the first run's content with what the second look saw of the same tests."""
         tests = first["tests"]
         assert isinstance(tests, list)
         seen = self.passed | self.failed
@@ -62,7 +62,7 @@ class Outcomes:
         return first
 
     def as_json(self, *, full: bool, left: LeftOut | None = None) -> dict[str, object]:
-        """Give the file's content; a test counts as passed only if no phase failed."""
+        """Return the file's content; a test counts as passed only if no phase failed."""
         return {
             "fingerprint": tree_fingerprint(),
             "full": full,

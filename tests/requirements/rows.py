@@ -46,7 +46,7 @@ class Ledger:
     declined: dict[str, str]
 
     def reason(self, row: Row) -> tuple[Status, str] | None:
-        """Say where an unproven row stands: an entry for the id, else one for its area."""
+        """Return the status of an unproven row: an entry for the id, else one for its area."""
         if row.id in self.declined:
             return "declined", self.declined[row.id]
         for key in (row.id, row.area):

@@ -17,7 +17,7 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def anchors(page: Path) -> set[str]:
-    """Give the anchors that a page's headings have where pages are read."""
+    """Return the anchors that a page's headings have where pages are read."""
     found: set[str] = set()
     for title in HEADING.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
         plain = re.sub(r"[`*_]|\[([^\]]*)\]\([^)]*\)", r"\1", title).strip().lower()

@@ -71,7 +71,7 @@ async def git(*args: str) -> str:
 
 @plugin.tool("history")
 async def history(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
-    """Give the newest commits."""
+    """Return the newest commits."""
     limit = int(params.get("limit", 20))
     where = ["--", inside(params["path"])] if "path" in params else []
     out = await git("log", f"-{limit}", f"--format=%h{UNIT}%aI{UNIT}%an{UNIT}%s", *where)
@@ -84,7 +84,7 @@ async def history(params: dict[str, Any], context: CallContext) -> dict[str, Any
 
 @plugin.tool("blame")
 async def blame(params: dict[str, Any], context: CallContext) -> dict[str, Any]:
-    """Tell who last changed which lines, neighbouring lines of one commit together."""
+    """Return who last changed which lines, neighbouring lines of one commit together."""
     start = int(params.get("start", 1))
     span = f"{start},{params['end']}" if "end" in params else f"{start},"
     out = await git("blame", "--line-porcelain", "-L", span, "--", inside(params["path"]))

@@ -62,7 +62,7 @@ def store_for(context: CallContext) -> MarkdownStore:
 
 
 def brief(memory: Memory) -> dict[str, Any]:
-    """Give what an agent needs of a memory."""
+    """Return what an agent needs of a memory."""
     found: dict[str, Any] = {
         "id": memory.id,
         "content": memory.content,

@@ -95,14 +95,14 @@ class MarkdownStore:
         return memory
 
     def all(self) -> list[Memory]:
-        """Give every memory, newest first."""
+        """Return every memory, newest first."""
         found = [parse_markdown(path.stem, text) for path, text in self._files()]
         return sorted(found, key=lambda memory: (memory.created, memory.id), reverse=True)
 
     def find(
         self, query: str, tags: tuple[str, ...], min_score: float
     ) -> list[tuple[float, Memory]]:
-        """Give the memories that share words with the query, best first, with scores up to 1.
+        """Return the memories that share words with the query, best first, with scores up to 1.
 
         A word counts for more the fewer memories have it and the longer it is ("database" says
         more than "we"); a word inside another ("auth" in "authentication") counts half.

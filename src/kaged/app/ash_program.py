@@ -37,7 +37,7 @@ class AshProgram:
 
 
 def stock_ash(cache_dir: Path, pythons: Sequence[str] | None = None) -> AshProgram:
-    """Give the program, copying it when this version of it is not there yet.
+    """Return the program, copying it when this version of it is not there yet.
 
     `pythons` are interpreters to choose from, the best first. Safe when several daemons do it at
     once: a copy appears whole, by rename, or not at all.
@@ -77,7 +77,7 @@ def _runtime_mounts(python: str) -> tuple[HostMount, ...]:
 
 
 def _files(python: str) -> dict[str, tuple[bytes, int]]:
-    """Give the copy's files by name, with their modes."""
+    """Return the copy's files by name, with their modes."""
     start = f"{INSIDE}/lib/ash_sb.py"
     launcher = f'#!/bin/sh\nexec {shlex.quote(python)} -IS {start} "$@"\n'
     program = (

@@ -79,7 +79,7 @@ class BridgeReport:
         self.rows.append(CheckedRow(id_, verdict, detail, fix))
 
     def as_json(self) -> JsonObject:
-        """Give the report for machines."""
+        """Return the report for machines."""
         rows: list[JsonValue] = [
             {"id": one.id, "verdict": one.verdict.value, "detail": one.detail, "fix": one.fix}
             for one in self.rows

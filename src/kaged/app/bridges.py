@@ -100,14 +100,14 @@ class Bridges:
         self._closed = False
 
     def tools(self) -> tuple[Tool, ...]:
-        """Give `code.lsp` and `debug`, on the bridges of whoever calls."""
+        """Return `code.lsp` and `debug`, on the bridges of the caller."""
         return (
             *lsp_tools(lambda call: (pair := self._pair_of(call)) and pair.lsp),
             *dap_tools(lambda call: (pair := self._pair_of(call)) and pair.dap),
         )
 
     def diagnosis(self) -> EditDiagnosis:
-        """Give what tells the tools that change files what they broke; starts no server."""
+        """Return what reports to the tools that change files what they broke; starts no server."""
 
         def bridge_of(call: ToolCall) -> LspBridge | None:
             project = self._projects.get(call.context.project_id)
@@ -147,7 +147,7 @@ class Bridges:
             self._end_later(project.pair, StopReason.PROJECT)
 
     def get_bridges_for_project(self, root: str) -> BridgePair:
-        """Give the pair of the loaded project with this root. Raises ProjectNotFound."""
+        """Return the pair of the loaded project with this root. Raises ProjectNotFound."""
         for project in self._projects.values():
             if project.workspace.root == root:
                 pair = self._pair(project)
@@ -222,7 +222,7 @@ class Bridges:
         return None if project is None else self._pair(project)
 
     def _pair(self, project: _Project) -> BridgePair | None:
-        """Give the pair of a project as its servers are chosen now; None when all is ending."""
+        """Return the pair of a project as its servers are chosen now; None when all is ending."""
         if self._closed:
             return project.pair
         settings, trusted = self._settings(), self._trusted(project.id)
@@ -282,7 +282,7 @@ class Bridges:
         )
 
     def _origins(self, project: _Project) -> Mapping[str, str]:
-        """Say which of the three places names each language's server."""
+        """Return which of the three places names each language's server."""
         own = {one.lang for one in project.tree.project.dsl.lsp.servers}
         operator = self._settings().daemon.value.lsp.servers
         trusted = self._trusted(project.id)
@@ -316,7 +316,7 @@ class Bridges:
 
 
 def without(environ: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
-    """Give an environment without the variables whose names match one of these globs."""
+    """Return an environment without the variables whose names match one of these globs."""
     hidden = tuple(patterns)
     return {
         name: value

@@ -97,7 +97,7 @@ class CageView:
         return explain(self.policy, kind)
 
     def as_json(self) -> JsonObject:
-        """Give it for programs."""
+        """Return it for programs."""
         found: JsonObject = {
             "kind": self.owner.value,
             "name": self.name,
@@ -115,7 +115,7 @@ class CageView:
         return found
 
     def lines(self) -> Iterator[str]:
-        """Give it for people."""
+        """Yield it for people."""
         yield f"● {self.owner} {self.name} {self.version}".rstrip()
         if self.owner is Owner.PLUGIN:
             yield from capability_text(self.capabilities)
@@ -145,12 +145,12 @@ class CageViews:
         )
 
     def agents(self) -> list[CageView]:
-        """Give every agent of the project. Raises ConfigInvalid."""
+        """Return every agent of the project. Raises ConfigInvalid."""
         tree = self._tree()
         return [self._agent(tree, str(one.path)) for one in tree]
 
     def find(self, name: str, owner: Owner | None = None) -> CageView:
-        """Give the one cage of that name.
+        """Return the one cage of that name.
 
         Raises:
             CageAmbiguous: an agent and a plugin are called so, and `owner` does not say which.
@@ -176,7 +176,7 @@ class CageViews:
         return found[0]
 
     def file(self, path: Path) -> CageView:
-        """Give the cage that a file describes, as `cage:` of a project does. Raises ConfigInvalid.
+        """Return the cage that a file describes, as a project's `cage:` does. Raises ConfigInvalid.
 
         Its paths are relative to the project's root.
         """
@@ -192,7 +192,7 @@ class CageViews:
         return self._view(Owner.POLICY, str(path), policy)
 
     def shell(self, view: CageView) -> CageRequest:
-        """Give the request for a shell in a cage of this view.
+        """Return the request for a shell in a cage of this view.
 
         Raises:
             AgentUncaged: there is no cage to go into.
@@ -270,7 +270,7 @@ class CageViews:
             return None
 
     def _projects(self, plugin: InstalledPlugin) -> dict[str, Path]:
-        """Give the project that one looks from, if it uses the plugin."""
+        """Return the project that one looks from, if it uses the plugin."""
         if not self._has_project():
             return {}
         declared = declarations_of(HERE, self._tree())

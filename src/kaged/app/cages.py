@@ -34,7 +34,7 @@ def cage_settings(settings: Settings) -> CageSettings:
 
 
 def _placed_elsewhere(settings: Settings) -> list[Path]:
-    """Give what the operator's configuration keeps outside the home: the plugins, the database."""
+    """Return what the configuration keeps outside the home: the plugins, the database."""
     found: list[Path] = []
     plugins = settings.daemon.value.plugins.dir
     if plugins is not None:
@@ -46,7 +46,7 @@ def _placed_elsewhere(settings: Settings) -> list[Path]:
 
 
 def plugin_limits(settings: Settings, name: str) -> CageLimits:
-    """Give one plugin's limits: its own entry over the common one over the defaults."""
+    """Return one plugin's limits: its own entry over the common one over the defaults."""
     sandbox = settings.daemon.value.sandbox
     common = sandbox.limits.over(CageLimits())
     own = sandbox.plugins.get(name)

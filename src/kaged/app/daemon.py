@@ -78,7 +78,7 @@ def _settle() -> None:
 
 
 def harden() -> None:
-    """Give this process the habits of a daemon: private files, no core dumps, no folder."""
+    """Make this process a good daemon: private files, no core dumps, no folder."""
     os.umask(0o077)
     sys.setswitchinterval(SWITCH_S)
     unmute_for_children()

@@ -165,7 +165,7 @@ class AgentDesk:
             known.workspace.reads.forget_session(known.session_id)
 
     def tools_of(self, project_id: str, agent_path: str) -> AgentTools:
-        """Give the tools of an agent as they are now. Raises ProjectNotFound, AgentNotFound."""
+        """Return the tools of an agent as they are now. Raises ProjectNotFound, AgentNotFound."""
         project = self._require(project_id, agent_path)
         plugins = frozenset(self._plugins_of(project_id, agent_path))
         key = (self._edition, plugins)
@@ -213,16 +213,16 @@ class AgentDesk:
     # -- what the desk asks --------------------------------------------------------------------
 
     def tools(self, context: ToolCallContext) -> AgentTools:
-        """Give the tools of the caller, as its session has them."""
+        """Return the tools of the caller, as its session has them."""
         fixed = self.fixed(context)
         return self.tools_of(context.project_id, context.caller) if fixed is None else fixed
 
     def workspace(self, context: ToolCallContext) -> Workspace:
-        """Give the workspace of the caller's project. Raises ProjectNotFound."""
+        """Return the workspace of the caller's project. Raises ProjectNotFound."""
         return self._require(context.project_id, context.caller).workspace
 
     def workspace_of(self, project_id: str) -> Workspace:
-        """Give the workspace of a loaded project. Raises ProjectNotFound."""
+        """Return the workspace of a loaded project. Raises ProjectNotFound."""
         return self._project(project_id).workspace
 
     # -- what people ask -----------------------------------------------------------------------
@@ -271,12 +271,12 @@ class AgentDesk:
     def explain(
         self, project_id: str, agent: str, name: str, params: JsonObject, who: Asker
     ) -> JsonObject:
-        """Say whether a call would be allowed, by which rules, and what would change that."""
+        """Return whether a call would be allowed, by which rules, and what would change that."""
         context = self._context(project_id, agent, who)
         return explain_call(self.desk, name, params, context, pipeline=self._pipeline()).as_json()
 
     def stats(self, project_id: str | None, agent: str | None, tool: str | None) -> JsonObject:
-        """Give how often tools were called, how that ended and how long it took."""
+        """Return how often tools were called, how that ended and how long it took."""
         return self.metrics.stats(project_id=project_id, agent=agent, tool=tool)
 
     # -- what other edges ask ------------------------------------------------------------------
@@ -284,7 +284,7 @@ class AgentDesk:
     def context_for(
         self, project_id: str, agent: str, who: Asker, *, session_id: str, run_id: str
     ) -> ToolCallContext:
-        """Give the context of a call in a session that the edge keeps itself (AT-CTX-01)."""
+        """Return the context of a call in a session that the edge keeps itself (AT-CTX-01)."""
         own = self._context(project_id, agent, who)
         return replace(own, session_id=session_id, run_id=run_id)
 
@@ -324,7 +324,7 @@ class AgentDesk:
         )
 
     def _policy(self, project: _Project, agent: str) -> CagePolicy | None:
-        """Give what an agent's calls are held against; nothing when the operator wants no cages."""
+        """Return the policy for an agent's calls; None when the operator wants no cages."""
         return None if self._cages_off() else project.tree[agent].cage.value
 
     def _project(self, project_id: str) -> _Project:

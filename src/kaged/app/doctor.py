@@ -54,7 +54,7 @@ async def examine(
     live: Live | None = None,
     probe: Probe | None = None,
 ) -> list[CheckRow]:
-    """Look at everything and give one row each.
+    """Look at everything and return one row each.
 
     Inside a daemon (`live`) the store and the trail in use are checked, otherwise the files.
     `probe` tries cages out and brings their rows.
@@ -84,7 +84,7 @@ class CageCheck:
         self._until_s = float("-inf")
 
     async def rows(self, settings: Settings) -> Sequence[CheckRow]:
-        """Give the rows about cages and their network gate."""
+        """Return the rows about cages and their network gate."""
         # Not at the top: no start should wait for what only doctor asks for.
         from kaged.app.cages import probe_cages  # noqa: PLC0415  # see the line above
 
@@ -96,7 +96,7 @@ class CageCheck:
 
 
 def worst(rows: Sequence[CheckRow]) -> CheckStatus:
-    """Give the worst status among the rows."""
+    """Return the worst status among the rows."""
     found = {row.status for row in rows}
     return FAIL if FAIL in found else WARN if WARN in found else OK
 

@@ -28,7 +28,7 @@ EDGE_ONLY: Final[Mapping[str, str]] = {
 
 
 def error_classes() -> list[type[KagedError]]:
-    """Load every module of the package and give its error classes, in the order of their names."""
+    """Load every module of the package and return its error classes, sorted by name."""
     for module in pkgutil.walk_packages(kaged.__path__, "kaged."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
@@ -43,7 +43,7 @@ def error_classes() -> list[type[KagedError]]:
 
 
 def meanings() -> dict[str, tuple[set[str], list[str]]]:
-    """Give per code the packages that raise it and what their classes say it means."""
+    """Return per code the packages that raise it and what their classes say it means."""
     found: dict[str, tuple[set[str], list[str]]] = {
         code: ({"serve"}, [meaning]) for code, meaning in EDGE_ONLY.items()
     }

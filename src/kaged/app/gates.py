@@ -23,7 +23,7 @@ class Finding:
     status: CheckStatus = CheckStatus.OK
 
     def warn(self, found: str, fix: str) -> None:
-        """Let it pass, but tell."""
+        """Allow it with a warning."""
         self.found, self.fix, self.status = found, fix, CheckStatus.WARN
 
 

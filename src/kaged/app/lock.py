@@ -95,7 +95,7 @@ class InstanceLock:
 
 
 def holder_of(path: Path) -> Holder | None:
-    """Say who holds the lock at this moment, None when nobody does.
+    """Return who holds the lock at this moment, None when it is free.
 
     A holder whose note cannot be read counts as pid 0: somebody is there.
     """

@@ -133,7 +133,7 @@ class Scripts:
     # -- what people ask -----------------------------------------------------------------------
 
     async def describe(self, project_id: str) -> JsonObject:
-        """Give a project's scripts and commands, once they are loaded. Raises ProjectNotFound."""
+        """Return a project's scripts and commands, once they are loaded. Raises ProjectNotFound."""
         runtime = await self._ready(project_id)
         grants = self._plugins.capabilities
         return {
@@ -152,7 +152,7 @@ class Scripts:
         return output.as_json()
 
     async def dialogs(self, project_id: str, wait_s: float) -> list[JsonObject]:
-        """Give the open dialogs, waiting for one if there is none. Whoever waits is in front."""
+        """Return the open dialogs, waiting for one if there is none. The waiter is a front end."""
         runtime = await self._ready(project_id)
         if wait_s <= 0:
             return [*runtime.dialogs.open()]
@@ -165,7 +165,7 @@ class Scripts:
     async def front(
         self, project_id: str, script: str, entry: str, params: JsonObject
     ) -> JsonObject:
-        """Have a script draw, complete or hear a key for a front end. Raises ScriptDown."""
+        """Let a script draw, complete or handle a key for a front end. Raises ScriptDown."""
         return await (await self._ready(project_id)).ask_ui(script, entry, params)
 
     async def reload(self, project_id: str, who: Asker) -> JsonObject:
@@ -184,7 +184,7 @@ class Scripts:
         return await self.describe(project_id)
 
     async def check(self, name: str, source: str) -> JsonObject:
-        """Load a script once without letting it do anything; say what it wants."""
+        """Load a script once without letting it do anything; return what it asks for."""
         file = ScriptFile(name, f"{name}.lua", source)
         return await check_script(file, self._granted(name), self._parts)
 

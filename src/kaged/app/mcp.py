@@ -86,7 +86,7 @@ class Mcp:
     # -- projects --------------------------------------------------------------------------------
 
     def project_loaded(self, project_id: str, tree: AgentTree) -> None:
-        """Tell clients of a project that was read anew that its tools may be others."""
+        """Notify the clients of a reloaded project that its tools may have changed."""
         del tree
         self._agents.changed(project_id)
 
@@ -95,7 +95,7 @@ class Mcp:
         self.door.project_unloaded(project_id)
 
     def admits(self, owner: str, project_id: str, agent: str, tree: AgentTree) -> bool:
-        """Say whether the operator lets an agent of a project have tools of an outside server."""
+        """Return whether the operator lets a project's agent have tools of an outside server."""
         project = tree.project
         return self._host.admits(owner, agent, (project_id, project.name, str(project.root)))
 
@@ -122,17 +122,17 @@ class Mcp:
         return server.status()
 
     async def approve(self, name: str, who: Asker) -> JsonObject:
-        """Agree to its tools as they are now. Raises McpServerNotFound, McpServerUnavailable."""
+        """Approve its tools as they are now. Raises McpServerNotFound, McpServerUnavailable."""
         server = self._host.get(name)
         await server.approve(who.request_id, who.caller.operator_id)
         return server.status()
 
     def logs(self, name: str) -> Sequence[str]:
-        """Give the last lines of its standard error. Raises McpServerNotFound."""
+        """Return the last lines of its standard error. Raises McpServerNotFound."""
         return list(self._host.get(name).lines)
 
     def row(self) -> CheckRow:
-        """Give doctor's row."""
+        """Return doctor's row."""
         if self._approvals_fault:
             fix = "Mend or remove the file; without it every tool is agreed to anew."
             return CheckRow("mcp", CheckStatus.FAIL, WHAT, self._approvals_fault, fix)
@@ -154,7 +154,7 @@ class Mcp:
         return CheckRow("mcp", CheckStatus.OK, WHAT, found)
 
     def warnings(self) -> list[str]:
-        """Say what is wrong, for the status page; empty when nothing is."""
+        """Return what is wrong, for the status page; empty when nothing is."""
         row = self.row()
         return [] if row.status is CheckStatus.OK else [f"mcp: {row.cause}"]
 

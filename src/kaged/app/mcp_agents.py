@@ -53,18 +53,18 @@ class ServedAgents:
         desk.registry.subscribe(self._everything_changed)
 
     def port(self, project_id: str, agent: str) -> ServedAgent:
-        """Give the port of an agent. Raises ProjectNotFound, AgentNotFound."""
+        """Return the port of an agent. Raises ProjectNotFound, AgentNotFound."""
         self.desk.tools_of(project_id, agent)
         return ServedAgent(self, project_id, agent)
 
     def changed(self, project_id: str) -> None:
-        """Tell those who serve a project's agents that their tools may be others."""
+        """Notify those who serve a project's agents that their tools may have changed."""
         for watched, callback in list(self._watchers.values()):
             if watched == project_id:
                 callback()
 
     def watch(self, project_id: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` on changes; gives a function that ends this."""
+        """Call `callback` on changes; returns a function that ends this."""
         token = object()
         self._watchers[token] = (project_id, callback)
         return lambda: (self._watchers.pop(token, None), None)[1]
@@ -108,7 +108,7 @@ class ServedAgent:
     # -- tools -----------------------------------------------------------------------------------
 
     def tools(self) -> Sequence[ListedTool]:
-        """Give the tools that the agent has now, without those that only its own loop answers."""
+        """Return the tools that the agent has now, without those that only its own loop answers."""
         registry = self._desk.registry
         tools = self._desk.tools_of(self.project_id, self.agent)
         exported = {str(one["name"]): one["parameters"] for one in tools.export(registry)}
@@ -133,7 +133,7 @@ class ServedAgent:
     async def resources(
         self, visit: Visit, cursor: str | None
     ) -> tuple[Sequence[ListedResource], str | None]:
-        """Give a page of what the agent can read, and the cursor of the next."""
+        """Return a page of what the agent can read, and the cursor of the next."""
         del visit
         return await self._reading.resources(cursor)
 
@@ -144,7 +144,7 @@ class ServedAgent:
             return await self._reading.read(uri, context)
 
     async def prompts(self, visit: Visit) -> Sequence[JsonObject]:
-        """Give the prompts of outside servers that the agent may use."""
+        """Return the prompts of outside servers that the agent may use."""
         del visit
         return await self._reading.prompts()
 
@@ -178,7 +178,7 @@ class ServedAgent:
     # -- coming and going ------------------------------------------------------------------------
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` when the agent's tools may be others; gives a function that ends this."""
+        """Call `changed` when the agent's tools may have changed; returns what ends this."""
         return self._agents.watch(self.project_id, changed)
 
     def greet(self, visit: Visit) -> None:

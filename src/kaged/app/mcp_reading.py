@@ -36,7 +36,7 @@ _log = structlog.get_logger("kaged.mcp")
 class AgentReading:
     """Reads for one agent; policy plugins stand on both sides of each fetch.
 
-    `tools` gives the agent's tools as they are now: who has none of a server sees nothing of it.
+    `tools` returns the agent's tools as they are now: who has none of a server sees nothing of it.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class AgentReading:
         self._offers = offers
 
     async def resources(self, cursor: str | None) -> tuple[Sequence[ListedResource], str | None]:
-        """Give a page of issues, then of sessions, then what outside servers offer."""
+        """Return a page of issues, then of sessions, then what outside servers offer."""
         found = None if cursor is None else _CURSOR.fullmatch(cursor)
         part, offset = ("issues", 0) if found is None else (found[1], int(found[2]))
         if part == "issues":
@@ -107,7 +107,7 @@ class AgentReading:
         return [ResourceContent(uri, "application/json", text=text)]
 
     async def prompts(self) -> Sequence[JsonObject]:
-        """Give the prompts of outside servers that the agent may use."""
+        """Return the prompts of outside servers that the agent may use."""
         found: list[JsonObject] = []
         for server in self._servers():
             try:
@@ -135,7 +135,7 @@ class AgentReading:
         return self._agent == ROOT_CALLER and ISSUE_TOOL in self._tools().enabled
 
     def _servers(self) -> Sequence[OutsideServer]:
-        """Give the outside servers of which the agent has at least one tool."""
+        """Return the outside servers of which the agent has at least one tool."""
         tools = self._tools().enabled
         return [
             server

@@ -23,7 +23,7 @@ ENTRIES: Final = 200
 async def issue_page(
     work: ProjectWork, project_id: str, offset: int
 ) -> tuple[Sequence[ListedResource], int | None]:
-    """Give a page of open issues, and where the next begins."""
+    """Return a page of open issues, and where the next begins."""
     answer = await work.issues.list(project_id, limit=PAGE, offset=offset)
     issues = cast("list[dict[str, Any]]", answer["issues"])
     page = [
@@ -41,7 +41,7 @@ async def issue_page(
 async def session_page(
     sessions: SessionRoom, project_id: str, offset: int
 ) -> tuple[Sequence[ListedResource], int | None]:
-    """Give a page of a project's sessions, last used first, and where the next begins."""
+    """Return a page of a project's sessions, last used first, and where the next begins."""
     records, total = await sessions.store.sessions.page(project_id, None, PAGE, offset)
     page = [
         ListedResource(
@@ -56,7 +56,7 @@ async def session_page(
 
 
 async def read_issue(work: ProjectWork, project_id: str, number: int) -> str:
-    """Give an issue as an agent sees it, as JSON. Raises ResourceNotFound."""
+    """Return an issue as an agent sees it, as JSON. Raises ResourceNotFound."""
     try:
         found = await work.issues.get(project_id, number, internal=False)
     except IssueNotFound as error:
@@ -65,7 +65,7 @@ async def read_issue(work: ProjectWork, project_id: str, number: int) -> str:
 
 
 async def read_session(sessions: SessionRoom, project_id: str, session_id: str) -> str:
-    """Give a session with its newest entries, as JSON. Raises ResourceNotFound."""
+    """Return a session with its newest entries, as JSON. Raises ResourceNotFound."""
     try:
         found = await sessions.book.get(project_id, session_id)
         entries = await sessions.transcript.last(found.id, ENTRIES)

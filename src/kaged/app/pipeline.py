@@ -63,7 +63,7 @@ class PolicyPipeline:
         return self._settings().daemon.value.pipeline.file
 
     async def load(self) -> Sequence[Problem]:
-        """Read the file and put it in force if it is sound; gives everything that is wrong.
+        """Read the file and put it in force if it is sound; returns everything that is wrong.
 
         A faulty file leaves the plugins that run in place. When there are none, calls on the hooks
         that it names stay refused.
@@ -101,14 +101,14 @@ class PolicyPipeline:
                 await pipeline.close()
 
     def row(self) -> CheckRow:
-        """Give doctor's row about the pipeline in force."""
+        """Return doctor's row about the pipeline in force."""
         pipeline = self._policing.pipeline
         if pipeline is None:
             return _none_row()
         return status_row(pipeline.status, str(self._file))
 
     def warnings(self) -> list[str]:
-        """Say what is wrong with it, for the status page; empty when nothing is."""
+        """Return what is wrong with it, for the status page; empty when nothing is."""
         row = self.row()
         return [] if row.status is CheckStatus.OK else [f"pipeline: {row.cause}"]
 
@@ -127,7 +127,7 @@ class PolicyPipeline:
 
 
 def plugin_kinds(spawner: Spawner) -> Mapping[str, PluginKind]:
-    """Give the kinds of plugins beside trusted classes: caged workers and outside MCP servers."""
+    """Return the kinds of plugins beside trusted classes: caged workers, outside MCP servers."""
     from kaged.pipeline.caged import CagedKind  # noqa: PLC0415  # only when configured
     from kaged.pipeline.external import ExternalKind  # noqa: PLC0415  # only when configured
 
@@ -145,7 +145,7 @@ def plugin_kinds(spawner: Spawner) -> Mapping[str, PluginKind]:
 
 
 def file_row(settings: Settings) -> CheckRow:
-    """Give doctor's row about the file, when no daemon runs: read, but nothing is started."""
+    """Return doctor's row about the file, when no daemon runs: read, but nothing is started."""
     file = settings.daemon.value.pipeline.file
     if file is None:
         return _none_row()
@@ -169,7 +169,7 @@ def _none_row() -> CheckRow:
 
 
 def status_row(status: PipelineStatus, file: str) -> CheckRow:
-    """Say how the pipeline of a running daemon stands; `file` is the one that it is to load."""
+    """Return the status of a running daemon's pipeline; `file` is the one that it is to load."""
     if status.file is None:
         return CheckRow("pipeline", CheckStatus.WARN, WHAT,
                         f"{file}: plugins are starting, calls are refused",

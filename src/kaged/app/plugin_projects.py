@@ -80,7 +80,7 @@ class PluginProjects:
         await self._passed(self._asking)
 
     def pending(self, project_id: str) -> bool:
-        """Whether a loaded project lacks a plugin that it declares."""
+        """Return whether a loaded project lacks a plugin that it declares."""
         tree = self._trees.get(project_id)
         return self._open and tree is not None and bool(self._missing(project_id, tree))
 

@@ -101,7 +101,7 @@ class Plugins:
         self.projects.unloaded(project_id)
 
     def names_on(self, project_id: str, agent_path: str) -> Sequence[str]:
-        """Name the plugins that an agent declares and that its project may use."""
+        """Return the plugins that an agent declares and that its project may use."""
         found = self.supervisor.participants(project_id, agent_path)
         return [one.plugin.name for one in found]
 
@@ -118,19 +118,19 @@ class Plugins:
         return self.supervisor.status(name)
 
     def logs(self, name: str) -> Sequence[str]:
-        """Give the last lines of its standard error."""
+        """Return the last lines of its standard error."""
         return self.supervisor.get(name).last_stderr
 
     def knobs(self, name: str) -> JsonObject:
-        """Give its knobs as the manifest declares them."""
+        """Return its knobs as the manifest declares them."""
         return self._knobs.schema(name)
 
     def knob_values(self, name: str, project_id: str, agent_path: str) -> JsonObject:
-        """Give its knobs with the values in force for one agent of a loaded project."""
+        """Return its knobs with the values in force for one agent of a loaded project."""
         return self._knobs.values(project_id, agent_path, name)
 
     def compaction_knobs(self, project_id: str, agent_path: str) -> list[JsonObject]:
-        """Give the knobs of an agent's observers and compactors, each with its plugin."""
+        """Return the knobs of an agent's observers and compactors, each with its plugin."""
         return self._knobs.compaction_view(project_id, agent_path)
 
     async def write_knob(
@@ -155,7 +155,7 @@ class Plugins:
         return change.as_json()
 
     async def consents(self, project_id: str | None) -> Sequence[JsonObject]:
-        """Give the questions that wait for the operator, and those answered with no."""
+        """Return the questions that wait for the operator, and those answered with no."""
         await self.projects.asked()
         return [one.as_json() for one in self._consents.requests(project_id)]
 
@@ -168,7 +168,7 @@ class Plugins:
         path: str | None,
         who: Asker,
     ) -> JsonObject:
-        """Take the operator's answer; give the next question, if there is one."""
+        """Take the operator's answer; return the next question, if there is one."""
         await self.projects.asked()
         request = self._consents.get(consent_id)
         try:
@@ -190,7 +190,7 @@ class Plugins:
         }
 
     async def preview(self, path: str) -> JsonObject:
-        """Give what the operator is shown before an install or upgrade."""
+        """Return what the operator is shown before an install or upgrade."""
         return (await self._installer.preview(_absolute(path))).as_json()
 
     async def install(self, path: str, digest: str, who: Asker) -> JsonObject:
@@ -202,11 +202,11 @@ class Plugins:
         return {"name": done.name, "lines": list(done.lines)}
 
     async def preview_renewal(self, name: str) -> JsonObject:
-        """Give what the operator is shown before agreeing to changed files of a plugin."""
+        """Return what the operator is shown before agreeing to changed files of a plugin."""
         return (await self._installer.store.prepare_renewal(name)).as_json()
 
     async def renew(self, name: str, digest: str, who: Asker) -> JsonObject:
-        """Agree to an installed plugin's files as they are now."""
+        """Approve an installed plugin's files as they are now."""
         done = await self._installer.renew(name, digest, request_id=who.request_id)
         await self._changed(name)
         return {"name": done.name, "lines": list(done.lines)}
@@ -368,7 +368,7 @@ def _quota(storage_mb: int) -> StorageQuota:
 
 
 def _models(settings: Settings) -> Mapping[str, frozenset[ModelTrait]]:
-    """Give the operator's model aliases with what each is said to be good at."""
+    """Return the operator's model aliases with what each is said to be good at."""
     return {
         alias: frozenset(model.traits) for alias, model in settings.local.value.models.good.items()
     }
@@ -379,7 +379,7 @@ def _problem_json(problem: StoreProblem) -> JsonObject:
 
 
 def _system_half(settings: Settings, plugin: InstalledPlugin) -> JsonObject:
-    """Give the operator's secrets for a plugin. Raises ConfigInvalid when one cannot be used."""
+    """Return the operator's secrets for a plugin. Raises ConfigInvalid for an unusable one."""
     found = thaw(settings.local.value.plugin(plugin.package, plugin.name).values.reveal())
     return found if isinstance(found, dict) else {}
 

@@ -42,12 +42,12 @@ class WorkProjects:
         self._trees.pop(project_id, None)
 
     def workflows(self, project_id: str) -> Mapping[str, Workflow]:
-        """Give the workflows that a project declares; none while its files cannot be used."""
+        """Return the workflows that a project declares; none while its files cannot be used."""
         tree = self._trees.get(project_id)
         return {} if tree is None else tree.project.workflows
 
     def root(self, project_id: str) -> str:
-        """Give the folder of a project. Raises ProjectNotFound."""
+        """Return the folder of a project. Raises ProjectNotFound."""
         tree = self._trees.get(project_id)
         if tree is None:
             raise ProjectNotFound(
@@ -58,7 +58,7 @@ class WorkProjects:
 
 
 async def _nobody(record: InteractionRecord) -> None:
-    """Tell nobody of an answer."""
+    """Ignore an answer."""
     del record
 
 
@@ -74,7 +74,7 @@ def build_project_work(
     takes_over: Callable[[ToolCallContext], bool] = lambda _context: False,
     on_answered: Callable[[InteractionRecord], Awaitable[None]] = _nobody,
 ) -> ProjectWork:
-    """Build the desks. `runner` gives what carries workflows out, once there is one.
+    """Build the desks. `runner` returns what carries workflows out, once there is one.
 
     `takes_over` and `on_answered` are the agent loop's part in questions to the operator.
     """

@@ -54,7 +54,7 @@ class LoadedProject:
     problems: tuple[Problem, ...]
 
     def view(self, *, pending: bool = False) -> ProjectView:
-        """Give it as others see it."""
+        """Return it as others see it."""
         return ProjectView(
             id=self.record.id,
             slug=self.record.slug,
@@ -100,7 +100,7 @@ class Projects:
         return len(self._loaded)
 
     def trusted(self, project_id: str) -> bool:
-        """Say whether the operator trusts a project; one that is not loaded is not trusted."""
+        """Return whether the operator trusts a project; one that is not loaded is not trusted."""
         project = self._loaded.get(project_id)
         return project is not None and project.record.trusted
 
@@ -141,13 +141,13 @@ class Projects:
             return await self._load(self._require(project_id).record.root, who)
 
     async def get(self, project_id: str) -> ProjectView:
-        """Give one project. Raises ProjectNotFound."""
+        """Return one project. Raises ProjectNotFound."""
         return self._view(self._require(project_id))
 
     async def page(
         self, cursor: str | None, limit: int
     ) -> tuple[Sequence[ProjectView], str | None]:
-        """Give the projects behind `cursor` in the order of their ids. Raises CursorInvalid."""
+        """Return the projects behind `cursor` in the order of their ids. Raises CursorInvalid."""
         ids = sorted(self._loaded)
         if cursor is not None:
             # The cursor is the last id of the page before, which may be unloaded by now.
@@ -234,7 +234,7 @@ class Projects:
         return resolve_agents(loaded, settings.daemon, settings.local)
 
     def _view(self, project: LoadedProject) -> ProjectView:
-        """Give a project as others see it; pending while it lacks plugins that it declares."""
+        """Return a project as others see it; pending while it lacks plugins that it declares."""
         return project.view(pending=self._pending(project.record.id))
 
     def _require(self, project_id: str) -> LoadedProject:

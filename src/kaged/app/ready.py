@@ -37,24 +37,24 @@ class ReadySignal:
         return cls(environ.get("NOTIFY_SOCKET") or None, fd)
 
     def ready(self, facts: JsonObject) -> None:
-        """Say that the daemon answers."""
+        """Report that the daemon answers."""
         self._sd_notify(f"READY=1\nMAINPID={os.getpid()}\nSTATUS=ready\n")
         self._tell({"ready": True, **facts})
 
     def failed(self, error: JsonObject) -> None:
-        """Say why the daemon does not come up."""
+        """Report why the daemon does not start."""
         self._tell({"ready": False, **error})
 
     def reloading(self) -> None:
-        """Say that the configuration is being read again."""
+        """Report that the configuration is being read again."""
         self._sd_notify("STATUS=reloading\n")
 
     def reloaded(self) -> None:
-        """Say that it has been read."""
+        """Report that it has been read."""
         self._sd_notify("STATUS=ready\n")
 
     def stopping(self) -> None:
-        """Say that the daemon is on its way out."""
+        """Report that the daemon is stopping."""
         self._sd_notify("STOPPING=1\nSTATUS=stopping\n")
 
     def _tell(self, message: JsonObject) -> None:

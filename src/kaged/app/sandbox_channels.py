@@ -58,7 +58,7 @@ class SandboxChannels:
         self._limits = limits
 
     def attach(self, policy: CagePolicy, command: Command) -> Attachment:
-        """Give the token, the channel and the program that a command may have.
+        """Return the token, the channel and the program that a command may have.
 
         Without a known person there is no token and no channel: `ash-sb` then says so.
         """
@@ -100,7 +100,7 @@ class SandboxChannels:
         )
 
     def _refuse(self, method: str, token: JsonValue) -> TokenRejected:
-        """Say why a token that is not the cage's own is refused, and put it on record."""
+        """Return why a token that is not the cage's own is refused, and record it."""
         try:
             self._tokens.verify(token)
         except TokenRejected as error:

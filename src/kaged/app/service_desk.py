@@ -120,7 +120,7 @@ class Services:
                 await self._registered.wait()
 
     def checks(self) -> list[CheckRow]:
-        """Say for doctor how providers are doing, and which bridges run without a cage."""
+        """Return doctor's rows: the state of providers, and which bridges run without a cage."""
         rows = [_provider_row(entry) for entry in self.manager.registry.providers()]
         rows += [
             CheckRow(
@@ -175,7 +175,7 @@ class Services:
     async def accounts(
         self, user_id: str | None, limit: int, offset: int, who: Asker
     ) -> Sequence[JsonObject]:
-        """Give a page of linked accounts: who and what, never a credential.
+        """Return a page of linked accounts: who and what, never a credential.
 
         Somebody who comes through a front end sees their own.
         """
@@ -212,7 +212,7 @@ class Services:
         return {"ok": True, "account_ref": account_ref, "provider_revoked": told}
 
     async def approvals(self, who: Asker) -> Sequence[JsonObject]:
-        """Give what waits for consent, and what was decided lately."""
+        """Return what waits for consent, and what was decided lately."""
         person = _person(who)
         listed = await self._consents.list()
         return [plan_json(one) for one in listed if person in {None, one.user_id}]
@@ -262,7 +262,7 @@ class Services:
 
 
 def _person(who: Asker) -> str | None:
-    """Give whom a front end speaks for; None for the operator's own doors."""
+    """Return whom a front end acts for; None for the operator's own doors."""
     return None if who.caller.front_end is None else who.caller.operator_id
 
 

@@ -216,7 +216,7 @@ def _key_file(settings: Settings) -> Path:
 
 
 def _token_key(environ: Mapping[str, str], audit: AuditLog) -> TokenKey:
-    """Give the signing key: the operator's, or a random one that dies with this process."""
+    """Return the signing key: the operator's, or a random one that dies with this process."""
     text = environ.get(SECRET_VARIABLE, "")
     if text.strip():
         audit.redactor.learn(text.strip())

@@ -36,7 +36,7 @@ def build_sessions(
     ids: Ids,
     closing: AsyncExitStack,
 ) -> SessionRoom:
-    """Build the book and let everybody who reads the stream hear of what happens in sessions."""
+    """Build the book and publish what happens in sessions on the event stream."""
     lifecycle = Lifecycle()
     lifecycle.subscribe(lambda event: _publish(hub, event))
     lifecycle.subscribe(lambda event: _record(audit, event))

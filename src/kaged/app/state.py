@@ -68,7 +68,7 @@ def access_rules(state: DaemonState) -> AccessRules:
 
 
 def needs_restart(state: DaemonState) -> Sequence[str]:
-    """Name the settings in the files that the running daemon cannot take up."""
+    """Return the changed settings that the running daemon cannot apply."""
     now, bound = state.settings.daemon.value, state.bound_settings.daemon.value
     changed = {
         "daemon.bind": now.daemon.bind != bound.daemon.bind,

@@ -1,4 +1,4 @@
-"""`status_of`: which daemon this is and how it fares, for `kaged status`."""
+"""`status_of`: which daemon this is and its status, for `kaged status`."""
 
 from __future__ import annotations
 

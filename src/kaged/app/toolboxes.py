@@ -39,7 +39,7 @@ def open_toolboxes(
     closing: AsyncExitStack,
     attach: Attach,
 ) -> tuple[Sequence[Tool], str]:
-    """Give the built-in tools, and in words how many there are. Starts no process.
+    """Return the built-in tools, and in words how many there are. Starts no process.
 
     `attach` says what each caged command of the shell gets on top.
 
@@ -95,12 +95,12 @@ def open_toolboxes(
 
 
 def quota_rules(section: ToolsSection) -> Sequence[QuotaRule]:
-    """Give the operator's limits on calls as the desk counts them."""
+    """Return the operator's limits on calls as the desk counts them."""
     return [QuotaRule(one.tools, one.calls, one.per) for one in section.quotas]
 
 
 def sealed_folder(section: ToolsSection) -> str | None:
-    """Give the folder of a project that no agent's tools may change, if the operator wants that."""
+    """Return the project folder that no agent's tools may change, if the operator wants that."""
     return KAGED_DIR if section.protect_kaged is SealWord.ALL else None
 
 

@@ -29,7 +29,7 @@ _CELL_CHARS: Final = 300
 
 
 def builtin_definitions() -> Sequence[Tool]:
-    """Give every built-in tool, unfit to be called: there is nothing behind them."""
+    """Return every built-in tool, unfit to be called: there is nothing behind them."""
     nobody: Any = cast("Any", None)
     work = ProjectWork(nobody, nobody, nobody, nobody)
     tools = (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def open_undo(data_dir: Path, closing: AsyncExitStack) -> Callable[[str], JournalFiles]:
-    """Give what finds the undo steps of a project on disk; one thread writes those of all."""
+    """Return what finds the undo steps of a project on disk; one thread writes those of all."""
     thread = ThreadPoolExecutor(1, thread_name_prefix="kaged-undo")
     closing.callback(thread.shutdown)
     return lambda project_id: JournalFiles(data_dir / "undo" / project_id, thread.submit)

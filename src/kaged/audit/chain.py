@@ -95,7 +95,7 @@ class ChainKey:
         return Anchor(head.seq, head.hash, ts_ms, self.key_id, self._anchor_mac(head, ts_ms))
 
     def holds_anchor(self, anchor: Anchor) -> bool:
-        """Tell whether this key signed the anchor."""
+        """Return whether this key signed the anchor."""
         wanted = self._anchor_mac(ChainHead(anchor.seq, anchor.hash), anchor.ts_ms)
         return hmac.compare_digest(wanted.encode(), anchor.mac.encode("utf-8", "surrogatepass"))
 

@@ -84,7 +84,7 @@ def fold_key(key: str) -> str:
 
 @lru_cache(maxsize=4096)
 def is_secret_key(key: str) -> bool:
-    """Tell whether the value behind this key is a credential, whatever it looks like."""
+    """Return whether the value behind this key is a credential, whatever it looks like."""
     folded = fold_key(key)
     if folded in SECRET_KEYS:
         return True

@@ -55,12 +55,12 @@ class AuditEvent:
         self.data = fields
 
     def __repr__(self) -> str:
-        """Name the event without its data, which may hold what no log should show."""
+        """Return the event's name without its data, which may hold what no log should show."""
         return f"AuditEvent({self.name!r})"
 
 
 def _agreed(kind: EventType, fields: JsonObject, name: str, given: str | None) -> str | None:
-    """Give the one value that the data and the argument beside it agree on, and put it in both."""
+    """Return the one value that the data and the argument agree on, and put it in both."""
     inside = fields.get(name)
     if inside is None:
         if name in kind.required:

@@ -65,17 +65,17 @@ class ExportWriter:
         self._digest = hashlib.sha256()
 
     def header(self) -> bytes:
-        """Give the first line."""
+        """Return the first line."""
         complete = self._filter.everything
         head = _Header(1, self._key.key_id, complete, dict(self._filter.to_json()))
         return msgspec.json.encode(head) + b"\n"
 
     def lines(self, rows: Iterable[AuditRow]) -> bytes:
-        """Give the lines of these rows."""
+        """Return the lines of these rows."""
         return b"".join(self._line(row) for row in rows)
 
     def end(self) -> bytes:
-        """Give the last line, which signs all the others."""
+        """Return the last line, which signs all the others."""
         summary = _summary(self._rows, self._filter.everything, self._digest.hexdigest())
         end = _End(
             self._rows,
@@ -204,7 +204,7 @@ class _ExportReader:
 
 
 def read_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Give the lines of an open file; one that is too long comes in pieces and fails the check."""
+    """Yield the lines of an open file; one too long comes in pieces and fails the check."""
     while line := file.readline(LINE_LIMIT_BYTES + 1):
         yield line
 

@@ -45,7 +45,7 @@ class AuditFilter:
         return self == AuditFilter()
 
     def matches(self, row: AuditRow) -> bool:
-        """Tell whether the row is wanted; for rows that arrive live."""
+        """Return whether the row is wanted; for rows that arrive live."""
         return (
             row.seq > self.after_seq
             and (not self.names or _named(row.name, self.names))
@@ -57,7 +57,7 @@ class AuditFilter:
         )
 
     def to_json(self) -> JsonObject:
-        """Give the parts that are set, by name."""
+        """Return the parts that are set, by name."""
         parts: JsonObject = {
             "names": list(self.names),
             "project_id": self.project_id,

@@ -29,7 +29,7 @@ class _HeadRecord(msgspec.Struct):
 
 
 def open_key(path: Path, *, chain_exists: bool) -> ChainKey:
-    """Give the chain's key, made on first use.
+    """Return the chain's key, made on first use.
 
     A key is made only for a new chain: with rows in the log and no key file, a fresh key would
     hide that none of the old rows can be checked any more.
@@ -104,7 +104,7 @@ class HeadFile:
         self.path = path
 
     def read(self) -> Anchor | None:
-        """Give the anchor, None if there is no file, `UNREADABLE` for one that is no anchor."""
+        """Return the anchor, None if there is no file, `UNREADABLE` for one that is no anchor."""
         try:
             with self.path.open("rb") as file:
                 text = file.read(HEAD_FILE_LIMIT_BYTES)

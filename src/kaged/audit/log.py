@@ -187,7 +187,7 @@ class AuditLog:
         await self._record_durable(Pending(None, self._clock.now_ms(), self.redactor.rules))
 
     async def retry(self) -> AuditHealth:
-        """Try a failed sink now instead of at the next interval; give the health afterwards."""
+        """Try a failed sink now instead of at the next interval; return the health afterwards."""
         if self._pump.incident is not None:
             changed = asyncio.get_running_loop().create_future()
 
@@ -209,7 +209,7 @@ class AuditLog:
         self._grant_room()
 
     def decide_mutation(self) -> Decision:
-        """Say whether something may be changed now: no, if it could not be recorded."""
+        """Return whether something may be changed now: no, if it could not be recorded."""
         trouble = self._trouble()
         if trouble is None:
             return _WRITABLE

@@ -66,7 +66,7 @@ class Pending:
             self.size = OVERHEAD_CHARS + len(self.texts()[2])
 
     def texts(self) -> Texts:
-        """Give what is kept of the event; worked out once."""
+        """Return what is kept of the event; computed once."""
         if self._texts is None:
             assert self._event is not None
             self._texts = _redacted(self._event, self._held, self._rules)

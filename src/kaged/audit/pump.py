@@ -201,7 +201,7 @@ class AuditPump:
             self._awaited += 1
 
     def _is_due(self) -> bool:
-        """Whether what is queued should be written now."""
+        """Return whether what is queued should be written now."""
         limits = self._limits
         return (
             self._awaited > 0
@@ -235,7 +235,7 @@ class AuditPump:
             _log.critical("the audit log's thread ended", error=repr(error), exc_info=error)
 
     def _take(self) -> list[Pending] | None:
-        """Wait for work; give the next batch, an empty one for a retry or the head file."""
+        """Wait for work; return the next batch, an empty one for a retry or the head file."""
         with self._cond:
             if self.incident is not None:
                 self._cond.wait_for(

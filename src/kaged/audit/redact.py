@@ -93,19 +93,19 @@ class Redactor:
         self._know(self._known.difference(secrets))
 
     def encode(self, event: AuditEvent) -> str:
-        """Give the event's data as the JSON text that is kept and hashed."""
+        """Return the event's data as the JSON text that is kept and hashed."""
         return self.rules.encode(event.type, event.data)
 
     def redact(self, event: AuditEvent) -> JsonObject:
-        """Give the event's data as it may be kept; the event itself stays as it is."""
+        """Return the event's data as it may be kept; the event itself stays as it is."""
         return self.rules.redact(event.type, event.data)
 
     def text(self, text: str) -> str:
-        """Give a text without what is or looks like a secret; for error messages and log lines."""
+        """Return a text without what is or looks like a secret; for errors and log lines."""
         return self.rules.text(text)
 
     def short(self, text: str | None, limit_chars: int = KEY_LIMIT_CHARS) -> str | None:
-        """Give an id or name as it may be kept in a column of its own."""
+        """Return an id or name as it may be kept in a column of its own."""
         return self.rules.short(text, limit_chars)
 
     def _know(self, known: frozenset[str]) -> None:
@@ -129,11 +129,11 @@ class Rules:
         self._clean: set[str] = set()
 
     def encode(self, kind: EventType, data: JsonObject) -> str:
-        """Give an event's data as the JSON text that is kept and hashed."""
+        """Return an event's data as the JSON text that is kept and hashed."""
         return _ENCODER.encode(self.redact(kind, data)).decode()
 
     def redact(self, kind: EventType, data: JsonObject) -> JsonObject:
-        """Give an event's data as it may be kept; `data` itself stays as it is."""
+        """Return an event's data as it may be kept; `data` itself stays as it is."""
         shortened, clean = kind.shortened, self._clean
         budget: _Budget | None = None
         # Most values stay as they are: the copy is made at once, and only what changes is put in.
@@ -155,11 +155,11 @@ class Rules:
         return kept
 
     def text(self, text: str) -> str:
-        """Give a text without what is or looks like a secret."""
+        """Return a text without what is or looks like a secret."""
         return self._masked(_sound(text))
 
     def short(self, text: str | None, limit_chars: int = KEY_LIMIT_CHARS) -> str | None:
-        """Give an id or name as it may be kept in a column of its own."""
+        """Return an id or name as it may be kept in a column of its own."""
         if text is None or text in self._clean:
             return text
         if len(text) == HOST_ID_CHARS and _is_host_id(text):
@@ -299,7 +299,7 @@ class Rules:
 
 @lru_cache(maxsize=4096)
 def _treatment(key: str) -> int:
-    """Give the length a key's text may have, or one of the two marks; remembered per key."""
+    """Return the length a key's text may have, or one of the two marks; remembered per key."""
     if is_secret_key(key):
         return _SECRET
     folded = fold_key(key)
@@ -310,12 +310,12 @@ def _treatment(key: str) -> int:
 
 @lru_cache(maxsize=HOST_IDS_LIMIT)
 def _is_host_id(text: str) -> bool:
-    """Tell whether a text of an id's length is one that the host made."""
+    """Return whether a text of an id's length is one that the host made."""
     return text[:4] in _HOST_TAGS and text[4:].isalnum() and text.isascii()
 
 
 def _sound(text: str) -> str:
-    """Give text that UTF-8 can hold: lone surrogates are written out as escapes."""
+    """Return text that UTF-8 can hold: lone surrogates are written out as escapes."""
     if text.isascii():
         return text
     try:

@@ -40,7 +40,7 @@ class AuditRow(NamedTuple):
             return {"unreadable": self.data_json[:UNREADABLE_LIMIT_CHARS]}
 
     def to_json(self) -> JsonObject:
-        """Give the row as people and programs outside see it, with an ISO 8601 timestamp."""
+        """Return the row as people and programs outside see it, with an ISO 8601 timestamp."""
         return {
             "seq": self.seq,
             "id": self.id,

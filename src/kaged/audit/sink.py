@@ -25,15 +25,15 @@ class AuditSink(Protocol):
         ...
 
     def head(self) -> ChainHead:
-        """Give the last row that is kept."""
+        """Return the last row that is kept."""
         ...
 
     def anchor(self) -> Anchor | None:
-        """Give the anchor that is kept beside the rows."""
+        """Return the anchor that is kept beside the rows."""
         ...
 
     def hash_at(self, seq: int) -> str | None:
-        """Give the stored hash of one row, None if there is no such row."""
+        """Return the stored hash of one row, None if there is no such row."""
         ...
 
 

@@ -114,7 +114,7 @@ class ChainVerifier:
         self._found(seq, kind, detail)
 
     def finish(self) -> VerifyReport:
-        """Compare the end of the chain with the anchors and give the report."""
+        """Compare the end of the chain with the anchors and return the report."""
         agreed = [label for label, anchor in self._anchors.items() if self._agrees(label, anchor)]
         return VerifyReport(
             ok=self._total == 0,

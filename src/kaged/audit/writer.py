@@ -43,7 +43,7 @@ class ChainWriter:
         self.head_file_error: str | None = None
 
     def open(self) -> JsonObject | None:
-        """Find the end of the chain; give the data of a mismatch event if it is not as anchored."""
+        """Find the end of the chain; return a mismatch event's data if it is not as anchored."""
         self.head = self._sink.head()
         found = self._examine()
         # With a mismatch the head file keeps its evidence until the event about it is durable.
@@ -52,7 +52,7 @@ class ChainWriter:
         return found
 
     def write(self, batch: Sequence[Pending]) -> tuple[AuditRow, ...]:
-        """Seal the batch and keep it; give the rows once they are durable."""
+        """Seal the batch and keep it; return the rows once they are durable."""
         kept = self._settle_attempt()
         if kept:
             # The batch that seemed to fail is in the log. What was in it must not go in twice.
@@ -118,7 +118,7 @@ class ChainWriter:
         return tuple(rows)
 
     def _settle_attempt(self) -> tuple[AuditRow, ...]:
-        """Look what became of a batch whose writing failed; give its rows if it was kept."""
+        """Look what became of a batch whose writing failed; return its rows if it was kept."""
         rows = self._attempted_rows
         if not rows:
             return ()

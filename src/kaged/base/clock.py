@@ -15,11 +15,11 @@ class Clock(Protocol):
     """
 
     def now_ms(self) -> int:
-        """Give wall time in milliseconds since the Unix epoch."""
+        """Return wall time in milliseconds since the Unix epoch."""
         ...
 
     def monotonic_s(self) -> float:
-        """Give seconds on a clock that never goes back."""
+        """Return seconds on a clock that never goes back."""
         ...
 
 
@@ -29,11 +29,11 @@ class SystemClock:
     __slots__ = ()
 
     def now_ms(self) -> int:
-        """Give wall time in milliseconds since the Unix epoch."""
+        """Return wall time in milliseconds since the Unix epoch."""
         return time.time_ns() // 1_000_000
 
     def monotonic_s(self) -> float:
-        """Give seconds on a clock that never goes back."""
+        """Return seconds on a clock that never goes back."""
         return time.monotonic()
 
 
@@ -45,11 +45,11 @@ class ManualClock:
         self._monotonic_s = monotonic_s
 
     def now_ms(self) -> int:
-        """Give wall time in milliseconds since the Unix epoch."""
+        """Return wall time in milliseconds since the Unix epoch."""
         return self._now_ms
 
     def monotonic_s(self) -> float:
-        """Give seconds on a clock that never goes back."""
+        """Return seconds on a clock that never goes back."""
         return self._monotonic_s
 
     def advance(self, seconds: float) -> None:

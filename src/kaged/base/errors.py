@@ -24,7 +24,7 @@ class KagedError(Exception):
         self.data: dict[str, JsonValue] = data
 
     def __str__(self) -> str:
-        """Give the message, with the fix behind it when there is one."""
+        """Return the message, with the fix behind it when there is one."""
         return f"{self.message} ({self.fix})" if self.fix else self.message
 
 

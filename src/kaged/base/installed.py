@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def find_installed(name: str) -> str | None:
-    """Give a program that was installed with the daemon, else one on the search path."""
+    """Return a program that was installed with the daemon, else one on the search path."""
     for folder in _folders("scripts"):
         program = Path(folder) / name
         if os.access(program, os.X_OK):
@@ -23,7 +23,7 @@ def find_installed(name: str) -> str | None:
 
 
 def library_folders() -> tuple[str, ...]:
-    """Give the real folders of the installed libraries, each once."""
+    """Return the real folders of the installed libraries, each once."""
     found = [*_folders("purelib"), *_folders("platlib")]
     real = dict.fromkeys(os.path.realpath(folder) for folder in found)
     return tuple(folder for folder in real if Path(folder).is_dir())

@@ -14,7 +14,7 @@ _IGNORES_FAILED_READS: Final = sys.version_info >= (3, 13)
 
 
 def real_path(path: str | os.PathLike[str]) -> str:
-    """Give a path with every link resolved; what does not exist stays as it is written.
+    """Return a path with every link resolved; what does not exist stays as it is written.
 
     `os.path.realpath` looks at a link and then reads it; when it is replaced in between, the read
     fails, although the path was never wrong. A few tries settle every honest change; who swaps

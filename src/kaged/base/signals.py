@@ -11,7 +11,7 @@ _FOR_EVERYONE = {signal.SIGINT, signal.SIGQUIT}
 
 
 def unmute_for_children() -> None:
-    """Have children hear every signal, whatever `nohup`, a background job or a service set.
+    """Reset ignored signals for children, whatever `nohup`, a background job or a service set.
 
     An ignored signal stays ignored across exec, a handled one does not: so what must stay without
     effect here (SIGHUP after `nohup`) is handled by doing nothing. SIGINT and SIGQUIT work again.
@@ -27,7 +27,7 @@ def unmute_for_children() -> None:
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
-    """Hear a signal and stay as we are."""
+    """Handle a signal by doing nothing."""
 
 
 __all__ = ["unmute_for_children"]

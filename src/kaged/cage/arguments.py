@@ -37,7 +37,7 @@ Token: TypeAlias = str | Slot
 
 
 def check_path(path: str, what: str = "path") -> str:
-    """Give back an absolute, normalised path, or refuse it.
+    """Return an absolute, normalised path, or refuse it.
 
     Raises:
         UnsafeArgument: relative, not normalised, too long, or with control characters.

@@ -37,7 +37,7 @@ class BinFolder:
 
 
 def fold_name(path: str) -> str:
-    """Name such a directory without the cache it lies in, for a text that is the same anywhere."""
+    """Return such a directory's name without its cache, for a text that is the same anywhere."""
     return PurePosixPath(path).name
 
 

@@ -44,7 +44,7 @@ class _Keeper(asyncio.Protocol):
 async def collect(
     process: CageProcess, stdin: bytes = b"", limit_bytes: int = DEFAULT_LIMIT_BYTES
 ) -> Collected:
-    """Give `stdin` to a child, read its output to the end, wait for it and close it.
+    """Write `stdin` to a child, read its output to the end, wait for it and close it.
 
     Output beyond the limit is read and dropped. Cancelling kills the child.
     """

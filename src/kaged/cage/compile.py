@@ -68,7 +68,7 @@ class CageCommand:
     folders: tuple[BinFolder, ...] = ()
 
     def argv(self, args_fd: int) -> list[str]:
-        """Give the command line; the options travel through the descriptor `args_fd`.
+        """Return the command line; the options travel through the descriptor `args_fd`.
 
         A cage can read the command line of its own bwrap, so the policy is not on it.
         """

@@ -23,7 +23,7 @@ from kaged.kernel.policy import CagePolicy, CageState, FsMode, SeccompProfile
 
 
 def explain(policy: CagePolicy, kind: CageKind = CageKind.PLUGIN) -> tuple[Explanation, ...]:
-    """Say in sentences what a cage with this policy may do, and what it may not.
+    """Return in sentences what a cage with this policy may do, and what it may not.
 
     Dangerous grants carry a warning, so that nobody has to know the grammar.
     """

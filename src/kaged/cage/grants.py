@@ -38,7 +38,7 @@ class Protected:
     own: tuple[str, ...] = ()
 
     def reason(self, path: str, *, inside_counts: bool = True) -> str | None:
-        """Say why `path` may not be shown, or None."""
+        """Return why `path` may not be shown, or None."""
         within_own = any(_covers(own, path) for own in self.own)
         for protected in self.paths:
             if _covers(path, protected):

@@ -22,14 +22,14 @@ _APPARMOR = (
 
 
 def install_command(package: str, os_release: Path = Path("/etc/os-release")) -> str:
-    """Give the command that installs a package on this distribution."""
+    """Return the command that installs a package on this distribution."""
     family = _family(os_release)
     name = _PACKAGES.get((package, family), package)
     return f"sudo {_INSTALL.get(family, 'apt-get install -y')} {name}"
 
 
 def namespace_fix(row: str, proc: Path = Path("/proc")) -> str:
-    """Give the command for a trial cage that did not come up, by what this host restricts."""
+    """Return the command for a trial cage that did not come up, by what this host restricts."""
     kernel = proc / "sys/kernel"
     if _number(kernel / "apparmor_restrict_unprivileged_userns") == 1:
         return _APPARMOR

@@ -101,7 +101,7 @@ def _candidate(
 
 
 def _blocked(path: str, uid: int, gid: int) -> str | None:
-    """Name the first part of a path that a user may not enter or read."""
+    """Return the first part of a path that a user may not enter or read."""
     end = 0
     while end != len(path):
         end = path.find("/", end + 1)

@@ -179,7 +179,7 @@ class Launch:
         return child
 
     def _from_stock(self, gate: StartGate, stdio: StdioEnds, group: LimitGroup) -> Child | None:
-        """Have a launcher become bwrap; None when there is none in stock for this cage."""
+        """Turn a launcher into bwrap; None when there is none in stock for this cage."""
         if not self._launchers.in_stock:
             return None
         prepared = self._prepared
@@ -216,7 +216,7 @@ class Launch:
         return _watched(process.pid, process)
 
     def _as_user(self) -> tuple[str, ...]:
-        """Give the words that make bwrap another user's, when it must be.
+        """Return the words that make bwrap another user's, when it must be.
 
         Python can switch users only with a full fork, which copies the daemon's page tables; this
         program execs bwrap in its own place and costs a fraction of that.

@@ -83,7 +83,7 @@ def _wait_for_order(libc: Any, orders: socket.socket) -> NoReturn:
 
 
 def _end_with_the_daemon(libc: Any) -> None:
-    """Have the kernel see to it: one that is stopped would not notice that its socket ended."""
+    """Let the kernel end it: a stopped process would not notice that its socket ended."""
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 

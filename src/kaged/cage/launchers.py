@@ -88,7 +88,7 @@ class Launchers:
         return (*helper, *(pid for pid, _ in self._stock))
 
     def start(self, order: Order) -> int | None:
-        """Give the order to a launcher; its process id, or None when there is none for it."""
+        """Send the order to a launcher; returns its process id, or None when there is none."""
         message = order.encoded()
         if not order.fits or len(message) > launcher_main.MAX_ORDER_BYTES:
             return None
@@ -106,7 +106,7 @@ class Launchers:
         return None
 
     def restock(self) -> None:
-        """Have new launchers made when the last one was used. Does not wait for them."""
+        """Order new launchers when the last one was used. Does not wait for them."""
         self._starts += 1
         if self._starts < STARTS_BEFORE_STOCKING or self._useless or self._stock:
             return
@@ -198,7 +198,7 @@ class Launchers:
 
 
 def _inheritable() -> tuple[object, ...]:
-    """Give what a process has from its parent and what the daemon may change meanwhile."""
+    """Return what a process has from its parent and what the daemon may change meanwhile."""
     return (
         os.sched_getaffinity(0),
         os.sched_getscheduler(0),

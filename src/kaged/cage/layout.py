@@ -67,7 +67,7 @@ class Layout:
     folders: tuple[BinFolder, ...] = ()
 
     def visible(self, path: str) -> bool:
-        """Whether a directory of this name can exist inside, as a place or above or below one."""
+        """Return whether a directory of this name can exist inside, at, above or below a place."""
         return path == "/" or any(
             path == dest or path.startswith(f"{dest}/") or dest.startswith(f"{path}/")
             for dest in self.dests
@@ -119,7 +119,7 @@ def _strict_system(places: Places, facts: HostFacts) -> None:
 
 
 def _bins(facts: HostFacts) -> tuple[str, ...]:
-    """Give the directories of base programs; two of them on a host without a merged /usr."""
+    """Return the directories of base programs; two of them on a host without a merged /usr."""
     apart = any(one.name == "bin" and one.target is None for one in facts.root_entries)
     return ("/usr/bin", "/bin") if apart else ("/usr/bin",)
 

@@ -31,7 +31,7 @@ class PipeEnd:
         return self._fd < 0
 
     def fileno(self) -> int:
-        """Give the descriptor. Raises ValueError when it is closed."""
+        """Return the descriptor. Raises ValueError when it is closed."""
         if self._fd < 0:
             raise ValueError("the end of the pipe is closed")
         return self._fd

@@ -74,7 +74,7 @@ class Places:
         self.put(dest, ("--perms", "1777", *size, "--tmpfs", dest))
 
     def file(self, dest: str, content: Slot, *, on_host: bool) -> bool:
-        """Make a read-only file with given content; say whether it could be placed.
+        """Make a read-only file with given content; return whether it could be placed.
 
         Below a granted directory it covers the host's file, which must exist for that.
         """
@@ -134,7 +134,7 @@ class Places:
         return frozenset(self._entries)
 
     def options(self) -> tuple[Token, ...]:
-        """Give all entries as bwrap options, parents before children."""
+        """Return all entries as bwrap options, parents before children."""
         ordered = sorted(self._entries.items(), key=lambda item: item[0].count("/"))
         return tuple(token for _, tokens in ordered for token in tokens)
 

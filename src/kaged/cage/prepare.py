@@ -56,7 +56,7 @@ class Prepared:
     def descriptors(
         self, info: int, block: int, first: int | None = None
     ) -> tuple[int, tuple[int, ...]]:
-        """Open what bwrap reads; give the descriptor of its options and all it must inherit.
+        """Open what bwrap reads; return the descriptor of its options and all it must inherit.
 
         With `first`, bwrap will find them, in this order, under the numbers from there on.
         """

@@ -49,7 +49,7 @@ _SYSTEM_FOLDERS = frozenset({Path("/"), Path("/usr")})
 
 
 async def probe_host(settings: CageSettings) -> list[ProbeRow]:
-    """Try everything a cage needs, in trial cages, and say what works; takes about a second.
+    """Try everything a cage needs, in trial cages, and return what works; takes about a second.
 
     Call it where cages are started from: the main thread of the daemon or of a command.
     """

@@ -26,17 +26,17 @@ class ProbeRow:
 
     @classmethod
     def ok(cls, row: str, protects: str, detail: str) -> ProbeRow:
-        """Say that a promise holds."""
+        """Return a row for a promise that holds."""
         return cls(row, Status.OK, protects, detail)
 
     @classmethod
     def warn(cls, row: str, protects: str, detail: str, fix: str = "") -> ProbeRow:
-        """Say that a promise holds in a weaker form."""
+        """Return a row for a promise that holds in a weaker form."""
         return cls(row, Status.WARN, protects, detail, fix)
 
     @classmethod
     def fail(cls, row: str, protects: str, detail: str, fix: str = "") -> ProbeRow:
-        """Say that cages will not start."""
+        """Return a row for a check without which cages do not start."""
         return cls(row, Status.FAIL, protects, detail, fix)
 
 

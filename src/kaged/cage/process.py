@@ -151,7 +151,7 @@ class CageProcess:
         return await connect_reader(self._stdio.take("stderr"), factory)
 
     def resize(self, rows: int, cols: int) -> None:
-        """Tell the programs on its pseudo-terminal the new size."""
+        """Set its pseudo-terminal's new size and signal the programs on it."""
         self._stdio.resize(rows, cols)
 
     # ---- ending it
@@ -209,7 +209,7 @@ class CageProcess:
         ask: Callable[[], Awaitable[None]] | None = None,
         term_grace_s: float = TERM_GRACE_S,
     ) -> StopReport:
-        """Climb the stop ladder: ask, wait; SIGTERM, wait; SIGKILL, reap.
+        """Stop it in steps: ask, wait; SIGTERM, wait; SIGKILL, reap.
 
         `ask` is the protocol's own goodbye (a `shutdown` message). An error in it does not keep
         the next step from being taken.

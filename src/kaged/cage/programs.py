@@ -45,11 +45,11 @@ class ProgramPlan:
 
     @property
     def path(self) -> str:
-        """Give the PATH of the cage (PH-AMB-64)."""
+        """Return the PATH of the cage (PH-AMB-64)."""
         return ":".join((*PATH_DIRS, *self.path_dirs))
 
     def still_true(self) -> bool:
-        """Whether every file looked at is still the same one."""
+        """Return whether every file looked at is still the same one."""
         return all(_identity(path) == identity for path, identity in self.seen)
 
 
@@ -252,7 +252,7 @@ def _interpreters(path: str) -> tuple[tuple[str, ...], ...]:
 
 
 def _past_shim(path: str) -> str:
-    """Give the program behind a version manager's shim; the shim itself needs the whole manager."""
+    """Return the program behind a version manager's shim, which itself needs the whole manager."""
     folder, _, name = path.rpartition("/")
     root, _, last = folder.rpartition("/")
     if last != "shims":

@@ -44,7 +44,7 @@ class RuntimeLayout:
 
 
 def runtime_layout(real: str) -> RuntimeLayout:
-    """Say what the program at `real` (no link) needs beside itself, by where it lies."""
+    """Return what the program at `real` (no link) needs beside itself, by where it lies."""
     folder, _, base = real.rpartition("/")
     prefix, _, last = folder.rpartition("/")
     package = _NODE_PACKAGE.fullmatch(real)
@@ -62,7 +62,7 @@ def runtime_layout(real: str) -> RuntimeLayout:
 
 
 def companions(base: str) -> tuple[str, ...]:
-    """Give the system directories that belong to a program, such as git's own helpers."""
+    """Return the system directories that belong to a program, such as git's own helpers."""
     names = dict.fromkeys((*_COMPANION_NAMES.get(base, ()), base))
     found = [
         f"{folder}/{name}"
@@ -95,7 +95,7 @@ def _python_libraries(prefix: str) -> tuple[str, ...]:
 
 
 def _sibling_links(folder: str, base: str) -> tuple[tuple[str, str], ...]:
-    """Give the short names beside a runtime that lead to it: python3 -> python3.11."""
+    """Return the short names beside a runtime that lead to it: python3 -> python3.11."""
     found: list[tuple[str, str]] = []
     for name in ("python", "python3"):
         try:

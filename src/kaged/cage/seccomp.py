@@ -27,7 +27,7 @@ PROBE_ROW = "cage.seccomp"
 
 @functools.lru_cache(maxsize=8)
 def seccomp_program(profile: SeccompProfile, machine: str) -> bytes:
-    """Give the filter for a profile and an architecture as BPF, built once per process.
+    """Return the filter for a profile and an architecture as BPF, built once per process.
 
     Raises:
         CageUnavailable: libseccomp is missing, or there is no table for this architecture.
@@ -58,7 +58,7 @@ def seccomp_program(profile: SeccompProfile, machine: str) -> bytes:
 
 
 def seccomp_fd(profile: SeccompProfile, machine: str) -> int:
-    """Give a fresh descriptor to read the filter from; the caller closes it."""
+    """Return a fresh descriptor to read the filter from; the caller closes it."""
     program = seccomp_program(profile, machine)
     fd = os.memfd_create("seccomp", os.MFD_CLOEXEC)
     try:

@@ -82,7 +82,7 @@ def shelf_sources() -> tuple[_Item, ...]:
 
 
 def shelf_key(items: tuple[_Item, ...]) -> str:
-    """Name a shelf by what it is made of."""
+    """Return a shelf's name, made of its contents."""
     digest = hashlib.sha256()
     for item in items:
         digest.update(repr((item.name, item.source, item.identity)).encode())
@@ -90,7 +90,7 @@ def shelf_key(items: tuple[_Item, ...]) -> str:
 
 
 def stock_shelf(cache_dir: Path) -> Shelf:
-    """Give the shelf for this host as it is now, copying what is needed when it is a new one.
+    """Return the shelf for this host as it is now, copying what is needed when it is a new one.
 
     Safe when several daemons do it at once: a shelf appears whole, by rename, or not at all.
 

@@ -54,7 +54,7 @@ class StdioEnds:
             self._theirs = None
 
     def fd(self, name: str) -> int | None:
-        """Give one of our ends without taking it."""
+        """Return one of our ends without taking it."""
         return self._ours.get(name)
 
     def take(self, name: str) -> int:
@@ -75,7 +75,7 @@ class StdioEnds:
         return ""
 
     def resize(self, rows: int, cols: int) -> None:
-        """Tell the programs on a pseudo-terminal its new size."""
+        """Set a pseudo-terminal's new size and signal the programs on it."""
         fd = self._ours.get("stdin", self._ours.get("stdout"))
         if isinstance(self.kind, Pty) and fd is not None:
             _set_size(fd, rows, cols)

@@ -65,7 +65,7 @@ class Steward:
         return self._process.pid if self._process is not None else None
 
     async def run(self, errand: Errand) -> bool:
-        """Run one errand; say whether the ceilings could be set (the rest always is).
+        """Run one errand; return whether the ceilings could be set (the rest always is).
 
         Raises:
             CageUnavailable: limits could not be set; the cage must not be released.
@@ -99,13 +99,13 @@ class Steward:
                 waiter.exception()  # seen: `close` may have failed it while another error came
 
     def forget(self, number: int) -> None:
-        """Say that a cage has ended."""
+        """Called when a cage has ended."""
         if self._register is not None:
             with contextlib.suppress(OSError):
                 self._register.send(json.dumps({"number": number}).encode())
 
     def start(self) -> tuple[socket.socket, socket.socket]:
-        """Start the helper unless it runs; give its register and its errands.
+        """Start the helper unless it runs; return its register and its errands.
 
         Raises:
             CageStartFailed: it cannot be started.
@@ -207,7 +207,7 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 
 
 def inotify_ceilings() -> tuple[tuple[str, int], ...]:
-    """Give a cage's share of what its uid may watch: small enough that many cages fit.
+    """Return a cage's share of what its uid may watch: small enough that many cages fit.
 
     The uid's own ceiling stays the sum; a share of a thirty-second part leaves the daemon room
     next to thirty cages that all want everything.

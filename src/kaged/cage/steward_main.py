@@ -95,7 +95,7 @@ def _kill(cages: dict[int, int]) -> None:
 
 
 def _watch(daemon: int) -> int | None:
-    """Give a descriptor of the daemon; None when it was killed before this process began."""
+    """Return a descriptor of the daemon; None when it was killed before this process began."""
     with contextlib.suppress(ProcessLookupError):
         found = os.pidfd_open(daemon)
         if os.getppid() == daemon:

@@ -24,12 +24,12 @@ _PROC: Final = Path("/proc")
 
 
 def mark_value(account: str) -> str:
-    """Give the mark's value for an account; two daemons never mean each other's processes."""
+    """Return the mark's value for an account; two daemons never mean each other's processes."""
     return f"{daemon_mark()}{account}"
 
 
 def daemon_mark() -> str:
-    """Give what every mark of this very daemon begins with."""
+    """Return what every mark of this very daemon begins with."""
     return f"{os.getpid()}-{_run()}:"
 
 
@@ -39,7 +39,7 @@ def _run() -> str:
 
 
 def end_stragglers(account: str) -> int:
-    """Kill every process that was started for this account; gives how many. Blocks a moment."""
+    """Kill every process that was started for this account; returns how many. Blocks a moment."""
     return end_stragglers_of((account,))
 
 

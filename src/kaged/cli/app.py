@@ -84,7 +84,7 @@ def build(only: str | None = None) -> typer.Typer:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and give its exit code."""
+    """Run one command line and return its exit code."""
     try:
         build(arguments[0] if arguments else None)(args=list(arguments), prog_name="kaged")
     except SystemExit as ended:

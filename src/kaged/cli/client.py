@@ -66,11 +66,11 @@ class DaemonClient:
         self._http.close()
 
     def get(self, path: str, params: Mapping[str, Any] | None = None) -> Any:
-        """Ask for something."""
+        """Send a GET request."""
         return self._ask("GET", path, params=params)
 
     def post(self, path: str, body: Any = None) -> Any:
-        """Have something done."""
+        """Send a POST request."""
         return self._ask("POST", path, json=body)
 
     def put(self, path: str, body: Any) -> Any:
@@ -82,7 +82,7 @@ class DaemonClient:
         return self._ask("PATCH", path, json=body)
 
     def delete(self, path: str) -> Any:
-        """Have something taken away."""
+        """Send a DELETE request."""
         return self._ask("DELETE", path)
 
     def upload(self, path: str, data: bytes) -> Any:
@@ -100,7 +100,7 @@ class DaemonClient:
             query["cursor"] = page["next_cursor"]
 
     def stream(self, path: str, params: Mapping[str, Any] | None = None) -> Iterator[bytes]:
-        """Ask for something long and give it piece by piece."""
+        """Send a GET request and yield the answer piece by piece."""
         query = _without_none({"params": dict(params or {})})
         try:
             with self._http.stream("GET", path, **query) as response:
@@ -112,7 +112,7 @@ class DaemonClient:
             raise self._unreachable(error) from error
 
     def alive(self) -> bool:
-        """Say whether somebody answers, without starting anything."""
+        """Return whether a daemon answers, without starting one."""
         try:
             self._http.get("/status")
         except httpx.TransportError:

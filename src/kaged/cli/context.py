@@ -57,7 +57,7 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[P, None]], Callab
 
 
 def report(error: Exception, output: Output) -> int:
-    """Show an error to the person or program that ran the command; gives the exit code."""
+    """Show an error to the person or program that ran the command; returns the exit code."""
     from kaged.cli.client import Refused
 
     if isinstance(error, typer.Exit):
@@ -92,7 +92,7 @@ def locations() -> Locations:
 
 
 def daemon(*, start: bool = True) -> DaemonClient:
-    """Give a client of this user's daemon; it starts one on first use when `start` is set."""
+    """Return a client of this user's daemon; it starts one on first use when `start` is set."""
     from kaged.cli.client import DaemonClient
 
     places = locations()

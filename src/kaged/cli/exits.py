@@ -67,7 +67,7 @@ _BY_ENDING: Final = (
 
 
 def exit_of(code: str) -> Exit:
-    """Give the exit code for an error code; what has no entry is a plain error."""
+    """Return the exit code for an error code; what has no entry is a plain error."""
     known = _BY_CODE.get(code)
     if known is not None:
         return known

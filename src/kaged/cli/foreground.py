@@ -14,7 +14,7 @@ from kaged.cli.output import Output, error_json
 
 
 def run_foreground(log_file: str | None) -> int:
-    """Run the daemon until it is told to stop; gives the exit code."""
+    """Run the daemon until it is told to stop; returns the exit code."""
     # Loading makes only objects that stay; looking for garbage among them costs a third of the
     # start. The daemon switches the collector on again once it is ready.
     gc.disable()

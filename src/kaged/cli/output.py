@@ -67,7 +67,7 @@ class Output:
         self._write(self._stdout, text)
 
     def note(self, text: object) -> None:
-        """Say something about the result, beside it."""
+        """Print a note about the result, beside it."""
         if not self.as_json:
             self._write(self._stderr, harmless(text))
 

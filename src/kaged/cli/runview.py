@@ -91,7 +91,7 @@ class RunView:
         self._break()
 
     def note(self, text: str) -> None:
-        """Say something beside the agent's words."""
+        """Print a note beside the agent's words."""
         self._line((text, ""))
 
     # -- one method per event; what has none is not shown --------------------------------------
@@ -216,7 +216,7 @@ class RunView:
 
 
 def _gist(data: dict[str, Any]) -> str:
-    """Name a call in a few words: the tool, and the parameter that tells the most."""
+    """Return a call in a few words: the tool, and the parameter that says the most."""
     params = data.get("params")
     told = ""
     if isinstance(params, dict):

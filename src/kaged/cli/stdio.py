@@ -83,7 +83,7 @@ async def _send_stdin(stream: ClientConnection) -> None:
 
 
 async def _reader() -> Callable[[], Awaitable[bytes]]:
-    """Give what reads a piece of standard input; an empty piece is its end."""
+    """Return what reads a piece of standard input; an empty piece is its end."""
     pipe = asyncio.StreamReader(limit=PIECE_BYTES)
     loop = asyncio.get_running_loop()
     try:

@@ -50,12 +50,12 @@ class SessionStream:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._stream is not None:
             self._stream.close()
 
     def next(self, timeout_s: float) -> dict[str, Any] | None:
-        """Give the next event as `{name, data}`; None when none came in time.
+        """Return the next event as `{name, data}`; None when none came in time.
 
         Raises:
             DaemonUnreachable: the daemon is gone and did not come back.

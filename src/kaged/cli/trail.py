@@ -62,7 +62,7 @@ def with_store(work: Callable[[Store, Settings], Awaitable[T]]) -> T:
 
 
 def query_offline(wanted: AuditFilter, limit: int) -> list[dict[str, Any]]:
-    """Give the newest rows that fit, newest first."""
+    """Return the newest rows that fit, newest first."""
 
     async def work(store: Store, _settings: Settings) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = []
@@ -98,7 +98,7 @@ def export_offline(wanted: AuditFilter, write: Callable[[bytes], object]) -> Non
 
 
 def follow() -> Iterator[dict[str, Any]]:
-    """Give audit rows as they happen, until the daemon hangs up."""
+    """Yield audit rows as they happen, until the daemon hangs up."""
     from websockets.exceptions import ConnectionClosed
     from websockets.sync.client import unix_connect
 

@@ -2,7 +2,7 @@
 
 A file becomes a frozen value in one walk: `files` reads it without trusting it, `yamldoc` and
 `tomldoc` turn it into `Node`s that remember their lines, `shapes` and `records` read nodes into
-types and note every `Problem`, and `reading` gives `Loaded` or raises `ConfigInvalid`. `editing`
+types and note every `Problem`, and `reading` returns `Loaded` or raises `ConfigInvalid`. `editing`
 goes the other way and changes a file byte by byte.
 
 Names are looked up when they are first used: a command that only needs `Locations` does not pay

@@ -128,11 +128,11 @@ class AgentTree:
     warnings: tuple[Problem, ...]
 
     def __iter__(self) -> Iterator[ResolvedAgent]:
-        """Give the agents, parents before children."""
+        """Return the agents, parents before children."""
         return iter(self.agents.values())
 
     def __getitem__(self, path: str) -> ResolvedAgent:
-        """Give the agent at a path. Raises KeyError when there is none."""
+        """Return the agent at a path. Raises KeyError when there is none."""
         return self.agents[AgentPath(path)]
 
     @property

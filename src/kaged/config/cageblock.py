@@ -68,7 +68,7 @@ class LimitsBlock:
     )
 
     def over(self, base: CageLimits) -> CageLimits:
-        """Give the base limits with these put over them."""
+        """Return the base limits with these put over them."""
         return _over(self, base)
 
 
@@ -217,11 +217,11 @@ class CageShape(Shape["CageBlock | CageWord"]):
         )
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw both forms."""
+        """Return both forms."""
         return {"oneOf": [{"const": CageWord.DISABLED.value}, _BLOCK.schema(defs)]}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "`disabled` or table"
 
 

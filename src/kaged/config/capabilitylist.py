@@ -55,7 +55,7 @@ class CapabilityListShape(Shape[CapabilitySet]):
             return INVALID
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw a list of texts, with the one mapping that is allowed."""
+        """Return a list of texts, with the one mapping that is allowed."""
         nothing: JsonObject = {
             "type": "object",
             "properties": {"net": {"type": "array", "maxItems": 0}},
@@ -73,7 +73,7 @@ class CapabilityListShape(Shape[CapabilitySet]):
         }
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "list of capabilities"
 
 

@@ -52,7 +52,7 @@ class ListOf(Shape[tuple[T, ...]]):
         return tuple(items) if complete else INVALID
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw an array schema."""
+        """Return an array schema."""
         drawn: JsonObject = {"type": "array", "items": self.item.schema(defs)}
         if self.min_items:
             drawn["minItems"] = self.min_items
@@ -61,7 +61,7 @@ class ListOf(Shape[tuple[T, ...]]):
         return drawn
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return f"list of {bare_words(self.item)}"
 
 
@@ -92,7 +92,7 @@ class MapOf(Shape[Mapping[str, T]]):
         return MappingProxyType(pairs) if complete else INVALID
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw an object schema with free property names."""
+        """Return an object schema with free property names."""
         drawn: JsonObject = {"type": "object", "additionalProperties": self.value.schema(defs)}
         names = self.names.schema(defs)
         names.pop("type", None)
@@ -101,7 +101,7 @@ class MapOf(Shape[Mapping[str, T]]):
         return drawn
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return f"map of {bare_words(self.value)}"
 
 
@@ -122,11 +122,11 @@ class JsonTable(Shape[Mapping[str, JsonValue]]):
         return MappingProxyType(data)
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw an open object schema."""
+        """Return an open object schema."""
         return {"type": "object"}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "map of anything"
 
 
@@ -155,11 +155,11 @@ class Mapped(Shape[U], Generic[T, U]):
             return place.error(node, shown + error.message, error.fix or "")
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw the inner shape's schema."""
+        """Return the inner shape's schema."""
         return self.inner.schema(defs)
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return self.means or self.inner.words()
 
 
@@ -175,11 +175,11 @@ class Hidden(Shape[Secret[T]]):
         return INVALID if isinstance(value, Invalid) else Secret(value)
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw the inner shape's schema, marked as write-only."""
+        """Return the inner shape's schema, marked as write-only."""
         return {**self.inner.schema(defs), "writeOnly": True}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return f"{self.inner.words()} (secret)"
 
 
@@ -194,16 +194,16 @@ class Later(Shape[T]):
         return self.find().read(node, place)
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw the shape found."""
+        """Return the shape found."""
         return self.find().schema(defs)
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return self.find().words()
 
 
 def bare_words(shape: Shape[Any]) -> str:
-    """Name a shape without its article, to stand behind "list of"."""
+    """Return a shape's name without its article, to stand behind "list of"."""
     return re.sub(r"^(?:an?|the) ", "", shape.words())
 
 

@@ -20,7 +20,7 @@ T = TypeVar("T", YamlEdit, TomlEdit)
 def edit_yaml(
     path: Path, change: Callable[[YamlEdit], None], *, inside: Path | None = None
 ) -> bool:
-    """Change a YAML file; say whether it changed. Blocks on the disk.
+    """Change a YAML file; return whether it changed. Blocks on the disk.
 
     `change` sets and deletes keys. Comments, order and every byte that is not part of a changed
     value stay. A link is followed and stays; with `inside` it may not lead out of that directory.
@@ -37,7 +37,7 @@ def edit_yaml(
 def edit_toml(
     path: Path, change: Callable[[TomlEdit], None], *, privacy: Privacy = Privacy.TRUSTED
 ) -> bool:
-    """Change a TOML file, or make it with mode 0600; say whether it changed. Blocks on the disk.
+    """Change a TOML file, or make it with mode 0600; return whether it changed. Blocks on the disk.
 
     Raises:
         ConfigInvalid: the file cannot be read, or others may touch it (`privacy`).

@@ -93,7 +93,7 @@ def read_text(
 
 
 def is_missing(error: ConfigInvalid) -> bool:
-    """Whether the only thing wrong is that there is no such file."""
+    """Return whether the only thing wrong is that there is no such file."""
     return [problem.code for problem in error.problems] == ["file_missing"]
 
 
@@ -152,7 +152,7 @@ def _require_regular(path: Path, info: os.stat_result) -> None:
 
 
 def _real_path_of(handle: int, path: Path, info: os.stat_result) -> Path:
-    """Name the file that was opened, not the one the path leads to by now."""
+    """Return the path of the file that was opened, not the one the path leads to by now."""
     try:
         named = str(Path(f"/proc/self/fd/{handle}").readlink())
     except OSError:

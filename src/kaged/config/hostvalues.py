@@ -48,11 +48,11 @@ class HostPath(Shape[Path]):
         return Path(base or "/", text)
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw a string schema."""
+        """Return a string schema."""
         return _PATH.schema(defs)
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "path"
 
 
@@ -81,12 +81,12 @@ class Command(Shape[tuple[str, ...]]):
         return words or place.error(node, "is an empty command", "name the program to run")
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw both forms."""
+        """Return both forms."""
         listed: JsonObject = {"type": "array", "items": {"type": "string"}, "minItems": 1}
         return {"oneOf": [{"type": "string", "minLength": 1}, listed]}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "list of words"
 
 

@@ -52,7 +52,7 @@ class ObjectSchemaShape(Shape[Mapping[str, JsonValue]]):
         return MappingProxyType(schema)
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw "any JSON Schema of an object"."""
+        """Return "any JSON Schema of an object"."""
         if not self.objects:
             return {"type": "object", "$ref": DRAFT}
         objects: JsonObject = {
@@ -61,12 +61,12 @@ class ObjectSchemaShape(Shape[Mapping[str, JsonValue]]):
         return {"type": "object", "$ref": DRAFT, "properties": {"type": objects}}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "JSON Schema of an object" if self.objects else "JSON Schema"
 
 
 def check_schema(schema: JsonObject, *, objects: bool = True) -> Iterator[tuple[KeyPath, str, str]]:
-    """Give everything that keeps a schema from being used: where, what, and what to do."""
+    """Yield everything that keeps a schema from being used: where, what, and what to do."""
     kind = schema.get("type", "object")
     if objects and kind != "object" and not (isinstance(kind, list) and "object" in kind):
         yield ("type",), "the schema must describe an object", "write type: object"
@@ -106,7 +106,7 @@ def compile_schema(schema: Mapping[str, JsonValue], *, mask: str | None = None) 
 
 
 def compile_fault(schema: Mapping[str, JsonValue]) -> tuple[KeyPath, str, str] | None:
-    """Say why a schema cannot be compiled; None when it can."""
+    """Return why a schema cannot be compiled; None when it can."""
     import jsonschema_rs  # noqa: PLC0415 - as in compile_schema
 
     try:
@@ -119,7 +119,7 @@ def compile_fault(schema: Mapping[str, JsonValue]) -> tuple[KeyPath, str, str] |
 
 
 def property_names(schema: Mapping[str, JsonValue] | None) -> tuple[str, ...]:
-    """Give the names of the properties that an object schema lists."""
+    """Return the names of the properties that an object schema lists."""
     listed = {} if schema is None else schema.get("properties", {})
     return tuple(listed) if isinstance(listed, Mapping) else ()
 
@@ -138,7 +138,7 @@ def _references(value: JsonValue, path: KeyPath) -> Iterator[tuple[KeyPath, str,
 
 
 def _is_keyword(path: KeyPath) -> bool:
-    """Whether names below this path are keywords, not names of properties or plain data."""
+    """Return whether names below this path are keywords, not names of properties or plain data."""
     if path and path[-1] in {"properties", "$defs", "definitions", "patternProperties"}:
         return len(path) > 1 and path[-2] in {"properties", "$defs", "definitions"}
     return not any(step in {"const", "enum", "default", "examples"} for step in path)

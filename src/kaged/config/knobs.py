@@ -80,7 +80,7 @@ class KnobBase:
         return self.binds_to.removeprefix("config.")
 
     def refusal(self, value: JsonValue, facts: KnobFacts) -> str:
-        """Say why a value is out of the knob's bounds; empty when it is not."""
+        """Return why a value is out of the knob's bounds; empty when it is not."""
         raise TypeError("a knob has one of the eight types")
 
     def decide(self, value: JsonValue, facts: KnobFacts) -> Decision:
@@ -204,11 +204,11 @@ class _TextOrNull(Shape["str | None"]):
         return None if node.value is None else Text(max_chars=128).read(node, place)
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw either."""
+        """Return either."""
         return {"type": ["string", "null"], "minLength": 1, "maxLength": 128}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "text or null"
 
 

@@ -47,7 +47,7 @@ class KnobShape(Shape[Knob]):
         return INVALID if isinstance(knob, Invalid) else knob
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw one alternative per type."""
+        """Return one alternative per type."""
         drawn: list[JsonValue] = []
         for name, shape in _SHAPES.items():
             ref = shape.schema(defs)
@@ -55,7 +55,7 @@ class KnobShape(Shape[Knob]):
         return {"oneOf": drawn}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "knob"
 
 

@@ -35,7 +35,7 @@ class LuaGrants:
     problems: tuple[Problem, ...] = ()
 
     def of(self, stem: str) -> LuaPowers:
-        """Give what the script of this name (`rewind` for `rewind.lua`) was granted."""
+        """Return what the script of this name (`rewind` for `rewind.lua`) was granted."""
         return frozenset(self.grants.get(stem, ()))
 
 
@@ -60,7 +60,7 @@ class GrantsShape(Shape[LuaGrants]):
         return LuaGrants(MappingProxyType(grants))
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw a map of lists."""
+        """Return a map of lists."""
         known: list[JsonValue] = list(LUA_CAPABILITIES)
         return {
             "type": "object",
@@ -68,7 +68,7 @@ class GrantsShape(Shape[LuaGrants]):
         }
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "table of script name to list of " + ", ".join(f"`{n}`" for n in LUA_CAPABILITIES)
 
 

@@ -63,14 +63,14 @@ class _Line(Shape[str]):
         return self._TEXT.read(node, place)
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw a string schema that allows for the edges."""
+        """Return a string schema that allows for the edges."""
         return {
             "type": "string",
             "pattern": rf"^[\r\n]*[^\r\n]{{1,{MAX_DESCRIPTION_CHARS}}}[\r\n]*$",
         }
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return f"one line, at most {MAX_DESCRIPTION_CHARS} characters"
 
 
@@ -86,11 +86,11 @@ class _RoleAlias(Shape[tuple[Role, ...]]):
         return self._LIST.read(node, place)
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw both forms."""
+        """Return both forms."""
         return {"oneOf": [Choice(Role).schema(defs), self._LIST.schema(defs)]}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "role or list of roles"
 
 
@@ -228,7 +228,7 @@ class Manifest:
 
 
 def _schema_rules() -> Mapping[str, JsonValue]:
-    """What fields ask of each other, as far as JSON Schema can say it."""
+    """Return what fields ask of each other, as far as JSON Schema can say it."""
     compactor: JsonObject = {
         "anyOf": [
             {"properties": {"roles": {"contains": {"const": "compactor"}}}, "required": ["roles"]},

@@ -60,7 +60,7 @@ NodeValue: TypeAlias = "Scalar | Odd | tuple[Node, ...] | Mapping[str, Entry]"
 
 
 def kind_of(value: NodeValue) -> str:
-    """Name the kind of a value for a message, with its article."""
+    """Return the kind of a value for a message, with its article."""
     match value:
         case None:
             name = "nothing"

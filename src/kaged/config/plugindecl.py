@@ -146,7 +146,7 @@ def _secret_entries(node: Node, path: KeyPath) -> Iterator[tuple[KeyPath, Entry]
 
 
 def looks_secret(name: str) -> bool:
-    """Say whether a field of this name holds a secret: `api_token` does, `token_style` does not."""
+    """Return whether a field so named holds a secret: `api_token` does, `token_style` does not."""
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_").lower()
     return _SECRET_WORD.search(snake) is not None
 

@@ -139,7 +139,7 @@ def parse_source(text: str) -> PluginSource:
 
 
 def plugin_name_of(package: str) -> str:
-    """Give the plugin name that a package stands for: its last segment."""
+    """Return the plugin name that a package stands for: its last segment."""
     return package.rpartition("/")[2]
 
 

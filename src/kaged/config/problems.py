@@ -39,7 +39,7 @@ class Origin:
     note: str = ""
 
     def __str__(self) -> str:
-        """Give `file:line`, or the note of a default."""
+        """Return `file:line`, or the note of a default."""
         if self.file is None:
             return self.note or "default"
         place = self.file if self.line is None else f"{self.file}:{self.line}"
@@ -67,7 +67,7 @@ class Problem:
     code: str = "invalid_value"
 
     def __str__(self) -> str:
-        """Give the problem in one line, in the form that editors make clickable."""
+        """Return the problem in one line, in the form that editors make clickable."""
         place = self.file
         if self.line is not None:
             place = f"{place}:{self.line}"
@@ -78,7 +78,7 @@ class Problem:
         return f"{text} ({self.fix})" if self.fix else text
 
     def as_json(self) -> JsonObject:
-        """Give the fields as JSON, for error data and HTTP answers."""
+        """Return the fields as JSON, for error data and HTTP answers."""
         return {
             "file": self.file,
             "line": self.line,

@@ -165,11 +165,11 @@ class _TitleShape(Shape[ProjectTitle]):
         return INVALID if isinstance(slug, Invalid) else ProjectTitle(name=slug)
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw both forms."""
+        """Return both forms."""
         return {"oneOf": [SLUG.schema(defs), self._MAP.schema(defs)]}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "slug or table"
 
 
@@ -364,7 +364,7 @@ def _check_delegates(primary: Node, top: Place) -> None:
 
 
 def _delegate_names(own: Node | None, shared: Node | None) -> set[str]:
-    """Give every name that a plugin of an agent goes by: key, plugin name, package."""
+    """Return every name that a plugin of an agent goes by: key, plugin name, package."""
     names: set[str] = set()
     if own is None or not isinstance(own.value, Mapping):
         return names

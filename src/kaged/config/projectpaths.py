@@ -21,7 +21,7 @@ class ProjectPathInvalid(KagedError):
 
 
 def is_location(text: str) -> bool:
-    """Say whether a text names a file of the project (`project:/…`, `config:/…`)."""
+    """Return whether a text names a file of the project (`project:/…`, `config:/…`)."""
     one_line = "\n" not in text and "\r" not in text
     return one_line and text.startswith((f"{PROJECT_PREFIX}/", f"{CONFIG_PREFIX}/"))
 

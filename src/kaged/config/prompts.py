@@ -57,11 +57,11 @@ class PromptShape(Shape[Prompt]):
         return Prompt(text)
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw a string schema."""
+        """Return a string schema."""
         return {"type": "string", "minLength": 1}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "text, or `project:/file` or `config:/file`"
 
 

@@ -214,11 +214,11 @@ class _ChatIds(Shape[tuple[str, ...]]):
         return self._LIST.read(node, place)
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw both forms."""
+        """Return both forms."""
         return {"oneOf": [{"type": "string"}, self._LIST.schema(defs)]}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "text or list of text"
 
 

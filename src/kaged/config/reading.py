@@ -98,20 +98,20 @@ class Reading:
         self.problems.extend(apart.problems[:room])
 
     def sorted_problems(self) -> tuple[Problem, ...]:
-        """Give the problems in the order of the file."""
+        """Return the problems in the order of the file."""
         return tuple(
             sorted(self.problems, key=lambda problem: (problem.line or 0, problem.column or 0))
         )
 
     def finish(self, value: T | Invalid) -> Loaded[T]:
-        """Give the value with its warnings, or raise ConfigInvalid with everything found."""
+        """Return the value with its warnings, or raise ConfigInvalid with everything found."""
         problems = self.sorted_problems()
         if isinstance(value, Invalid) or self.failed:
             raise ConfigInvalid(problems)
         return Loaded(value, problems, self.provenance())
 
     def provenance(self) -> Mapping[str, Origin]:
-        """Give the origins found so far, by written key path."""
+        """Return the origins found so far, by written key path."""
         return MappingProxyType(
             {format_key_path(path): origin for path, origin in self.origins.items()}
         )
@@ -131,7 +131,7 @@ class Place:
         return Place(self.reading, path)
 
     def inside(self, reading: Reading) -> Place:
-        """Stand at the same path in another reading."""
+        """Return the same path in another reading."""
         return Place(reading, self.path)
 
     @property
@@ -142,7 +142,7 @@ class Place:
     def error(
         self, at: Node | Mark, message: str, fix: str = "", code: str = "invalid_value"
     ) -> Invalid:
-        """Note an error here; gives INVALID, so that a shape can return it."""
+        """Note an error here; returns INVALID, so that a shape can return it."""
         self._note(at, message, fix, code, Severity.ERROR)
         return INVALID
 

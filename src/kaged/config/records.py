@@ -77,7 +77,7 @@ def optional(
 
 
 def empty_map() -> Mapping[str, Any]:
-    """Give an empty frozen map, for defaults."""
+    """Return an empty frozen map, for defaults."""
     return MappingProxyType({})
 
 
@@ -151,7 +151,7 @@ class RecordShape(Shape[R], Generic[R]):
     def read_fields(
         self, node: Node, pairs: Mapping[str, Entry], place: Place
     ) -> tuple[dict[str, Any], bool]:
-        """Read the keys into field values; say whether all of them could be read."""
+        """Read the keys into field values; return whether all of them could be read."""
         fields: dict[str, Any] = {}
         complete = True
         taken: set[str] = set()
@@ -217,7 +217,7 @@ class RecordShape(Shape[R], Generic[R]):
         return True
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw an object schema under the record's name in `defs` and point to it."""
+        """Return an object schema under the record's name in `defs` and point to it."""
         name = self.cls.__name__.lstrip("_")
         if name not in defs:
             defs[name] = {}
@@ -243,7 +243,7 @@ class RecordShape(Shape[R], Generic[R]):
         return {**result, **self.schema_extra}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "table"
 
 

@@ -36,7 +36,7 @@ PAGES: Final[Mapping[str, RecordShape[Any]]] = MappingProxyType(
 
 
 def render_keys(page: str) -> str:
-    """Draw the key tables of a page as Markdown, with the marks around them."""
+    """Render the key tables of a page as Markdown, with the marks around them."""
     parts = [BEGIN, ""]
     for title, cls in _records(PAGES[page]):
         doc = (cls.__doc__ or "").strip().splitlines()[0]
@@ -49,12 +49,12 @@ def render_keys(page: str) -> str:
 
 
 def record_classes(page: str) -> tuple[type[Any], ...]:
-    """Give the types whose keys a page lists, in its order."""
+    """Return the types whose keys a page lists, in its order."""
     return tuple(cls for _, cls in _records(PAGES[page]))
 
 
 def rewrite_pages(folder: Path) -> tuple[str, ...]:
-    """Put fresh tables into the pages of a folder; give the names of those that changed."""
+    """Put fresh tables into the pages of a folder; return the names of those that changed."""
     changed: list[str] = []
     for page in PAGES:
         path = folder / page

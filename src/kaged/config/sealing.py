@@ -19,7 +19,7 @@ from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
 
 
 def seal_policy(policy: CagePolicy, root: Path, word: SealWord) -> CagePolicy:
-    """Give a policy that cannot write `.kaged` by way of a grant above it. Pure.
+    """Return a policy that cannot write `.kaged` by way of a grant above it. Pure.
 
     With `all`, entries that name `.kaged` or something in it are read-only as well.
     """
@@ -49,7 +49,7 @@ def _at_or_below(path: str, folder: str) -> bool:
 
 
 def _reaches(path: str, file: str) -> bool:
-    """Say whether an entry covers the file, as a directory above it or as a pattern."""
+    """Return whether an entry covers the file, as a directory above it or as a pattern."""
     above = path.rstrip("/")
     return _at_or_below(file, above) or Glob(path).covers(file[1:].split("/"))
 

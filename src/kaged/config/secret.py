@@ -22,7 +22,7 @@ class Secret(Generic[T]):
         self.__value = value
 
     def reveal(self) -> T:
-        """Give the value. Call it where the value is used, not earlier."""
+        """Return the value. Call it where the value is used, not earlier."""
         return self.__value
 
     def __repr__(self) -> str:

@@ -33,7 +33,7 @@ class Sections(Generic[T]):
     broken: Mapping[str, tuple[Problem, ...]] = field(default_factory=_none)
 
     def get(self, name: str) -> T | None:
-        """Give a section; None when there is none of that name.
+        """Return a section; None when there is none of that name.
 
         Raises:
             ConfigInvalid: the section exists but cannot be used.
@@ -43,7 +43,7 @@ class Sections(Generic[T]):
         return self.good.get(name)
 
     def __iter__(self) -> Iterator[str]:
-        """Give the names of the sections that can be used."""
+        """Return the names of the sections that can be used."""
         return iter(self.good)
 
     def __len__(self) -> int:
@@ -51,7 +51,7 @@ class Sections(Generic[T]):
         return len(self.good)
 
     def __contains__(self, name: object) -> bool:
-        """Say whether a section of this name can be used."""
+        """Return whether a section of this name can be used."""
         return name in self.good
 
 
@@ -81,7 +81,7 @@ class SectionsOf(Shape[Sections[T]]):
         return Sections(MappingProxyType(good), MappingProxyType(broken))
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw a map of sections."""
+        """Return a map of sections."""
         drawn: JsonObject = {"type": "object", "additionalProperties": self.value.schema(defs)}
         names = self.names.schema(defs)
         names.pop("type", None)
@@ -90,7 +90,7 @@ class SectionsOf(Shape[Sections[T]]):
         return drawn
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return f"map of {bare_words(self.value)}"
 
 

@@ -53,7 +53,7 @@ class Version:
         return f"{core}-{'.'.join(self.pre)}" if self.pre else core
 
     def __lt__(self, other: Version) -> bool:
-        """Say whether this comes before `other`."""
+        """Return whether this comes before `other`."""
         return self._order() < other._order()
 
     def _order(self) -> tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]:
@@ -98,7 +98,7 @@ class VersionRange:
         return parse_version(self.text) if _VERSION.fullmatch(self.text) else None
 
     def matches(self, version: Version) -> bool:
-        """Say whether this version is wanted."""
+        """Return whether this version is wanted."""
         if not all(span.holds(version) for span in self.spans):
             return False
         if not version.pre:
@@ -110,7 +110,7 @@ class VersionRange:
         )
 
     def highest(self, versions: Iterable[Version]) -> Version | None:
-        """Give the highest version that is wanted, if any is."""
+        """Return the highest version that is wanted, if any is."""
         return max((version for version in versions if self.matches(version)), default=None)
 
 

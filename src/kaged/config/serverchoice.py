@@ -36,7 +36,7 @@ def choose_lsp_servers(
     *,
     trusted: bool,
 ) -> Mapping[str, Sourced[Argv]]:
-    """Give the command for each language: project over operator over built-in."""
+    """Return the command for each language: project over operator over built-in."""
     chosen = {lang: Sourced(command, _BUILTIN) for lang, command in builtin.items()}
     for lang, server in daemon.value.lsp.servers.items():
         origin = _origin(daemon, ("lsp", "servers", lang))
@@ -55,7 +55,7 @@ def choose_dap_adapters(
     *,
     trusted: bool,
 ) -> Mapping[str, Sourced[AdapterChoice]]:
-    """Give the adapter for each runtime: project over operator over built-in."""
+    """Return the adapter for each runtime: project over operator over built-in."""
     chosen = {runtime: Sourced(adapter, _BUILTIN) for runtime, adapter in builtin.items()}
     for runtime, item in daemon.value.dap.adapters.items():
         choice = AdapterChoice(item.type, item.command, item.adapter, item.requires_ptrace)

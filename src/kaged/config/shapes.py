@@ -34,10 +34,10 @@ class Shape(ABC, Generic[T]):
 
     @abstractmethod
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw the JSON Schema; shared parts go into `defs`."""
+        """Return the JSON Schema; shared parts go into `defs`."""
 
     def words(self) -> str:
-        """Name the shape in reference pages."""
+        """Return the shape's name in reference pages."""
         return str(self.schema({}).get("type", "value"))
 
 
@@ -103,7 +103,7 @@ class Text(Shape[str]):
         return ""
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw a string schema."""
+        """Return a string schema."""
         drawn: JsonObject = {"type": "string"}
         if self.min_chars:
             drawn["minLength"] = self.min_chars
@@ -116,7 +116,7 @@ class Text(Shape[str]):
         return drawn
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return self.means or "text"
 
 
@@ -135,11 +135,11 @@ class Whole(Shape[int]):
         return INVALID if _out_of_bounds(self, value, node, place) else value
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw an integer schema."""
+        """Return an integer schema."""
         return {"type": "integer", **_bounds(self)}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "whole number" + _bounds_in_words(self)
 
 
@@ -161,14 +161,14 @@ class Number(Shape[float]):
         return INVALID if _out_of_bounds(self, value, node, place) else value
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw a number schema."""
+        """Return a number schema."""
         drawn: JsonObject = {"type": "number", **_bounds(self)}
         if self.above is not None:
             drawn["exclusiveMinimum"] = self.above
         return drawn
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         low = f" above {_shown(self.above)}" if self.above is not None else ""
         return "number" + low + _bounds_in_words(self)
 
@@ -183,11 +183,11 @@ class Flag(Shape[bool]):
         return value if isinstance(value, bool) else wrong_kind(node, place, "true or false")
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw a boolean schema."""
+        """Return a boolean schema."""
         return {"type": "boolean"}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "true or false"
 
 
@@ -211,12 +211,12 @@ class Choice(Shape[E]):
         return self.kind(value)
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw an enumeration."""
+        """Return an enumeration."""
         values: list[JsonValue] = [member.value for member in self.kind]
         return {"type": "string", "enum": values}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return " or ".join(f"`{member.value}`" for member in self.kind)
 
 

@@ -35,7 +35,7 @@ class TomlEdit:
         return self._text
 
     def get(self, path: Sequence[str]) -> JsonValue:
-        """Give the value at a path. Raises KeyError when there is none."""
+        """Return the value at a path. Raises KeyError when there is none."""
         value = self._data
         for step in path:
             if not isinstance(value, dict):

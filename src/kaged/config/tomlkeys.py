@@ -1,6 +1,6 @@
 """Where each key and each list item of a valid TOML text stands.
 
-`tomllib` gives data without places and `tomlkit` keeps no line numbers, so this walks the text once
+`tomllib` drops all places and `tomlkit` keeps no line numbers, so this walks the text once
 more. It expects text that `tomllib` has accepted and does not check it again.
 """
 

@@ -45,7 +45,7 @@ class ToolRule:
     line: int
 
     def matches(self, name: str) -> bool:
-        """Say whether the rule is about this tool; `*` stands for any characters, dots too."""
+        """Return whether the rule is about this tool; `*` stands for any characters, dots too."""
         return glob_matches(self.pattern, name)
 
     @property
@@ -80,7 +80,7 @@ class ToolRulesShape(Shape[tuple[ToolRule, ...]]):
         return tuple(rules) if complete else INVALID
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw a map of switches."""
+        """Return a map of switches."""
         defs["ToolSwitch"] = {
             "type": "object",
             "properties": {"enabled": {"type": "boolean"}},
@@ -97,7 +97,7 @@ class ToolRulesShape(Shape[tuple[ToolRule, ...]]):
         }
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "map of tool name or glob to `{enabled: true or false}`"
 
 
@@ -149,7 +149,7 @@ def _read_rule(pattern: str, entry: Entry, place: Place) -> ToolRule | Invalid:
 
 
 def glob_matches(pattern: str, name: str) -> bool:
-    """Say whether a glob with `*` as its only wildcard matches the whole name.
+    """Return whether a glob with `*` as its only wildcard matches the whole name.
 
     Takes the leftmost place for each piece, so no pattern makes it slow.
     """

@@ -37,16 +37,16 @@ class WithVariables(Shape[T]):
         return self.inner.read(replaced, place) if place.reading.errors == before else INVALID
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw the inner shape's schema."""
+        """Return the inner shape's schema."""
         return self.inner.schema(defs)
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return self.inner.words()
 
 
 def substitute(node: Node, place: Place) -> Node:
-    """Give the node with every variable replaced; note those that are not set."""
+    """Return the node with every variable replaced; note those that are not set."""
     value = node.value
     if isinstance(value, str):
         return replace(node, value=_replace(value, node, place)) if "${" in value else node

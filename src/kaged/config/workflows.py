@@ -51,11 +51,11 @@ class _AnyJson(Shape[JsonValue]):
         )
 
     def schema(self, defs: JsonObject) -> JsonObject:
-        """Draw any scalar."""
+        """Return any scalar."""
         return {"type": ["string", "number", "boolean"]}
 
     def words(self) -> str:
-        """Name it."""
+        """Return its name."""
         return "a value of the input's type"
 
 
@@ -78,7 +78,7 @@ class WorkflowInput:
     )
 
     def fits(self, value: JsonValue) -> bool:
-        """Say whether a value is of this input's type."""
+        """Return whether a value is of this input's type."""
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         match self.type:
             case InputType.STRING | InputType.FILE:

@@ -68,7 +68,7 @@ def parse_yaml(text: str, file: str) -> Parsed:
 
 
 def resolve_plain(text: str) -> Scalar:
-    """Give the value that a plain (unquoted) YAML 1.2 scalar stands for.
+    """Return the value that a plain (unquoted) YAML 1.2 scalar stands for.
 
     Raises:
         ValueError: for infinities, not-a-number and numbers beyond 64 bits.
@@ -159,7 +159,7 @@ class _Composer:
         return node
 
     def _value(self, event: Any, depth: int) -> tuple[Node, int, int]:
-        """Build one value; give it with its size and height."""
+        """Build one value; return it with its size and height."""
         if depth > MAX_DEPTH:
             self._stop(event, "too_deep", f"is nested deeper than {MAX_DEPTH} levels")
         self._count(1, event)

@@ -47,7 +47,7 @@ class YamlEdit:
         return self._text
 
     def get(self, path: Sequence[str | int]) -> JsonValue:
-        """Give the value at a path. Raises KeyError when there is none."""
+        """Return the value at a path. Raises KeyError when there is none."""
         return copy.deepcopy(_find(self._data, tuple(path)))
 
     def set(self, path: Sequence[str | int], value: JsonValue) -> None:

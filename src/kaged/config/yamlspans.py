@@ -47,7 +47,7 @@ class _Walker:
         self._closed_at = 0
 
     def value(self, event: Any, path: KeyPath, key_start: int, key_end: int) -> int:
-        """Note one value and what is in it; give the index where it ends."""
+        """Note one value and what is in it; return the index where it ends."""
         kind = type(event).__name__
         start, end, column = event.start_mark.index, event.end_mark.index, 0
         if kind == "ScalarEvent" and start == end and path and isinstance(path[-1], str):

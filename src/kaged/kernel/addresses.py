@@ -91,7 +91,7 @@ _Row = tuple[int, int, AddressClass]
 
 
 def address_class(ip: str | IPv4Address | IPv6Address) -> AddressClass:
-    """Say what kind of place an address is; `invalid` for anything that is no address.
+    """Return what kind of place an address is; `invalid` for anything that is no address.
 
     An IPv6 address that stands for an IPv4 one (mapped, compatible, NAT64, 6to4) is what that IPv4
     address is, so that no spelling hides a special place.
@@ -116,7 +116,7 @@ def address_class(ip: str | IPv4Address | IPv6Address) -> AddressClass:
 
 
 def canonical_address(text: str) -> str | None:
-    """Give the one spelling of an address literal, or None if the text is not one.
+    """Return the one spelling of an address literal, or None if the text is not one.
 
     IPv4-mapped IPv6 is written as the IPv4 address it is. A scope (`%eth0`) makes it no literal.
     """

@@ -44,12 +44,12 @@ class Decision:
 
     @classmethod
     def allow(cls, rule: str, detail: str = "") -> Decision:
-        """Say yes, by this rule."""
+        """Return a permission, by this rule."""
         return cls(allowed=True, rule=rule, detail=detail)
 
     @classmethod
     def deny(cls, rule: str, detail: str, remedy: str = "", code: str = DENIED) -> Decision:
-        """Say no, with what was missing and what would change the answer."""
+        """Return a denial, with what was missing and what would change the answer."""
         return cls(allowed=False, rule=rule, detail=detail, remedy=remedy, code=code)
 
     def require(self) -> None:
@@ -85,7 +85,7 @@ def fail_closed(rule: str) -> Callable[[Callable[_P, Decision]], Callable[_P, De
 
 
 def broken(rule: str, error: Exception) -> Decision:
-    """Give the denial that stands for a check which raised `error`."""
+    """Return the denial that stands for a check which raised `error`."""
     fault = f"{type(error).__name__}: {error}"
     return Decision(allowed=False, rule=rule, detail="the permission check failed", fault=fault)
 

@@ -88,7 +88,7 @@ def closure(caps: ExtensionCapabilities) -> ExtensionCapabilities:
 
 
 def includes(held: ExtensionCapabilities, wanted: ExtensionCapabilities) -> bool:
-    """Say whether `held`, with what it implies, gives everything that `wanted` gives."""
+    """Return whether `held`, with what it implies, gives everything that `wanted` gives."""
     return closure(wanted) <= closure(held)
 
 

@@ -27,7 +27,7 @@ class NetTargetInvalid(KagedError):
 
 
 def normalise_host(text: str) -> str:
-    """Give a host's one spelling: lower case, A-labels, no trailing dot, canonical addresses.
+    """Return a host's one spelling: lower case, A-labels, no trailing dot, canonical addresses.
 
     Brackets around an IPv6 address are taken off. What a resolver might read as an address but is
     not written as one (`127.1`, `0x7f000001`) is refused, and so is a name that IDNA would fold
@@ -43,7 +43,7 @@ def normalise_host(text: str) -> str:
 
 
 def is_local(host: str) -> bool:
-    """Say whether a normalised host is a place that only a grant naming it may reach.
+    """Return whether a normalised host is a place that only a grant naming it may reach.
 
     That is `localhost` and every address literal that is not public.
     """

@@ -54,7 +54,7 @@ def print_powers(powers: LuaPowers) -> list[str]:
 
 
 def active_powers(granted: LuaPowers, requested: LuaPowers, shipped: LuaPowers) -> LuaPowers:
-    """Give the powers a script really has: granted by the user, asked for by it, and built."""
+    """Return the powers a script really has: granted by the user, asked for by it, and built."""
     return granted & requested & shipped
 
 

@@ -35,7 +35,7 @@ class Mount:
 
 
 def has_magic(path: str) -> bool:
-    """Say whether a mount path contains glob characters."""
+    """Return whether a mount path contains glob characters."""
     return _MAGIC.search(path) is not None
 
 
@@ -49,11 +49,11 @@ class Glob:
         self.specificity = sum(part is not None for part in self._parts)
 
     def covers(self, parts: Iterable[str]) -> bool:
-        """Say whether the path, or a directory above it, is matched."""
+        """Return whether the path, or a directory above it, is matched."""
         return self._walk(parts)[0]
 
     def may_hold(self, parts: Iterable[str]) -> bool:
-        """Say whether the path, or something below it, can be matched."""
+        """Return whether the path, or something below it, can be matched."""
         covered, open_ended = self._walk(parts)
         return covered or open_ended
 
@@ -110,7 +110,7 @@ class MountTable:
         self._lengths = tuple(sorted({len(path) for path in self._modes}, reverse=True))
 
     def mode_at(self, path: str) -> FsMode | None:
-        """Say how a resolved path is mounted; None when it is not, or is no resolved path."""
+        """Return how a resolved path is mounted; None when it is not, or is no resolved path."""
         if not _is_resolved(path):
             return None
         best, end = self._files.get(path), len(path)
@@ -126,7 +126,7 @@ class MountTable:
         return self._mode_with_globs(path, best, end) if self._globs else best
 
     def holds_below(self, path: str) -> bool:
-        """Say whether some mount lies, or can lie, at or below a resolved path."""
+        """Return whether some mount lies, or can lie, at or below a resolved path."""
         if not _is_resolved(path):
             return False
         parts = _parts(path)

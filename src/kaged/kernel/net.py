@@ -44,7 +44,7 @@ class NetTarget:
         return f"{host}:{'*' if self.port is None else self.port}"
 
     def covers(self, other: NetTarget) -> bool:
-        """Say whether everything that `other` reaches is reached by this target.
+        """Return whether everything that `other` reaches is reached by this target.
 
         `*` reaches the public network: `localhost` and special addresses must be named, so `*`
         does not cover them.
@@ -86,7 +86,7 @@ def parse_target(text: str) -> NetTarget:
 
 
 def matches(target: NetTarget, host: str, port: int) -> bool:
-    """Say whether a grant covers this destination.
+    """Return whether a grant covers this destination.
 
     Names match whole names only: no suffixes, and a name never grants the address behind it nor an
     address the name in front of it. False for anything that is no destination.

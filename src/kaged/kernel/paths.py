@@ -21,7 +21,7 @@ class PathInvalid(KagedError):
 
 
 def normalise(text: str) -> AbsPath:
-    """Give the one spelling of an absolute path: `/a//b/./c/` becomes `/a/b/c`.
+    """Return the one spelling of an absolute path: `/a//b/./c/` becomes `/a/b/c`.
 
     `..` is refused rather than folded, because what it means depends on symlinks.
 
@@ -43,7 +43,7 @@ def normalise(text: str) -> AbsPath:
 
 
 def is_normal(text: str) -> bool:
-    """Say whether this text is already a normalised absolute path."""
+    """Return whether this text is already a normalised absolute path."""
     try:
         return normalise(text) == text
     except PathInvalid:
@@ -51,7 +51,7 @@ def is_normal(text: str) -> bool:
 
 
 def contains(parent: str, child: str) -> bool:
-    """Say whether `child` is `parent` or lies below it, component by component.
+    """Return whether `child` is `parent` or lies below it, component by component.
 
     `/srv` contains `/srv` and `/srv/a`, never `/srv-secret`. False for anything that is not an
     absolute path.
@@ -63,17 +63,17 @@ def contains(parent: str, child: str) -> bool:
 
 
 def within(child: AbsPath, parent: AbsPath) -> bool:
-    """Say whether `child` is `parent` or lies below it; both are normalised already."""
+    """Return whether `child` is `parent` or lies below it; both are normalised already."""
     return parent in (child, "/") or child.startswith(parent + "/")
 
 
 def overlaps(one: AbsPath, other: AbsPath) -> bool:
-    """Say whether one of the two contains the other."""
+    """Return whether one of the two contains the other."""
     return within(one, other) or within(other, one)
 
 
 def join(base: str, below: str) -> AbsPath:
-    """Give the path of `below` when `base` is its root; the result never leaves `base`.
+    """Return the path of `below` when `base` is its root; the result never leaves `base`.
 
     Raises:
         PathInvalid: as `normalise`.
@@ -82,7 +82,7 @@ def join(base: str, below: str) -> AbsPath:
 
 
 def parents(path: AbsPath) -> tuple[AbsPath, ...]:
-    """Give the proper ancestors of a path, nearest first, ending with `/`."""
+    """Return the proper ancestors of a path, nearest first, ending with `/`."""
     found: list[AbsPath] = []
     while path != "/":
         path = AbsPath(path.rpartition("/")[0] or "/")

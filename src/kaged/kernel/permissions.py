@@ -60,7 +60,7 @@ class CompiledPolicy:
         self._seccomp = SeccompProfile(policy.seccomp)
 
     def mode_at(self, path: str) -> FsMode | None:
-        """Say how a resolved path is granted: not at all, read-only or read-write."""
+        """Return how a resolved path is granted: not at all, read-only or read-write."""
         return self._mounts.mode_at(path)
 
     def decide(
@@ -86,7 +86,7 @@ class CompiledPolicy:
         return _ALLOWED
 
     def refuse_fs(self, need: FsRequirement, paths: Sequence[PathFact]) -> Decision | None:
-        """Give the refusal of an fs requirement, or None when every path meets it."""
+        """Return the refusal of an fs requirement, or None when every path meets it."""
         mode = need.mode
         if not paths:
             return _no_fs(mode, "", "name a path")
@@ -100,7 +100,7 @@ class CompiledPolicy:
         return None
 
     def refuse_capability(self, need: CapabilityRequirement, _: object) -> Decision | None:
-        """Give the refusal of a named capability, or None when the cage has it."""
+        """Return the refusal of a named capability, or None when the cage has it."""
         if need.name in self._capabilities:
             return None
         return Decision.deny(
@@ -108,7 +108,7 @@ class CompiledPolicy:
         )
 
     def refuse_seccomp(self, need: SeccompRequirement, _: object) -> Decision | None:
-        """Give the refusal of a seccomp profile, or None when the cage runs under it."""
+        """Return the refusal of a seccomp profile, or None when the cage runs under it."""
         if self._seccomp is need.profile:
             return None
         return Decision.deny(
@@ -119,7 +119,7 @@ class CompiledPolicy:
         )
 
     def refuse_net(self, need: NetRequirement, _: object) -> Decision | None:
-        """Give the refusal of a network target, or None when the cage may connect there."""
+        """Return the refusal of a network target, or None when the cage may connect there."""
         if any(grant.covers(need.target) for grant in self._net):
             return None
         text = need.target.text
@@ -151,7 +151,7 @@ MaybePolicy: TypeAlias = CagePolicy | CompiledPolicy | None
 
 
 def mounts_of(policy: CagePolicy) -> tuple[Mount, ...]:
-    """Give a policy's fs entries as mounts, for a policy whose paths are resolved already.
+    """Return a policy's fs entries as mounts, for a policy whose paths are resolved already.
 
     Without facts from the disk every path with glob characters is a pattern and every other one a
     directory.

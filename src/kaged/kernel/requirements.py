@@ -34,7 +34,7 @@ class FsRequirement:
     mode: FsMode
 
     def as_json(self) -> JsonObject:
-        """Give the requirement as it is declared."""
+        """Return the requirement as it is declared."""
         return {"kind": "fs", "mode": self.mode.value, "path": "caller"}
 
 
@@ -45,7 +45,7 @@ class SeccompRequirement:
     profile: SeccompProfile = SeccompProfile.RELAXED
 
     def as_json(self) -> JsonObject:
-        """Give the requirement as it is declared."""
+        """Return the requirement as it is declared."""
         return {"kind": "seccomp", "profile": self.profile.value}
 
 
@@ -56,7 +56,7 @@ class NetRequirement:
     target: NetTarget
 
     def as_json(self) -> JsonObject:
-        """Give the requirement as it is declared."""
+        """Return the requirement as it is declared."""
         return {"kind": "net", "target": self.target.text}
 
 
@@ -67,7 +67,7 @@ class CapabilityRequirement:
     name: str
 
     def as_json(self) -> JsonObject:
-        """Give the requirement as it is declared."""
+        """Return the requirement as it is declared."""
         return {"kind": "capability", "name": self.name}
 
 

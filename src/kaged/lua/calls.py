@@ -146,7 +146,7 @@ class HostCalls:
             raise RpcError(f"{method}: {shown(error.message)}", number=_REFUSED) from error
 
     def told(self, line: Line, method: str, params: JsonObject) -> None:
-        """Hear what a script says without waiting for an answer."""
+        """Called for each notification of a script."""
         message = shown(str(params.get("message", "")))[:MAX_NOTICE_CHARS]
         if method == "kage.notify":
             level = str(params.get("level", "info"))

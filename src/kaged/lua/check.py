@@ -70,7 +70,7 @@ class _Watcher:
 async def check_script(
     file: ScriptFile, granted: LuaPowers, make_parts: Callable[[_Watcher], ScriptParts]
 ) -> JsonObject:
-    """Say whether a script loads, what it asks for and what it registers."""
+    """Return whether a script loads, what it asks for and what it registers."""
     watcher = _Watcher()
     script = Script(file, granted, {}, make_parts(watcher))
     await script.start()

@@ -40,7 +40,7 @@ class Dialogs:
 
     @contextmanager
     def front(self) -> Generator[None]:
-        """Say that somebody sees dialogs for a while."""
+        """Mark that a front end shows dialogs while the block runs."""
         self._fronts += 1
         try:
             yield
@@ -86,7 +86,7 @@ class Dialogs:
                 one.answer.set_result(None)
 
     async def wait(self, seconds: float) -> Sequence[JsonObject]:
-        """Give the open dialogs, waiting up to so long for one. Whoever waits is in front."""
+        """Return the open dialogs, waiting up to so long for one. The waiter is a front end."""
         with self.front():
             if not self.open():
                 try:
@@ -97,7 +97,7 @@ class Dialogs:
             return self.open()
 
     def open(self) -> Sequence[JsonObject]:
-        """Give the dialogs that wait for an answer."""
+        """Return the dialogs that wait for an answer."""
         return [one.shown for one in self._open.values() if not one.answer.done()]
 
     def _wake(self) -> None:

@@ -39,7 +39,7 @@ def place_in_workdir(workspace: Workspace, text: str) -> ProjectPath:
 
 
 async def read_file(workspace: Workspace, text: str) -> str:
-    """Give the content of a file. Raises ScriptCallRefused."""
+    """Return the content of a file. Raises ScriptCallRefused."""
     path = _place("kage.fs.read", workspace, text)
     try:
         content = await workspace.threads.run(lambda: workspace.read_bytes(path, MAX_READ_BYTES))

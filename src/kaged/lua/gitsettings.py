@@ -16,7 +16,7 @@ _COPIED: Final = ("core.autocrlf", "core.eol", "core.safecrlf")
 
 
 def read_settings(path: Path) -> Iterator[tuple[str, str]]:
-    """Give the settings of one file, as `section.key` and value; includes are not followed."""
+    """Yield the settings of one file, as `section.key` and value; includes are not followed."""
     try:
         with path.open("rb") as file:
             text = file.read(MAX_CONFIG_BYTES).decode("utf-8", "replace")
@@ -37,7 +37,7 @@ def read_settings(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def operator_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """Give who the operator is to git, and how lines end; nothing else of their configuration."""
+    """Return the operator's git identity, and how lines end; nothing else of their settings."""
     home = environ.get("HOME", "")
     wanted = {"user.name", "user.email", *_COPIED}
     files: list[Path] = []

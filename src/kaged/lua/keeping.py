@@ -26,12 +26,12 @@ class ScriptStore:
         self._values: JsonObject | None = None
 
     async def get(self, key: str) -> JsonValue:
-        """Give a value, or None."""
+        """Return a value, or None."""
         async with self._lock:
             return (await self._read()).get(key)
 
     async def keys(self) -> list[str]:
-        """Give the names of all values, sorted."""
+        """Return the names of all values, sorted."""
         async with self._lock:
             return sorted(await self._read())
 

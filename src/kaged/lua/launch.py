@@ -55,7 +55,7 @@ def _lupa_dirs() -> list[Path]:
 
 
 def lua_available() -> KagedError | None:
-    """Say what stands in the way of running scripts at all."""
+    """Return what prevents scripts from running at all; None when nothing does."""
     try:
         _lupa_dirs()
     except ScriptDown as error:

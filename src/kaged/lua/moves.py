@@ -47,11 +47,11 @@ class ScriptSessions:
         self._audit = audit
 
     async def current(self) -> str | None:
-        """Give the id of the project's current session."""
+        """Return the id of the project's current session."""
         return await self._book.current(self._project_id)
 
     async def live(self, line: Line | None = None) -> str | None:
-        """Give the session that a script's calls are about.
+        """Return the session that a script's calls are about.
 
         That of the event it is told of; else the project's current one; else, where people only
         ever ran single messages, the one used last.
@@ -65,7 +65,7 @@ class ScriptSessions:
         return records[0].id if records else None
 
     async def entries(self, line: Line | None = None) -> list[JsonObject]:
-        """Give the metadata of every entry of the live session; never a word of a message."""
+        """Return the metadata of every entry of the live session; never a word of a message."""
         current = await self.live(line)
         if current is None:
             return []
@@ -82,7 +82,7 @@ class ScriptSessions:
         return found
 
     async def list(self, line: Line | None = None) -> list[JsonObject]:
-        """Give the sessions, last used first, each with the locator that `switch` takes."""
+        """Return the sessions, last used first, each with the locator that `switch` takes."""
         current = await self.live(line)
         records, _ = await self._book.list(self._project_id, limit=MAX_LISTED)
         found: list[JsonObject] = []
@@ -183,7 +183,7 @@ def _anchor(who: str, at: object) -> str | None:
 
 
 def outcome_words(outcome: SwitchOutcome) -> str | None:
-    """Give what a person is told about a move that was not made; None when it was."""
+    """Return the message about a move that was not made; None when it was."""
     if outcome.made:
         return None
     if isinstance(outcome.error, KagedError):

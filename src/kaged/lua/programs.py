@@ -81,7 +81,7 @@ class ExecResult:
     truncated: bool
 
     def as_lua(self) -> JsonObject:
-        """Give it as the script's table."""
+        """Return it as the script's table."""
         return {
             "code": self.code,
             "stdout": from_bytes(self.stdout),
@@ -171,7 +171,7 @@ class ScriptPrograms:
 
 
 def _home(root: str) -> str:
-    """Give the private, empty, writable directory of a cage that does not hold the workdir."""
+    """Return the private, empty, writable directory of a cage that does not hold the workdir."""
     return "/dev/shm" if root.startswith(f"{SCRATCH}/") else SCRATCH  # noqa: S108 - the cage's own
 
 

@@ -35,7 +35,7 @@ Lua is 5.4 without `io`, `debug`, `package`, `require`, `load`, `loadfile`, `dof
 
 
 def render_page() -> str:
-    """Draw the reference."""
+    """Render the reference."""
     limits = ScriptLimits()
     parts = [
         _HEAD,
@@ -77,7 +77,7 @@ def render_page() -> str:
 
 
 def render_stub() -> str:
-    """Draw the stub file for editors."""
+    """Render the stub file for editors."""
     tables = sorted({one.name.rpartition(".")[0] for one in SURFACE} - {""})
     lines = ["---@meta", "-- Drawn by `python -m kaged.lua.reference`.", "", TYPES, "kage = {}"]
     lines += [f"kage.{name} = {{}}" for name in tables]

@@ -56,7 +56,7 @@ class Repository:
         return cls(root)
 
     def grants(self) -> tuple[FsGrant, ...]:
-        """Give the paths an exec cage is shown beside the workdir, as they are now."""
+        """Return the paths an exec cage is shown beside the workdir, as they are now."""
         pointer = Path(self.root, ".git")
         if self.linked is not None and self.common is not None:
             found = [FsGrant(str(pointer), FsMode.RO), FsGrant(self.common, FsMode.RW)]
@@ -82,7 +82,7 @@ class Repository:
         return frozenset(one for one in self._watched() if os.path.lexists(one))
 
     def after(self, before: frozenset[str]) -> list[str]:
-        """Take away what appeared and would lead the operator's git elsewhere; says what it was."""
+        """Remove what appeared and would lead the operator's git elsewhere; returns what it was."""
         undone: list[str] = []
         for path in self._watched():
             if path in before or not os.path.lexists(path):
@@ -103,7 +103,7 @@ class Repository:
 
 
 def _held(git_dir: Path) -> list[FsGrant]:
-    """Give what of a git directory is read-only: hooks, configuration, other work trees."""
+    """Return what of a git directory is read-only: hooks, configuration, other work trees."""
     with contextlib.suppress(OSError):
         git_dir.joinpath("hooks").mkdir(exist_ok=True)
     held = _existing(git_dir, "hooks", "config", "config.worktree", "worktrees", "modules")

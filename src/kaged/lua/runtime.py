@@ -59,7 +59,7 @@ class CommandOutput:
     notices: tuple[JsonObject, ...] = ()
 
     def as_json(self) -> JsonObject:
-        """Give it for clients."""
+        """Return it for clients."""
         return {
             "text": self.text,
             "is_error": self.is_error,
@@ -151,7 +151,7 @@ class ScriptRuntime:
         await asyncio.gather(*(script.stop() for script in scripts))
 
     def describe(self) -> JsonObject:
-        """Give the scripts for people: state, grants, what they registered."""
+        """Return the scripts for people: state, grants, what they registered."""
         found = self.found
         rows: list[JsonValue] = [_described(script) for script in self.scripts]
         failed: list[JsonValue] = [
@@ -170,7 +170,7 @@ class ScriptRuntime:
         return await self._calls.call(line, method, params)
 
     def told(self, line: Line, method: str, params: JsonObject) -> None:
-        """Hear what a script says without waiting for an answer."""
+        """Called for each notification of a script."""
         self._calls.told(line, method, params)
 
     async def returned(self, line: Line) -> None:
@@ -182,7 +182,7 @@ class ScriptRuntime:
                 self.notice(line.stem, "error", words)
 
     def ended(self, script: Script, reason: str) -> None:
-        """Tell people that a script's worker ended, and drop what it had asked for."""
+        """Show people that a script's worker ended, and drop what it had asked for."""
         self._sessions.drop(script.stem)
         _log.warning("lua.script_down", script=script.stem, reason=reason)
         self.notice(script.stem, "error", f"the script {script.stem} ended: {reason}")
@@ -195,13 +195,13 @@ class ScriptRuntime:
         self._publish("lua.notice", data)
 
     def notices_after(self, number: int) -> tuple[JsonObject, ...]:
-        """Give the notices with higher numbers."""
+        """Return the notices with higher numbers."""
         return tuple(data for seq, data in self._notices if seq > number)
 
     # -- commands ------------------------------------------------------------------------------
 
     def commands(self) -> list[JsonObject]:
-        """Give every command, the first of a name only."""
+        """Return every command, the first of a name only."""
         found: dict[str, JsonObject] = {}
         for script in self.scripts:
             for command in script.registered.commands[:MAX_COMMANDS]:
@@ -255,11 +255,11 @@ class ScriptRuntime:
     # -- events --------------------------------------------------------------------------------
 
     def wants(self, event: str) -> bool:
-        """Whether any script listens."""
+        """Return whether any script listens."""
         return any(event in script.registered.events for script in self.scripts)
 
     def tell(self, event: str, payload: Payload, session_id: str | None = None) -> None:
-        """Tell every script that listens; returns at once, each gets its events in order."""
+        """Send an event to every script that listens; returns at once, each gets them in order."""
         for script in self.scripts:
             if event not in script.registered.events:
                 continue
@@ -283,7 +283,7 @@ class ScriptRuntime:
     async def transform(
         self, event: str, payload: JsonValue, session_id: str | None = None
     ) -> JsonValue:
-        """Pass a payload through the scripts in load order; gives the last one's."""
+        """Pass a payload through the scripts in load order; returns the last one's."""
         for script in tuple(self.scripts):
             value = await self._asked(script, event, payload, session_id)
             if value is not None:
@@ -319,7 +319,7 @@ class ScriptRuntime:
         return Decided()
 
     async def ask_ui(self, stem: str, entry: str, params: JsonObject) -> JsonObject:
-        """Have a script draw, complete or hear a key. Raises ScriptDown."""
+        """Let a script draw, complete or handle a key. Raises ScriptDown."""
         for script in self.scripts:
             if script.stem == stem:
                 return await script.ask(entry, params)

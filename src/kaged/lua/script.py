@@ -85,7 +85,7 @@ class ScriptHost(Protocol):
         ...
 
     def told(self, line: Line, method: str, params: JsonObject) -> None:
-        """Hear what a script says without waiting for an answer."""
+        """Called for each notification of a script."""
         ...
 
     async def returned(self, line: Line) -> None:
@@ -93,7 +93,7 @@ class ScriptHost(Protocol):
         ...
 
     def ended(self, script: Script, reason: str) -> None:
-        """Hear that a script's worker ended unasked; its pending wishes are void."""
+        """Called when a script's worker ended unasked; its pending requests are void."""
         ...
 
 
@@ -265,7 +265,7 @@ class Script:
             await peer.close()
 
     def worker_ended(self, line: Line, why: str) -> None:
-        """Hear from the line that its worker is gone."""
+        """Called by the connection when its worker has ended."""
         if line is not self._line or self._stopping or self.state is ScriptState.STARTING:
             return
         self.state = ScriptState.DOWN
@@ -378,10 +378,10 @@ class _Talker:
         _log.warning("lua.worker_talks_nonsense", script=self._line.stem)
 
     def ignored(self, response: Response, why: Ignored) -> None:
-        """Hear an answer that nobody waits for."""
+        """Called when an answer matches no open request."""
 
     def out_of_step(self, message_id: MessageId) -> None:
-        """Hear of odd request ids; nothing depends on them."""
+        """Called for request ids out of order; nothing depends on them."""
 
     def broke(self, error: KagedError) -> None:
         self._script.worker_ended(self._line, error.message)

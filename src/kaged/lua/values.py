@@ -47,7 +47,7 @@ def from_bytes(data: bytes) -> str:
 
 
 def to_bytes(text: str) -> bytes:
-    """Give the bytes again."""
+    """Return the bytes again."""
     return text.encode("utf-8", "surrogateescape")
 
 

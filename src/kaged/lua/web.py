@@ -36,7 +36,7 @@ class ScriptWeb:
         self._dialler = Dialler(targets, resolver, GateLimits())
 
     async def request(self, method: str, url: str, options: Mapping[str, Any]) -> JsonObject:
-        """Make one request and give `{ status, body, content_type, truncated }`.
+        """Make one request and return `{ status, body, content_type, truncated }`.
 
         Raises:
             ScriptCallRefused: not allowed, not reachable, too slow, or no URL.

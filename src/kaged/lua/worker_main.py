@@ -75,7 +75,7 @@ def serve(memory_bytes: int) -> None:
 
 
 def now_ms() -> int:
-    """Give wall time in milliseconds."""
+    """Return wall time in milliseconds."""
     return time.time_ns() // 1_000_000
 
 

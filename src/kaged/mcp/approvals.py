@@ -63,7 +63,7 @@ class Approvals:
         }
 
     def compare(self, server: str, tools: Sequence[OutsideTool]) -> Verdict:
-        """Say what is new about a server's tools."""
+        """Return what is new about a server's tools."""
         known = self._agreed.get(server)
         if known is None:
             every = frozenset(one.original for one in tools)
@@ -79,7 +79,7 @@ class Approvals:
         )
 
     def agree(self, server: str, tools: Sequence[OutsideTool]) -> None:
-        """Agree to the tools as they are. Blocks on the disk. Raises OSError."""
+        """Approve the tools as they are. Blocks on the disk. Raises OSError."""
         self._agreed = {**self._agreed, server: {one.original: one.digest for one in tools}}
         self._write()
 

@@ -99,7 +99,7 @@ def _parse(server: str, listed: JsonValue) -> OutsideTool | LeftOut:
 
 
 def _schema_fault(schema: JsonValue, *, objects: bool) -> str | None:
-    """Say why a schema cannot be used; None when it can."""
+    """Return why a schema cannot be used; None when it can."""
     if not isinstance(schema, dict):
         return "is no JSON Schema"
     if not _small(schema):

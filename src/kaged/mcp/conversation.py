@@ -135,7 +135,7 @@ class McpConversation:
             self._owner.unlisten(token)
 
     async def alive(self) -> bool:
-        """Say whether it still answers anything at all."""
+        """Return whether it still answers anything at all."""
         try:
             await self.peer.connection.request("ping", {}, PING_TIMEOUT_S)
         except RpcError:
@@ -233,7 +233,7 @@ class _Owner:
         _log.info("mcp.server_output", server=self._name, line=one_line(line))
 
     def asked(self, request: Request) -> None:
-        """Hear of a request; `answer` answers it."""
+        """Called for a request as it arrives; `answer` answers it."""
 
     def notified(self, notification: Notification) -> None:
         params = notification.params if isinstance(notification.params, dict) else {}
@@ -267,17 +267,17 @@ class _Owner:
             self.end(f"it wrote more than {MAX_NOISE} lines that are no messages")
 
     def ignored(self, response: Response, why: Ignored) -> None:
-        """Hear a late answer; the caller has given up on it."""
+        """Called when an answer arrives after its caller has given up."""
 
     def out_of_step(self, message_id: MessageId) -> None:
-        """Hear of odd request ids; MCP does not number requests in order."""
+        """Called for request ids out of order; MCP does not number requests in order."""
 
     def broke(self, error: KagedError) -> None:
         if not self.leaving:
             self.end(one_line(error.message))
 
     def closed(self) -> None:
-        """Hear that its output ended: without it there is no conversation."""
+        """Called when its output ended: without it there is no conversation."""
         if not self.leaving:
             self.end("it closed its output")
 

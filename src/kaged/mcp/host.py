@@ -54,7 +54,7 @@ class McpHost:
             await asyncio.gather(*(server.stop() for server in self._servers.values()))
 
     def get(self, name: str) -> OutsideServer:
-        """Give a server. Raises McpServerNotFound."""
+        """Return a server. Raises McpServerNotFound."""
         found = self._servers.get(name)
         if found is None:
             known = ", ".join(sorted(self._servers)) or "none"
@@ -69,7 +69,7 @@ class McpHost:
         return [self._servers[name] for name in sorted(self._servers)]
 
     def admits(self, server: str, agent: str, project: Sequence[str]) -> bool:
-        """Say whether the operator lets an agent use a server; `project` are a project's names.
+        """Return whether the operator lets an agent use a server; `project` are a project's names.
 
         What is no server of ours is not for this host to decide.
         """

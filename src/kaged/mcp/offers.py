@@ -82,7 +82,7 @@ class Offers:
     async def read_resource(
         self, server: OutsideServer, uri: str, context: ToolCallContext
     ) -> JsonObject:
-        """Read a resource; gives `contents`. Raises as `get_prompt`."""
+        """Read a resource; returns `contents`. Raises as `get_prompt`."""
         passage = self._passage("resource", server, context)
         if passage is not None:
             from kaged.pipeline.slots import ResourceMetadata  # noqa: PLC0415 - as above

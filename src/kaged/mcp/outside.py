@@ -260,7 +260,7 @@ class OutsideServer:
     # -- what it offers --------------------------------------------------------------------------
 
     async def approve(self, request_id: str | None = None, operator_id: str | None = None) -> None:
-        """Agree to its tools as they are now. Raises McpServerUnavailable."""
+        """Approve its tools as they are now. Raises McpServerUnavailable."""
         async with self._turn:
             conversation = self._ready()
             await self._shelf.agree(request_id, operator_id)
@@ -268,7 +268,7 @@ class OutsideServer:
             self._parts.on_tools(self)
 
     def _list_changed(self, what: str) -> None:
-        """Hear that a list has changed; however often it says so, it is asked one at a time."""
+        """Called when a list has changed; however often that is, requests go out one at a time."""
         if what == "tools" and self.state is ServerState.RUNNING:
             self._stale = True
             if not self._relisting:

@@ -43,7 +43,7 @@ class OutsidePlan:
     reaches_net: bool = False
 
     def takes(self, original: str) -> bool:
-        """Say whether the operator wants a tool at all."""
+        """Return whether the operator wants a tool at all."""
         wanted = any(glob_matches(one, original) for one in self.allow)
         return wanted and not any(glob_matches(one, original) for one in self.deny)
 

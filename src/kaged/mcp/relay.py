@@ -114,7 +114,7 @@ class Relay:
                 self._write(message)
 
     def _listen(self) -> None:
-        """Hear what the server says unasked; many have nothing to say."""
+        """Read the server's notifications; many servers send none."""
         connection = self._connect()
         try:
             connection.request("GET", self._path, None, self._headers)

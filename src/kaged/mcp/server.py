@@ -46,10 +46,10 @@ class McpServer:
         await self._ready()
 
     async def call_tool(self, name: str, arguments: JsonObject) -> JsonValue:
-        """Call a tool; gives its text content read as JSON, else its structured content.
+        """Call a tool; returns its text content read as JSON, else its structured content.
 
         Raises:
-            McpServerUnavailable: the server is gone, hangs or talks nonsense.
+            McpServerUnavailable: the server is gone, hangs or sends invalid messages.
             McpCallFailed: it refused the call, or the tool reported an error.
         """
         params: JsonObject = {"name": name, "arguments": arguments}
@@ -110,7 +110,7 @@ class McpServer:
 
 
 def _content(answer: JsonValue, server: str, tool: str) -> JsonValue:
-    """Read what a tool gave. Raises McpCallFailed when it reports an error or gives nonsense."""
+    """Read a tool's result. Raises McpCallFailed when it is an error or invalid."""
     if not isinstance(answer, dict):
         raise McpCallFailed(f"{server} answered {tool} with something that is no tool result")
     blocks = answer.get("content")

@@ -37,7 +37,7 @@ class Shelf:
         self._reported: set[tuple[str, str]] = set()
 
     def fits(self, tool: OutsideTool) -> Callable[[Any], bool] | None:
-        """Give what says whether an answer is the declared one; None when nothing is declared."""
+        """Return a check whether an answer is the declared one; None when nothing is declared."""
         return self._fits.get(tool.original)
 
     async def fill(self, conversation: McpConversation) -> None:
@@ -66,7 +66,7 @@ class Shelf:
         self._sort(tools, await self._agreed_to(tools))
 
     async def agree(self, request_id: str | None, operator_id: str | None) -> None:
-        """Agree to the tools as they were last listed. Raises McpServerUnavailable."""
+        """Approve the tools as they were last listed. Raises McpServerUnavailable."""
         tools = [*self.offered.values(), *self.held.values(), *self._denied]
         await self._keep(tools)
         self._parts.post(
@@ -97,7 +97,7 @@ class Shelf:
     # -- own -------------------------------------------------------------------------------------
 
     async def _agreed_to(self, tools: Sequence[OutsideTool]) -> frozenset[str]:
-        """Say which tools are agreed to as they are; what is new about them goes on record."""
+        """Return which tools are agreed to as they are; what is new about them is recorded."""
         approvals, server = self._parts.approvals, self._plan.name
         verdict = approvals.compare(server, tools)
         follow = verdict.first or self._plan.follow

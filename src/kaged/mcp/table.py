@@ -40,7 +40,7 @@ class ServerTable(BaseModel):
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Give the words to start: `cmd`, or Python with `script`."""
+        """Return the words to start: `cmd`, or Python with `script`."""
         return tuple(self.cmd) if self.cmd is not None else ("python3", str(self.script))
 
 

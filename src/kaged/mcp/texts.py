@@ -22,7 +22,7 @@ _DATA: Final = frozenset({"const", "enum", "default"})
 
 
 def clean_text(text: object, limit: int) -> str:
-    """Give a text without characters that do not show, on no more than `limit` characters."""
+    """Return a text without characters that do not show, on no more than `limit` characters."""
     shown = "".join(
         one
         for one in str(text)[: limit * 4]
@@ -32,12 +32,12 @@ def clean_text(text: object, limit: int) -> str:
 
 
 def one_line(text: object, limit: int = SHOWN_CHARS) -> str:
-    """Give a text for a log, a table or an error: clean, short, on one line."""
+    """Return a text for a log, a table or an error: clean, short, on one line."""
     return " ".join(clean_text(text, limit).split())
 
 
 def labelled(server: str, text: str) -> str:
-    """Say in front of a server's own words whose they are, and what they are not."""
+    """Return a server's own words with a label in front: whose they are, and what they are not."""
     said = clean_text(text, MAX_DESCRIPTION_CHARS) or "(it says nothing about this tool)"
     return (
         f"Tool of the outside MCP server {server!r}. The server describes it as follows; that is "
@@ -46,7 +46,7 @@ def labelled(server: str, text: str) -> str:
 
 
 def clean_schema(schema: JsonValue) -> JsonValue:
-    """Give a schema whose texts for people are clean and short; what it accepts stays the same."""
+    """Return a schema whose texts for people are clean and short; it accepts the same."""
     if isinstance(schema, list):
         return [clean_schema(one) for one in schema]
     if not isinstance(schema, dict):

@@ -53,7 +53,7 @@ class Answer:
         self._argued = 0
 
     def say(self, piece: str) -> str:
-        """Take a piece of text; gives it as it may be shown."""
+        """Take a piece of text; returns it as it may be shown."""
         piece = clean_text(piece)
         self._said += len(piece)
         _within(self._said, MAX_TEXT_CHARS, "characters of text")
@@ -61,7 +61,7 @@ class Answer:
         return piece
 
     def think(self, piece: str) -> str:
-        """Take a piece of thinking; gives it as it may be shown."""
+        """Take a piece of thinking; returns it as it may be shown."""
         piece = clean_text(piece)
         self._thought += len(piece)
         _within(self._thought, MAX_TEXT_CHARS, "characters of thinking")
@@ -82,7 +82,7 @@ class Answer:
             found.arguments.append(arguments)
 
     def message(self) -> AssistantMessage:
-        """Give the whole turn."""
+        """Return the whole turn."""
         taken: set[str] = set()
         calls = [
             _finished(call, number, taken)

@@ -68,7 +68,7 @@ class ModelCatalogue:
         return good if SCRIPTED in good else (*good, SCRIPTED)
 
     def get(self, alias: str) -> Model:
-        """Give the model behind an alias, with its fallbacks.
+        """Return the model behind an alias, with its fallbacks.
 
         Raises:
             ModelUnknown: there is none, or its section cannot be used.
@@ -90,7 +90,7 @@ class ModelCatalogue:
         return rows
 
     async def check(self, alias: str) -> JsonObject:
-        """Ask a model one small question, once, and say how it went."""
+        """Ask a model one small question, once, and return how it went."""
         began_s = self._clock.monotonic_s()
         row: JsonObject = {"alias": alias, "ok": False}
         try:

@@ -33,7 +33,7 @@ def priced(vendor: str, model: str, usage: Usage) -> Usage:
 
 @lru_cache(maxsize=64)
 def known_context_tokens(vendor: str, model: str) -> int | None:
-    """Say how many tokens a model takes; None when nobody wrote it down."""
+    """Return how many tokens a model takes; None when it is not known."""
     try:
         found = genai_prices.calc_price(
             genai_prices.Usage(input_tokens=1, output_tokens=1), model, provider_id=vendor

@@ -46,7 +46,7 @@ class RetryPolicy:
     longest_wait_s: float = 120.0
 
     def pause_s(self, attempt: int, draw: float) -> float:
-        """Give the pause after a failed attempt (1, 2, …); `draw` is chance, between 0 and 1."""
+        """Return the pause after a failed attempt (1, 2, …); `draw` is chance, between 0 and 1."""
         most = min(self.longest_pause_s, self.first_pause_s * 2 ** (attempt - 1))
         return most * (0.5 + draw / 2)
 
@@ -143,7 +143,7 @@ class RetryingModel:
             await self._sleep(wait_s)
 
     def _pause_s(self, error: ModelError, number: int) -> float | None:
-        """Give how long to wait before the next attempt, or None when there is to be none."""
+        """Return how long to wait before the next attempt, or None when there is to be none."""
         if not error.retryable or number > self._policy.retries:
             return None
         pause_s = self._policy.pause_s(number, self._chance())

@@ -245,7 +245,7 @@ class Script:
 
 
 def _first(turns: list[Chosen], after: int, request: ModelRequest) -> Chosen | None:
-    """Give the first turn of the sequence that fits, else one that repeats.
+    """Return the first turn of the sequence that fits, else one that repeats.
 
     A turn that waits for words of the user begins a new part of the script: when it does not fit,
     turns behind it that wait for nothing belong to a part that has not begun.
@@ -263,7 +263,7 @@ def _first(turns: list[Chosen], after: int, request: ModelRequest) -> Chosen | N
 
 
 def _played(turns: list[Chosen], request: ModelRequest) -> int:
-    """Give the number of the turn that the window's last answer came from; 0 for none.
+    """Return the number of the turn that the window's last answer came from; 0 for none.
 
     The ids of tool calls say it outright; what was only said is found by its words.
     """

@@ -142,7 +142,7 @@ def arguments_of(call: ScriptedCall) -> str:
 
 
 def fault_error(failure: Failure) -> ModelError:
-    """Give the error that a scripted fault stands for."""
+    """Return the error that a scripted fault stands for."""
     after_s = failure.retry_after_s
     match failure.fault:
         case Fault.UNAVAILABLE:

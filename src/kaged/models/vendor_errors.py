@@ -33,7 +33,7 @@ _PASSING_STATUSES: Final = frozenset({408, 409, 425, 429})
 
 
 def model_error(error: Exception, alias: str, key: Secret[str] | None) -> ModelError:
-    """Give our error for a vendor's; what the vendor wrote is cut short and holds no key."""
+    """Return our error for a vendor's; what the vendor wrote is cut short and holds no key."""
     ours = _own_cause(error)
     if ours is not None:
         return ours

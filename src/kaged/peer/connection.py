@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
             raise
 
     def notify(self, method: str, params: JsonObject) -> None:
-        """Tell the peer something that it never answers. Raises as `request` does."""
+        """Send the peer a notification. Raises as `request` does."""
         self._write(self._framer.encode(encode_message(Notification(method, params))), alone=True)
 
     def _ask(self, method: str, params: JsonObject | None, timeout_s: float) -> _Call:
@@ -179,12 +179,12 @@ class Connection(asyncio.Protocol):
             self._fail(call, PeerGone(f"{self._name} ended before it answered {call.method}"))
 
     def input_closed(self) -> None:
-        """Hear from the transport that the peer closed its input: it can be told nothing more."""
+        """Called by the transport when the peer closed its input: nothing more can be sent."""
         if not self._ended:
             self._owner.broke(PeerGone(f"{self._name} closed its input"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hear from the transport that the peer's output ended."""
+        """Called by the transport when the peer's output ended."""
         if not self._ended:
             self._reader = None  # its descriptor may belong to somebody else by now
             self._catch_up()

@@ -26,31 +26,31 @@ class Owner(Protocol):
         ...
 
     def asked(self, request: Request) -> None:
-        """Hear of a request as it arrives, in order with everything else; `answer` comes later."""
+        """Called when a request arrives, in order with everything else; `answer` comes later."""
         ...
 
     def notified(self, notification: Notification) -> None:
-        """Hear a notification of the peer."""
+        """Called for each notification of the peer."""
         ...
 
     def refused(self, refused: Refused) -> None:
-        """Hear of a line that is no message; it was answered already where that is due."""
+        """Called for a line that is no message; it was already answered where that is due."""
         ...
 
     def ignored(self, response: Response, why: Ignored) -> None:
-        """Hear of an answer that belongs to no open request."""
+        """Called when an answer matches no open request."""
         ...
 
     def out_of_step(self, message_id: MessageId) -> None:
-        """Hear, once, that the peer's request ids do not count up from 1."""
+        """Called once, when the peer's request ids do not count up from 1."""
         ...
 
     def broke(self, error: KagedError) -> None:
-        """Hear that the conversation cannot go on: framing broken, or the peer does not read."""
+        """Called when the conversation cannot go on: framing broken, or the peer does not read."""
         ...
 
     def closed(self) -> None:
-        """Hear that the peer's output ended; open requests have failed already."""
+        """Called when the peer's output ended; open requests have failed already."""
         ...
 
 

@@ -55,7 +55,7 @@ class PeerProcess:
     async def stop(
         self, goodbye: tuple[str, JsonObject] | None, shutdown_timeout_s: float
     ) -> StopReport:
-        """Say goodbye, wait; SIGTERM, wait two seconds; SIGKILL. Then close the conversation."""
+        """Send shutdown, wait; SIGTERM, wait two seconds; SIGKILL. Then close the conversation."""
 
         async def ask() -> None:
             if goodbye is not None:

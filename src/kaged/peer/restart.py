@@ -31,7 +31,7 @@ class RestartPolicy:
 
     The delay climbs with each failure of a series. A series ends after ten minutes of running
     without failure or when the operator says so; five failures within ten minutes end the tries
-    (PH-AMB-35). `spread` gives a number from 0 to 1: the share of the jitter that a delay gets.
+    (PH-AMB-35). `spread` returns a number from 0 to 1: the share of the jitter that a delay gets.
     """
 
     def __init__(self, spread: Callable[[], float] | None = None) -> None:
@@ -46,7 +46,7 @@ class RestartPolicy:
         self._running_since_s = now_s
 
     def failed(self, now_s: float) -> Again | GiveUp:
-        """Take note of a failure and say what to do."""
+        """Take note of a failure and return what to do."""
         if self._running_since_s is not None and now_s - self._running_since_s >= WINDOW_S:
             self.reset()
         self._running_since_s = None

@@ -22,7 +22,7 @@ class Throttle:
         self._count = 0
 
     def took_one(self) -> float:
-        """Count one message; give the seconds to stop reading for, 0 while within the share."""
+        """Count one message; return the seconds to stop reading for, 0 while within the share."""
         self._count += 1
         if self._count < self._limit:
             return 0.0

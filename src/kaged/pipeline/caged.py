@@ -138,7 +138,7 @@ class CagedPlugin:
             ) from error
 
     def bind(self, hook: str) -> BoundHook:
-        """Give what to call for a hook; the worker has checked its method when it was loaded."""
+        """Return what to call for a hook; the worker has checked its method when it was loaded."""
         if hook not in self._hooks:
             raise HookNotBound(f"plugin {self._name!r} lists no hook {hook!r}", hook=hook)
         kind = self._registry.kind(hook)
@@ -232,19 +232,19 @@ class _Owner:
         _log.info("pipeline.plugin_output", plugin=self._name, line=line)
 
     def asked(self, request: Request) -> None:
-        """Hear of a request; `answer` refuses it."""
+        """Called for a request as it arrives; `answer` refuses it."""
 
     def notified(self, notification: Notification) -> None:
-        """Hear a notification; none means anything."""
+        """Called for each notification; all are ignored."""
 
     def refused(self, refused: Refused) -> None:
         _log.warning("pipeline.worker_talks_nonsense", plugin=self._name)
 
     def ignored(self, response: Response, why: Ignored) -> None:
-        """Hear a late answer; the caller has given up on it."""
+        """Called when an answer arrives after its caller has given up."""
 
     def out_of_step(self, message_id: MessageId) -> None:
-        """Hear of odd request ids; its requests are refused anyway."""
+        """Called for request ids out of order; its requests are refused anyway."""
 
     def broke(self, error: KagedError) -> None:
         _log.warning("pipeline.worker_broke", plugin=self._name, error=error.message)
@@ -266,7 +266,7 @@ def _policy(grants: CageGrants) -> CagePolicy:
 
 
 def _host_mounts() -> tuple[HostMount, ...]:
-    """Give our own package and the installed libraries: code, read-only."""
+    """Return our own package and the installed libraries: code, read-only."""
     package = Path(kaged.__file__).parent
     mounts = [HostMount(str(package), f"{_ROOT}/lib/kaged")]
     mounts += [
@@ -277,7 +277,7 @@ def _host_mounts() -> tuple[HostMount, ...]:
 
 
 def _plugin_mount(class_name: str) -> HostMount:
-    """Give the top-level package of the plugin, found without importing it."""
+    """Return the top-level package of the plugin, found without importing it."""
     top = class_name.partition(".")[0]
     try:
         spec = importlib.util.find_spec(top)

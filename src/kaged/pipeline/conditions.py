@@ -25,7 +25,7 @@ _FAMILIES = {
 
 
 def compile_conditions(conditions: Sequence[PluginCondition], hook: str) -> Matcher | None:
-    """Give the question to ask before each call of `hook`; None when the answer is always yes."""
+    """Return the check to make before each call of `hook`; None when it always passes."""
     if not conditions:
         return None
     tests = [_compile_one(condition, hook) for condition in conditions]
@@ -64,7 +64,7 @@ def _compile_one(condition: PluginCondition, hook: str) -> list[Matcher]:
 
 
 def matchable_value(payload: Any, hook: str) -> str | None:
-    """Give the value of a payload that conditions about this hook look at."""
+    """Return the value of a payload that conditions about this hook look at."""
     return _value(payload, _FAMILIES[hook][1]) if hook in _FAMILIES else None
 
 

@@ -128,7 +128,7 @@ class PluginContext(Shape):
 
     @property
     def global_context(self) -> GlobalContext:
-        """Give the plugin's copy of what all plugins of the request share."""
+        """Return the plugin's copy of what all plugins of the request share."""
         shared = _get_shared(self)
         if type(shared) is tuple:
             shared = shared[0].for_plugin(shared[1])
@@ -156,12 +156,12 @@ class PluginContext(Shape):
 
     @property
     def user_context(self) -> UserContext | None:
-        """Give the structured identity of the user, when there is one."""
+        """Return the structured identity of the user, when there is one."""
         return self.global_context.user_context
 
     @property
     def user_email(self) -> str | None:
-        """Give the user's address: from the identity, else from `global_context.user`."""
+        """Return the user's address: from the identity, else from `global_context.user`."""
         identity = self.global_context.user_context
         if identity is not None:
             return identity.email
@@ -173,7 +173,7 @@ class PluginContext(Shape):
 
     @property
     def user_groups(self) -> list[str]:
-        """Give the user's groups; empty without an identity."""
+        """Return the user's groups; empty without an identity."""
         identity = self.global_context.user_context
         return [] if identity is None else identity.groups
 
@@ -191,7 +191,7 @@ class PluginContext(Shape):
         self.metadata.clear()
 
     def is_empty(self) -> bool:
-        """Say whether nothing is kept here."""
+        """Return whether nothing is kept here."""
         return not (self.state or self.metadata or self.global_context.state)
 
 

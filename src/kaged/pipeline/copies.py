@@ -67,7 +67,7 @@ def copy_custom(custom: Any, _rights: Rights) -> Any:
 
 
 def subject_as_shown(foreign: object, subject: SubjectExtension | None, rights: Rights) -> bool:
-    """Say whether `foreign` equals what a holder of `rights` sees of `subject`."""
+    """Return whether `foreign` equals what a holder of `rights` sees of `subject`."""
     if subject is None or not rights.subject:
         return foreign is None
     return same_value(foreign, _visible_subject(subject, rights))

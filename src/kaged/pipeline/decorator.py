@@ -28,11 +28,11 @@ class HookMetadata:
 
     @property
     def hook_type(self) -> str:
-        """Give the first event."""
+        """Return the first event."""
         return self.hook_types[0]
 
     def matches(self, hook_type: str) -> bool:
-        """Say whether the method is bound to this event."""
+        """Return whether the method is bound to this event."""
         return str(hook_type) in self.hook_types
 
 
@@ -55,13 +55,13 @@ def hook(
 
 
 def get_hook_metadata(function: Callable[..., Any]) -> HookMetadata | None:
-    """Give what `@hook` noted on a function."""
+    """Return what `@hook` noted on a function."""
     noted = getattr(function, _ATTRIBUTE, None)
     return noted if isinstance(noted, HookMetadata) else None
 
 
 def has_hook_metadata(function: Callable[..., Any]) -> bool:
-    """Say whether a function carries `@hook`."""
+    """Return whether a function carries `@hook`."""
     return get_hook_metadata(function) is not None
 
 

@@ -51,7 +51,7 @@ class PluginEntry:
     hook_marks: Mapping[str, Mark]
 
     def line_of(self, key: str) -> int:
-        """Give the line of a key, or of the entry when it has no such key."""
+        """Return the line of a key, or of the entry when it has no such key."""
         mark = self.marks.get(key)
         return self.line if mark is None else mark.line
 
@@ -71,7 +71,7 @@ class PipelineDocument:
 
     @property
     def faulty(self) -> bool:
-        """Say whether anything is wrong enough to keep the file from being put in force."""
+        """Return whether anything is wrong enough to keep the file from being put in force."""
         return any(problem.severity is Severity.ERROR for problem in self.problems)
 
 

@@ -99,7 +99,7 @@ def apply_policy(
 def resolve_policy(
     hook: str, policies: Mapping[str, HookPayloadPolicy], default: DefaultHookPolicy
 ) -> HookPayloadPolicy | None:
-    """Give the policy of a hook; None means that edits are taken whole."""
+    """Return the policy of a hook; None means that edits are taken whole."""
     policy = policies.get(hook)
     if policy is None and default is DefaultHookPolicy.DENY:
         return HookPayloadPolicy(writable_fields=frozenset())

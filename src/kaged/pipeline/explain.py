@@ -55,17 +55,17 @@ class CheckReport:
 
     @property
     def sound(self) -> bool:
-        """Say whether the file can be put in force."""
+        """Return whether the file can be put in force."""
         return not any(problem.severity is Severity.ERROR for problem in self.problems)
 
 
 def explain_pipeline(pipeline: Pipeline) -> tuple[HookExplained, ...]:
-    """Tell, for every hook in force, what runs in which order with which rights."""
+    """Return, for every hook in force, what runs in which order with which rights."""
     return tuple(explain_plan(plan) for _, plan in sorted(pipeline.plans.items()))
 
 
 def explain_plan(plan: Plan) -> HookExplained:
-    """Tell what runs for one hook."""
+    """Return what runs for one hook."""
     return HookExplained(
         plan.hook, tuple(_explain(order, step) for order, step in enumerate(plan.steps, 1))
     )
@@ -87,7 +87,7 @@ async def check_file(
 
 
 def visible_slots(rights: Rights) -> tuple[str, ...]:
-    """Name the slots and sub-fields that a holder of these rights sees."""
+    """Return the slots and sub-fields that a holder of these rights sees."""
     return tuple(slot.value for slot in SLOT_POLICIES if rights.may_read(slot))
 
 

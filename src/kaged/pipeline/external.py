@@ -31,7 +31,7 @@ class McpSession(Protocol):
     """What an open MCP connection must be able to do."""
 
     async def call_tool(self, name: str, arguments: JsonObject) -> JsonValue:
-        """Call a tool and give its structured content, or its text content parsed as JSON."""
+        """Call a tool and return its structured content, or its text content parsed as JSON."""
         ...
 
     async def close(self) -> None:
@@ -98,7 +98,7 @@ class ExternalPlugin:
             self._offered = frozenset(str(hook) for hook in hooks)
 
     def bind(self, hook: str) -> BoundHook:
-        """Give what to call for a hook. Raises HookNotBound when the server does not offer it."""
+        """Return what to call for a hook. Raises HookNotBound when the server does not offer it."""
         if hook not in self._hooks or (self._offered is not None and hook not in self._offered):
             raise HookNotBound(
                 f"plugin {self._name!r} has no hook {hook!r} on its server",

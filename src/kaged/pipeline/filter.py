@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def filter_extensions(
     extensions: Extensions | None, capabilities: frozenset[str]
 ) -> Extensions | None:
-    """Give a new container that holds only what these capabilities show; None for None.
+    """Return a new container that holds only what these capabilities show; None for None.
 
     Hidden slots are None, hidden sub-fields empty. Everything in the result is a read-only copy:
     nothing done to it reaches `extensions` or another view. Names that are no capabilities give

@@ -1,6 +1,6 @@
 """Private and read-only copies of values: what keeps one party's objects out of another's hands.
 
-`freeze` gives a deep copy whose containers refuse edits (the slots of a view); `isolate` gives a
+`freeze` returns a deep copy whose containers refuse edits (the slots of a view); `isolate` makes a
 deep copy made of exact `dict` and `list` (payloads and `custom`, which native plugins read through
 the C interface). Neither gives out an object that the other side could change later.
 """
@@ -222,7 +222,7 @@ def same_value(foreign: Any, own: Any) -> bool:
 
 
 def exact_text(value: Any) -> str | None:
-    """Give `value` as an exact `str`, or None when it is no text at all.
+    """Return `value` as an exact `str`, or None when it is no text at all.
 
     A subclass of `str` is read below its overrides, so that it cannot compare equal to anything
     it likes.

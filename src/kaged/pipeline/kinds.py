@@ -50,7 +50,7 @@ class StartedPlugin(Protocol):
     """A plugin that is alive, wherever it runs."""
 
     def bind(self, hook: str) -> BoundHook:
-        """Give what to call for a hook. Raises HookNotBound."""
+        """Return what to call for a hook. Raises HookNotBound."""
         ...
 
     async def shutdown(self) -> None:
@@ -137,7 +137,7 @@ def load_class(dotted: str) -> Callable[[PluginConfig], Plugin]:
 
 
 def resolve_kind(kind: str, special: Mapping[str, PluginKind]) -> PluginKind:
-    """Give what starts plugins of this kind. Raises PluginNotLoaded for an unknown word."""
+    """Return what starts plugins of this kind. Raises PluginNotLoaded for an unknown word."""
     if kind in special:
         return special[kind]
     if kind in _ELSEWHERE:

@@ -75,7 +75,7 @@ def merge_extensions(
     plugin_name: str,
     discarded: list[DiscardedChange] | None = None,
 ) -> Extensions | None:
-    """Give `original` with the accepted changes of a plugin; `original` itself when there are none.
+    """Return `original` with the accepted changes of a plugin; itself when there are none.
 
     Changes without the capability and changes of fixed slots are left out silently; `discarded`
     gets to know which.
@@ -249,7 +249,7 @@ def _merge_delegation(
 def _grown_chain(
     before: tuple[DelegationHop, ...], returned: object, plugin_name: str
 ) -> tuple[DelegationHop, ...] | None:
-    """Give the chain before with the new hops behind it; None when the return is no chain."""
+    """Return the chain before with the new hops behind it; None when the return is no chain."""
     if isinstance(returned, tuple):
         hops: list[object] = list(tuple.__iter__(returned))
     elif isinstance(returned, list):

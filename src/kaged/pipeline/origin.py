@@ -159,7 +159,7 @@ def _agent(origin: CallOrigin) -> AgentExtension | None:
 
 
 def _delegation(origin: CallOrigin) -> DelegationExtension | None:
-    """Give the chain: the subject set the root agent to work, that one the next, and so on."""
+    """Return the chain: the subject set the root agent to work, that one the next, and so on."""
     if origin.subject is None or origin.agent is None:
         return None
     place = origin.agent

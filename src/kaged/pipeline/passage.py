@@ -55,7 +55,7 @@ class Passed:
 
     @property
     def changed(self) -> bool:
-        """Say whether any plugin changed the payload."""
+        """Return whether any plugin changed the payload."""
         return bool(self.changed_by)
 
 
@@ -76,50 +76,50 @@ class CallPassage:
 
     @property
     def extensions(self) -> Extensions | None:
-        """Give the extensions as the plugins so far have left them; None before the first hook."""
+        """Return the extensions as the plugins left them so far; None before the first hook."""
         return self._extensions
 
     @property
     def labels(self) -> frozenset[str]:
-        """Give the labels of the call, those added by plugins included."""
+        """Return the labels of the call, those added by plugins included."""
         filled = self._extensions
         if filled is None or filled.security is None:
             return self._origin.labels
         return filled.security.labels
 
     async def before_tool(self, name: str, args: dict[str, Any], tool: ToolMetadata) -> Passed:
-        """Pass `tool_pre_invoke`; gives the call to make, which may be another than asked for."""
+        """Run `tool_pre_invoke`; returns the call to make, which may be another than asked for."""
         payload = ToolPreInvokePayload.model_validate(
             {"name": name, "args": args, "headers": self._headers()}, context={HOST: True}
         )
         return await self._pass("tool_pre_invoke", payload, MCPExtension(tool=tool))
 
     async def after_tool(self, name: str, result: Any, tool: ToolMetadata) -> Passed:
-        """Pass `tool_post_invoke`; gives the result to hand on."""
+        """Run `tool_post_invoke`; returns the result to hand on."""
         payload = ToolPostInvokePayload(name=name, result=result)
         return await self._pass("tool_post_invoke", payload, MCPExtension(tool=tool))
 
     async def before_prompt(
         self, prompt_id: str, args: dict[str, str], prompt: PromptMetadata
     ) -> Passed:
-        """Pass `prompt_pre_fetch`."""
+        """Run `prompt_pre_fetch`."""
         payload = PromptPrehookPayload(prompt_id=prompt_id, args=args)
         return await self._pass("prompt_pre_fetch", payload, MCPExtension(prompt=prompt))
 
     async def after_prompt(self, prompt_id: str, result: Any, prompt: PromptMetadata) -> Passed:
-        """Pass `prompt_post_fetch`."""
+        """Run `prompt_post_fetch`."""
         payload = PromptPosthookPayload(prompt_id=prompt_id, result=result)
         return await self._pass("prompt_post_fetch", payload, MCPExtension(prompt=prompt))
 
     async def before_resource(
         self, uri: str, metadata: dict[str, Any], resource: ResourceMetadata
     ) -> Passed:
-        """Pass `resource_pre_fetch`."""
+        """Run `resource_pre_fetch`."""
         payload = ResourcePreFetchPayload(uri=uri, metadata=metadata)
         return await self._pass("resource_pre_fetch", payload, MCPExtension(resource=resource))
 
     async def after_resource(self, uri: str, content: Any, resource: ResourceMetadata) -> Passed:
-        """Pass `resource_post_fetch`."""
+        """Run `resource_post_fetch`."""
         payload = ResourcePostFetchPayload(uri=uri, content=content)
         return await self._pass("resource_post_fetch", payload, MCPExtension(resource=resource))
 
@@ -133,7 +133,7 @@ class CallPassage:
         system_prompt: str | None = None,
         parameters: dict[str, Any] | None = None,
     ) -> Passed:
-        """Pass `agent_pre_invoke`."""
+        """Run `agent_pre_invoke`."""
         payload = AgentPreInvokePayload.model_validate(
             {
                 "agent_id": agent_id,
@@ -151,7 +151,7 @@ class CallPassage:
     async def after_agent(
         self, agent_id: str, messages: list[Any], tool_calls: list[dict[str, Any]] | None = None
     ) -> Passed:
-        """Pass `agent_post_invoke`."""
+        """Run `agent_post_invoke`."""
         payload = AgentPostInvokePayload(
             agent_id=agent_id, messages=messages, tool_calls=tool_calls
         )

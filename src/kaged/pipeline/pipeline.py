@@ -78,7 +78,7 @@ class PipelineStatus:
 
     @property
     def sound(self) -> bool:
-        """Say whether everything the file asks for is in force."""
+        """Return whether everything the file asks for is in force."""
         return not any(problem.severity is Severity.ERROR for problem in self.problems)
 
 
@@ -227,7 +227,7 @@ class Pipeline:
 
     @property
     def status(self) -> PipelineStatus:
-        """Tell what is in force and what is wrong."""
+        """Return what is in force and what is wrong."""
         force, report = self._force, self._report
         return PipelineStatus(
             file=None if report is None else report.file,
@@ -243,16 +243,16 @@ class Pipeline:
 
     @property
     def plans(self) -> Mapping[str, Plan]:
-        """Give the plans in force, by hook."""
+        """Return the plans in force, by hook."""
         return dict(self._force.plans or {})
 
     @property
     def live(self) -> tuple[LivePlugin, ...]:
-        """Give the plugins in force, in the order of the file."""
+        """Return the plugins in force, in the order of the file."""
         return self._force.live
 
     def has_hooks_for(self, hook: str) -> bool:
-        """Say whether a call on this hook meets a plugin, or a refusal."""
+        """Return whether a call on this hook meets a plugin, or a refusal."""
         force = self._force
         return force.refused is None or hook in force.refused or hook in (force.plans or {})
 
@@ -261,7 +261,7 @@ class Pipeline:
         self._runner.watch(tracer)
 
     def use_timeout(self, timeout_s: float) -> None:
-        """Give plugins without a timeout of their own this one, from the next load on."""
+        """Set the timeout of plugins without one of their own, from the next load on."""
         self._timeout_s = timeout_s
 
     def reset_switched_off(self) -> None:

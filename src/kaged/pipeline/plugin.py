@@ -32,37 +32,37 @@ class Plugin:
 
     @property
     def config(self) -> PluginConfig:
-        """Give the plugin's own copy of its configuration entry."""
+        """Return the plugin's own copy of its configuration entry."""
         return self._config
 
     @property
     def name(self) -> str:
-        """Give the configured name."""
+        """Return the configured name."""
         return self._config.name
 
     @property
     def priority(self) -> int:
-        """Give the place in the order of its phase; lower runs earlier."""
+        """Return the place in the order of its phase; lower runs earlier."""
         return self._config.priority
 
     @property
     def mode(self) -> PluginMode:
-        """Give the configured mode."""
+        """Return the configured mode."""
         return self._config.mode
 
     @property
     def hooks(self) -> list[str]:
-        """Give the configured hooks."""
+        """Return the configured hooks."""
         return self._config.hooks
 
     @property
     def tags(self) -> list[str]:
-        """Give the configured tags."""
+        """Return the configured tags."""
         return self._config.tags
 
     @property
     def conditions(self) -> list[PluginCondition]:
-        """Give the configured conditions."""
+        """Return the configured conditions."""
         return self._config.conditions
 
     async def initialize(self) -> None:

@@ -88,7 +88,7 @@ class ControlExecutionRecord(Shape):
     discarded: tuple[DiscardedChange, ...] = ()
 
     def model_dump(self, **_options: Any) -> dict[str, Any]:
-        """Give the values as plain data."""
+        """Return the values as plain data."""
         data = super(ControlExecutionRecord, self).model_dump()
         data["discarded"] = [
             {"slot": change.slot, "tier": str(change.tier), "reason": change.reason}

@@ -67,7 +67,7 @@ def encode_call(
 def decode_answer(
     answer: object, kind: HookKind | None, context: PluginContext, view: Extensions | None
 ) -> PluginResult[Any]:
-    """Read an answer, take over the plugin's memory, and give its result.
+    """Read an answer, take over the plugin's memory, and return its result.
 
     Raises:
         RemotePluginRaised: the hook raised.

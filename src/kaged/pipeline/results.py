@@ -110,11 +110,11 @@ class PluginResult(Shape, Generic[T]):
 
     @property
     def suppressed_denials(self) -> list[ControlExecutionRecord]:
-        """Give the records of denials from modes that cannot deny."""
+        """Return the records of denials from modes that cannot deny."""
         return [record for record in self.executions if record.suppressed]
 
     async def wait_for_background_tasks(self) -> list[PluginErrorModel]:
-        """Wait for the fire-and-forget plugins of this call and give their errors."""
+        """Wait for the fire-and-forget plugins of this call and return their errors."""
         if not self.background_tasks:
             return []
         ended = await asyncio.gather(*self.background_tasks, return_exceptions=True)

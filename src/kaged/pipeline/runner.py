@@ -166,7 +166,7 @@ class Runner:
         return payload
 
     def _report(self, step: Step, chain: Chain, accepted: Accepted) -> None:
-        """Tell the observer about discarded changes and denials."""
+        """Report discarded changes and denials to the observer."""
         if self._observer is None:
             return
         request_id = chain.global_context.request_id

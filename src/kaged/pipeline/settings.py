@@ -22,7 +22,7 @@ MAX_TIMEOUT_S = 3600.0
 
 
 def normalize_content_type(content_type: str) -> str:
-    """Give a content type in lower case and without parameters."""
+    """Return a content type in lower case and without parameters."""
     return content_type.split(";", 1)[0].strip().lower()
 
 

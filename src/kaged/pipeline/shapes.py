@@ -21,14 +21,14 @@ class Shape:
     shape: ClassVar[tuple[str, ...]] = ()
 
     def model_copy(self, *, update: dict[str, Any] | None = None, deep: bool = False) -> Self:
-        """Give a copy with the values of `update` in place of its own."""
+        """Return a copy with the values of `update` in place of its own."""
         twin = copy.deepcopy(self) if deep else copy.copy(self)
         for name, value in (update or {}).items():
             object.__setattr__(twin, name, value)
         return twin
 
     def model_dump(self, **_options: Any) -> dict[str, Any]:
-        """Give the values as plain data."""
+        """Return the values as plain data."""
         return {name: plain(getattr(self, name)) for name in self.shape}
 
     def __eq__(self, other: object) -> bool:

@@ -66,7 +66,7 @@ class SlotPolicy:
 
     @property
     def access(self) -> AccessPolicy:
-        """Say whether reading takes a capability."""
+        """Return whether reading takes a capability."""
         return AccessPolicy.CAPABILITY_GATED if self.read_cap else AccessPolicy.UNRESTRICTED
 
 
@@ -151,14 +151,14 @@ class Rights:
     permissions: bool
 
     def may_read(self, slot: SlotName) -> bool:
-        """Say whether the holder sees this slot or sub-field."""
+        """Return whether the holder sees this slot or sub-field."""
         policy = SLOT_POLICIES.get(slot)
         if policy is None:
             return False
         return policy.read_cap is None or policy.read_cap in self.capabilities
 
     def may_write(self, slot: SlotName) -> bool:
-        """Say whether a change of this slot or sub-field by the holder can be accepted."""
+        """Return whether a change of this slot or sub-field by the holder can be accepted."""
         policy = SLOT_POLICIES.get(slot)
         if policy is None:
             return False
@@ -173,7 +173,7 @@ RESOLVED: Final[dict[frozenset[str], Rights]] = {}
 
 
 def resolve_rights(capabilities: frozenset[str]) -> Rights:
-    """Give the rights of a capability set; names that mean nothing give nothing.
+    """Return the rights of a capability set; unknown names give none.
 
     Equal sets of known names give the same object, so rights can be compared by identity.
     """

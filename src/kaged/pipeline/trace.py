@@ -113,7 +113,7 @@ async def trace_file(
     *,
     kinds: Mapping[str, PluginKind] | None = None,
 ) -> TraceReport:
-    """Run one made-up call through the plugins of a file and tell what each of them did.
+    """Run one made-up call through the plugins of a file and return what each of them did.
 
     `payload` and `slots` are plain data, as they would be written in JSON. The payload and
     extensions that came out are given as plain data too.
@@ -157,7 +157,7 @@ async def trace_file(
 
 
 def _shown(value: Any) -> Any:
-    """Give what came out as JSON data; what has none is shown by its name."""
+    """Return what came out as JSON data; what has none is shown by its name."""
     try:
         return to_json(value)
     except NotSendable as error:

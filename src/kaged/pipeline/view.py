@@ -28,7 +28,7 @@ Origin: TypeAlias = "tuple[Extensions, Rights]"
 class ExtensionsView(Extensions):
     """A filtered `Extensions`; `filter_extensions` makes them.
 
-    `model_copy(update={...})` gives another view with the update on top, as cheap as the update.
+    `model_copy(update={...})` returns another view with the update on top, as cheap as the update.
     Calling the class builds a plain `Extensions`.
     """
 
@@ -55,7 +55,7 @@ class ExtensionsView(Extensions):
             return super().__getattr__(name)
 
     def model_copy(self, *, update: Any = None, deep: bool = False) -> Extensions:
-        """Give a view of the same source, with the slots of `update` in place of its own."""
+        """Return a view of the same source, with the slots of `update` in place of its own."""
         values = copy.deepcopy(read_all(self)) if deep else model_dict(self).copy()
         if update:
             values.update(update)
@@ -78,14 +78,14 @@ class ExtensionsView(Extensions):
 
 
 def view_of(source: Extensions, rights: Rights) -> ExtensionsView:
-    """Give a new view of `source` for a holder of `rights`; nothing is copied yet."""
+    """Return a new view of `source` for a holder of `rights`; nothing is copied yet."""
     view = _new(ExtensionsView)
     set_origin(view, (source, rights))
     return view
 
 
 def read_all(view: ExtensionsView) -> dict[str, Any]:
-    """Copy the slots nobody has looked at yet and give the view's own state, in slot order."""
+    """Copy the slots nobody has looked at yet and return the view's own state, in slot order."""
     values = model_dict(view)
     if len(values) < len(_COPIES):
         values = {name: getattr(view, name) for name in _COPIES} | values

@@ -55,7 +55,7 @@ class PluginViolation(Shape):
 
     @property
     def plugin_name(self) -> str:
-        """Give the name of the plugin that denied; set by the host."""
+        """Return the name of the plugin that denied; set by the host."""
         return self._plugin_name
 
     @plugin_name.setter

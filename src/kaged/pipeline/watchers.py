@@ -18,15 +18,15 @@ class PipelineObserver(Protocol):
     def changes_discarded(
         self, step: Step, discarded: tuple[DiscardedChange, ...], request_id: str
     ) -> None:
-        """Hear that changes of a plugin did not come through."""
+        """Called when changes of a plugin were discarded."""
         ...
 
     def call_denied(self, step: Step, violation: PluginViolation | None, request_id: str) -> None:
-        """Hear that a plugin denied a call, or would have."""
+        """Called when a plugin denied a call, or would have."""
         ...
 
     def plugin_failed(self, step: Step, code: str, reason: str, request_id: str) -> None:
-        """Hear that a plugin failed or timed out."""
+        """Called when a plugin failed or timed out."""
         ...
 
 
@@ -34,7 +34,7 @@ class StepTracer(Protocol):
     """Who watches every single step; used by `kaged pipeline trace` and for spans."""
 
     def step_began(self, step: Step, chain: Chain, given: Any, view: Extensions | None) -> TraceEnd:
-        """Hear that a plugin is about to run, with what it is given; gives whom to tell the end."""
+        """Called when a plugin is about to run, with its input; returns what to call at the end."""
         ...
 
 

@@ -79,7 +79,7 @@ class ConsentRequest:
                 return f"Let this project use {self.plugin}? [y/N]"
 
     def as_json(self) -> JsonObject:
-        """Give the request for HTTP answers and for keeping."""
+        """Return the request for HTTP answers and for keeping."""
         capabilities: list[JsonValue] = list(self.capabilities)
         return {
             "id": self.id,
@@ -115,7 +115,7 @@ class ConsentDesk:
     # -- looking -------------------------------------------------------------------------------
 
     def get(self, consent_id: str) -> ConsentRequest:
-        """Give a request. Raises ConsentUnknown."""
+        """Return a request. Raises ConsentUnknown."""
         try:
             return self._requests[consent_id]
         except KeyError:
@@ -124,16 +124,16 @@ class ConsentDesk:
             ) from None
 
     def requests(self, project_id: str | None = None) -> tuple[ConsentRequest, ...]:
-        """Give the open and the declined requests, of one project or of all."""
+        """Return the open and the declined requests, of one project or of all."""
         every = self._requests.values()
         return tuple(one for one in every if project_id in {None, one.project_id})
 
     def state(self, project_id: str) -> ProjectState:
-        """Say whether a project waits for plugins."""
+        """Return whether a project waits for plugins."""
         return ProjectState.PENDING if self.requests(project_id) else ProjectState.READY
 
     def snapshot(self) -> list[JsonValue]:
-        """Give every request for keeping over a restart; what was fetched is fetched again."""
+        """Return every request for keeping over a restart; what was fetched is fetched again."""
         return [one.as_json() for one in self._requests.values()]
 
     def restore(self, kept: Iterable[Any]) -> None:
@@ -245,7 +245,7 @@ class ConsentDesk:
         path: Path | None = None,
         request_id: str | None = None,
     ) -> ConsentRequest | None:
-        """Take the operator's answer; give the next question, None when all is done.
+        """Take the operator's answer; return the next question, None when all is done.
 
         `digest` is that of the prompt that was shown, for a yes to installing; `path` the directory
         for a plugin without a source. After a no the request stays, declined; it can still be
@@ -276,7 +276,7 @@ class ConsentDesk:
             return None
 
     async def close(self) -> None:
-        """Give up what lies in quarantine."""
+        """Delete what lies in quarantine."""
         async with self._turn:
             for consent_id in list(self._fetched):
                 await self._release(consent_id)
@@ -381,7 +381,7 @@ def _first_step(source: str) -> ConsentStep:
 
 
 def _other(request: ConsentRequest, declaration: Declaration) -> bool:
-    """Whether the project file asks for something else by now."""
+    """Return whether the project file asks for something else by now."""
     resolved = declaration.resolved
     source, version = resolved.source.value, resolved.version.value
     wanted = (resolved.package.value, None if version is None else version.text)

@@ -19,7 +19,7 @@ class ConsentFile:
         self._path = store_directory / ".kaged" / "consents.json"
 
     def read(self) -> list[Any]:
-        """Give what was kept, nothing when there is no file. Raises OSError and ValueError."""
+        """Return what was kept, nothing when there is no file. Raises OSError and ValueError."""
         found = read_json(self._path)
         if found is None:
             return []

@@ -264,7 +264,7 @@ class PluginConversation:
                 ) from error
 
     async def tell_project(self, method: SystemMethod, params: JsonObject) -> None:
-        """Tell about a project; whatever the plugin answers is logged and ignored (PH-AMB-14)."""
+        """Send a project message; whatever the plugin answers is logged and ignored (PH-AMB-14)."""
         try:
             await self.request(method, params, self._parts.settings.request_timeout_s)
         except KagedError as error:
@@ -284,7 +284,7 @@ class PluginConversation:
     # -- ending --------------------------------------------------------------------------------
 
     async def stop(self) -> StopReport:
-        """Say shutdown, wait; SIGTERM, wait; SIGKILL."""
+        """Send shutdown, wait; SIGTERM, wait; SIGKILL."""
         self._machine.drain()
         timeout_s = float(self.plugin.manifest.shutdown_timeout_sec)
         report = await self.peer.stop((SystemMethod.SHUTDOWN, {}), timeout_s)

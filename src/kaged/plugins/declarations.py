@@ -41,20 +41,20 @@ class Declaration:
         return config if isinstance(config, dict) else {}
 
     def isolation(self, schemas: ConfigSchemas) -> Isolation:
-        """Give the isolation in force: the declaration's, or `config.isolation` (PH-AMB-24)."""
+        """Return the isolation in force: the declaration's, or `config.isolation` (PH-AMB-24)."""
         if self.resolved.isolation_by_config and not schemas.has_isolation:
             return Isolation.AGENT
         return self.resolved.isolation.value
 
     def effective(self, schemas: ConfigSchemas, system: JsonObject) -> JsonObject:
-        """Give the one object that the plugin sees for this agent, as of now."""
+        """Return the one object that the plugin sees for this agent, as of now."""
         config = schemas.merged(self.project_half, system)
         if schemas.has_isolation:
             config["isolation"] = self.isolation(schemas).value
         return config
 
     def deliverable(self, schemas: ConfigSchemas, system: JsonObject) -> JsonObject | None:
-        """Give the same; None when there is nothing to tell: no schema, neither half set."""
+        """Return the same; None when there is nothing to deliver: no schema, neither half set."""
         if not schemas.any and not system and not self.resolved.config:
             return None
         return self.effective(schemas, system)
@@ -95,7 +95,7 @@ def declarations_of(
 def effective_hooks(
     declared: tuple[Hook, ...] | None, manifest: Manifest, *, is_root: bool
 ) -> tuple[tuple[Hook, ...], tuple[Hook, ...], tuple[Hook, ...]]:
-    """Give the hooks to fire, those listed but illegal here, and those the plugin does not have.
+    """Return the hooks to fire, those listed but illegal here, and those the plugin lacks.
 
     Left out means all of the manifest's; primary-only hooks that a subagent gets by omission are
     left out silently, those it lists itself are the illegal ones (PH-AMB-09).
@@ -128,7 +128,7 @@ def check_project_half(declaration: Declaration, schemas: ConfigSchemas) -> Half
 
 
 def is_compactor(manifest: Manifest) -> bool:
-    """Whether the plugin claims the compactor role."""
+    """Return whether the plugin claims the compactor role."""
     return Role.COMPACTOR in manifest.roles
 
 

@@ -32,7 +32,7 @@ def cage_request(
     log_level: str,
     runtimes: Mapping[str, Path],
 ) -> CageRequest:
-    """Give the request for a plugin's process; `projects` are the roots of those that use it.
+    """Return the request for a plugin's process; `projects` are the roots of those that use it.
 
     Raises:
         StartFailed: the command leaves the plugin's directory.
@@ -68,7 +68,7 @@ def cage_request(
 
 
 def plugin_policy(plugin: InstalledPlugin, projects: Mapping[str, Path]) -> CagePolicy:
-    """Give the policy of a plugin's cage while these projects use it; makes nothing.
+    """Return the policy of a plugin's cage while these projects use it; makes nothing.
 
     Raises:
         CapabilityInvalid: the capabilities make no policy.
@@ -83,7 +83,7 @@ def plugin_policy(plugin: InstalledPlugin, projects: Mapping[str, Path]) -> Cage
 
 
 def sdk_mounts() -> tuple[HostMount, ...]:
-    """Give the SDKs, read-only, where Python and JavaScript plugins find them without a variable.
+    """Return the SDKs, read-only, where Python and JavaScript plugins find them by default.
 
     `import … from "@kaged/plugin-sdk"` walks up to the root's node_modules from anywhere.
     """
@@ -122,7 +122,7 @@ def _make_config_dirs(plugin: InstalledPlugin) -> None:
 
 
 def _roots(plugin: InstalledPlugin, projects: Mapping[str, Path]) -> list[tuple[str, str]]:
-    """Say where `config:` and `project:` are, for plugins that were granted them (PH-AMB-62)."""
+    """Return where `config:` and `project:` are, for plugins granted them (PH-AMB-62)."""
     bases = {
         item.place.base
         for item in plugin.capabilities

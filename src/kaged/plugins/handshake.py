@@ -33,7 +33,7 @@ class HandshakeFault:
 def greeting_params(
     manifest: Manifest, daemon_version: str, *, storage: bool, projects: list[str]
 ) -> JsonObject:
-    """Give the params of `initialize` (PH-HAND-03 to PH-HAND-07)."""
+    """Return the params of `initialize` (PH-HAND-03 to PH-HAND-07)."""
     slugs: list[JsonValue] = list(projects)
     return {
         "daemon_version": daemon_version,

@@ -110,7 +110,7 @@ class PluginStore:
         return found
 
     async def recover(self) -> str | None:
-        """Carry out the change that a crash interrupted; give the plugin's name if there was one.
+        """Finish the change that a crash interrupted; return the plugin's name if there was one.
 
         A change that cannot be carried out now stays in the journal; its plugin is not used.
         """
@@ -159,15 +159,15 @@ class PluginStore:
         return self._reader.get(name)
 
     def enabled(self) -> tuple[str, ...]:
-        """Give the names in `[plugins] enabled` of config.toml."""
+        """Return the names in `[plugins] enabled` of config.toml."""
         return self._steps.enabled()
 
     def may_use(self, project_id: str, plugin: InstalledPlugin) -> bool:
-        """Say whether a project may use a plugin: a local one is everybody's (PH-INST-15, 16)."""
+        """Return whether a project may use a plugin; any may use a local one (PH-INST-15, 16)."""
         return self._reader.may_use(project_id, plugin)
 
     async def prepare(self, path: Path, *, source: str = "") -> InstallPrompt:
-        """Check a plugin's directory and give what the operator is to be shown. Changes nothing.
+        """Check a plugin's directory and return what the operator is to be shown. Changes nothing.
 
         Raises:
             ConfigInvalid: there is no manifest, or it is invalid.
@@ -247,7 +247,7 @@ class PluginStore:
     async def approve(
         self, name: str, digest: str, *, request_id: str | None = None
     ) -> InstalledPlugin:
-        """Agree to the files of an installed plugin as they are now (see `prepare_renewal`)."""
+        """Approve the files of an installed plugin as they are now (see `prepare_renewal`)."""
         async with self._turn:
             with self._steps.locked():
                 prompt = await asyncio.to_thread(self._reader.renewal, name)
@@ -274,7 +274,7 @@ class PluginStore:
             return await asyncio.to_thread(self.get, name)
 
     async def prepare_renewal(self, name: str) -> InstallPrompt:
-        """Give what is shown before the operator agrees to changed files. Raises ConfigInvalid."""
+        """Return the prompt for approving changed files. Raises ConfigInvalid."""
         return await asyncio.to_thread(self._reader.renewal, name)
 
     async def allow_project(self, name: str, project_id: str) -> None:
@@ -290,7 +290,7 @@ class PluginStore:
                     await asyncio.to_thread(self._steps.write_pin, more)
 
     async def set_enabled(self, name: str, *, enabled: bool) -> bool:
-        """Put a plugin into config.toml's enabled list or take it out; say whether it changed."""
+        """Put a plugin into config.toml's enabled list or remove it; return whether it changed."""
         if enabled:
             await asyncio.to_thread(self.get, name)
         return await asyncio.to_thread(self._steps.set_enabled, name, enabled=enabled)

@@ -53,7 +53,7 @@ class PluginInstaller:
         return found
 
     def listing(self) -> list[JsonObject]:
-        """Give every plugin of the store by name: what it is, its state, and why it is out of use.
+        """Return every plugin of the store by name: what it is, its state, why it is out of use.
 
         `homepage` and `operator_grants` are for the long form of the list.
         """
@@ -88,7 +88,7 @@ class PluginInstaller:
         return [rows[name] for name in sorted(rows)]
 
     async def preview(self, path: Path, *, source: str = "") -> InstallPrompt:
-        """Give what the operator is shown; see `PluginStore.prepare` for what it raises."""
+        """Return what the operator is shown; see `PluginStore.prepare` for what it raises."""
         return await self.store.prepare(path, source=source)
 
     async def install(
@@ -124,7 +124,7 @@ class PluginInstaller:
         return Outcome(prompt.name, tuple(lines))
 
     async def renew(self, name: str, digest: str, *, request_id: str | None = None) -> Outcome:
-        """Agree to the changed files of an installed plugin."""
+        """Approve the changed files of an installed plugin."""
         plugin = await self.store.approve(name, digest, request_id=request_id)
         self._problems.pop(name, None)
         await self._take_in(plugin)
@@ -183,7 +183,7 @@ class PluginInstaller:
             await self._supervisor.disable(name, request_id=request_id)
 
     async def _take_in(self, installed: InstalledPlugin) -> Plugin | None:
-        """Hand a plugin's new files to the supervisor; give it if it was running."""
+        """Hand a plugin's new files to the supervisor; return it if it was running."""
         plugin = self._supervisor.plugins.get(installed.name)
         if plugin is None:
             self._supervisor.register(installed)

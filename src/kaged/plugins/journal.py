@@ -42,7 +42,7 @@ class Pin:
     approved_at: str = ""
 
     def as_json(self) -> JsonObject:
-        """Give the fields as JSON."""
+        """Return the fields as JSON."""
         return cast("JsonObject", json.loads(json.dumps(asdict(self))))
 
     @classmethod
@@ -83,7 +83,7 @@ class StoreJournal:
         self._path = path
 
     def read(self) -> JournalEntry | None:
-        """Give the entry of an unfinished change, None when there is none.
+        """Return the entry of an unfinished change, None when there is none.
 
         Raises:
             ValueError: there is a file, but no entry in it.

@@ -48,19 +48,19 @@ class KnobChange:
     note: str = ""
 
     def as_json(self) -> JsonObject:
-        """Give the fields as JSON."""
+        """Return the fields as JSON."""
         return cast("JsonObject", dataclasses.asdict(self))
 
 
 def knob_schema(manifest: Manifest) -> JsonObject:
-    """Give a manifest's knobs as JSON: everything that a user interface needs to draw them."""
+    """Return a manifest's knobs as JSON: everything that a user interface needs to draw them."""
     return {name: _drawn(knob) for name, knob in manifest.knobs.items()}
 
 
 class KnobDesk:
     """Reads and writes knobs of plugins in loaded projects.
 
-    `models` gives the operator's model aliases.
+    `models` returns the operator's model aliases.
     """
 
     def __init__(self, supervisor: PluginSupervisor, audit: AuditLog, *, models: Models) -> None:
@@ -70,11 +70,11 @@ class KnobDesk:
         self._turn = asyncio.Lock()
 
     def schema(self, plugin: str) -> JsonObject:
-        """Give a plugin's knobs. Raises PluginNotFound."""
+        """Return a plugin's knobs. Raises PluginNotFound."""
         return knob_schema(self._supervisor.get(plugin).installed.manifest)
 
     def values(self, project_id: str, agent_path: str, plugin: str) -> JsonObject:
-        """Give a plugin's knobs with the values in force for one agent.
+        """Return a plugin's knobs with the values in force for one agent.
 
         Raises:
             PluginNotFound: there is no such plugin.
@@ -84,7 +84,7 @@ class KnobDesk:
         return self._values(found, declaration)
 
     def compaction_view(self, project_id: str, agent_path: str) -> list[JsonObject]:
-        """Give the knobs of an agent's observers and compactors, for its compaction settings."""
+        """Return the knobs of an agent's observers and compactors, for its compaction settings."""
         view: list[JsonObject] = []
         for part in self._supervisor.participants(project_id, agent_path):
             roles = part.plugin.installed.manifest.roles
@@ -190,7 +190,7 @@ class KnobDesk:
             )
 
     async def _deliver(self, plugin: Plugin, project_id: str, agent_path: str) -> str:
-        """Hand the agent's new config over, unless reading the project again did; say why not."""
+        """Deliver the agent's new config, unless reading the project again did; return why not."""
         if plugin.ready_or_none() is None:
             return f"{plugin.name} is not running; it gets the value when it starts"
         declaration = self._supervisor.declaration(project_id, agent_path, plugin.name)
@@ -223,7 +223,7 @@ def _write(
 
 
 def _may_turn_isolation(declaration: Declaration) -> bool:
-    """Whether `config.isolation` decides here: nothing beside `package` does, nor the primary."""
+    """Return whether `config.isolation` decides: nothing beside `package` does, nor the primary."""
     resolved = declaration.resolved
     return not resolved.inherits and (
         resolved.isolation_by_config or resolved.isolation.origin == DEFAULT

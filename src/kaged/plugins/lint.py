@@ -54,7 +54,7 @@ class LintReport:
         return all(problem.severity is not Severity.ERROR for problem in self.problems)
 
     def lines(self) -> tuple[str, ...]:
-        """Give the report as text, one problem per line, in the form that editors understand."""
+        """Return the report as text, one problem per line, in the form that editors understand."""
         found = [str(problem) for problem in self.problems]
         errors = sum(problem.severity is Severity.ERROR for problem in self.problems)
         what = f"{self.name} {self.version}".strip() or str(self.directory)
@@ -65,7 +65,7 @@ class LintReport:
         return (*found, f"{mark} {what}: {summary}")
 
     def as_json(self) -> JsonObject:
-        """Give the fields as JSON."""
+        """Return the fields as JSON."""
         return {
             "ok": self.ok,
             "name": self.name or None,

@@ -32,7 +32,7 @@ class MethodSchemas:
             raise InvalidParams(f"{method}: {problems[0]}", detail={"errors": found})
 
     def result_problems(self, method: str, result: JsonValue) -> list[str]:
-        """Say what about a result is not as promised; a result is passed on all the same."""
+        """Return what about a result is not as promised; a result is passed on all the same."""
         return _problems(self._result.get(method), result)
 
 

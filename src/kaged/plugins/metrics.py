@@ -34,7 +34,7 @@ class PluginMetrics:
             self.errors[error_code] += 1
 
     def as_json(self) -> JsonObject:
-        """Give the counters for a status answer."""
+        """Return the counters for a status answer."""
         buckets: JsonObject = dict(zip(_BUCKET_NAMES, self.latency_ms, strict=True))
         return {
             "calls": self.calls,

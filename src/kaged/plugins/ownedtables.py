@@ -13,11 +13,11 @@ class PluginTables(Protocol):
     """The broker of plugins' tables."""
 
     def tables_of(self, plugin: str) -> list[str]:
-        """Give the names of a plugin's tables, as the plugin knows them."""
+        """Return the names of a plugin's tables, as the plugin knows them."""
         ...
 
     async def drop(self, plugin: str) -> list[str]:
-        """Drop every table of a plugin and give their names; none are left to drop twice."""
+        """Drop every table of a plugin and return their names; none are left to drop twice."""
         ...
 
 

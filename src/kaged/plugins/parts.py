@@ -26,7 +26,7 @@ class Storage(Protocol):
     """The broker of plugins' tables, as the conversation needs it."""
 
     def available(self, plugin: str) -> bool:
-        """Whether storage is ready for this plugin."""
+        """Return whether storage is ready for this plugin."""
         ...
 
     async def answer(

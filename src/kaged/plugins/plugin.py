@@ -95,13 +95,13 @@ class Plugin:
         return list(self._last_stderr)
 
     def has_method(self, method: str) -> bool:
-        """Whether the manifest declares it and the running process offers it."""
+        """Return whether the manifest declares it and the running process offers it."""
         conversation = self._conversation
         greeting = conversation.greeting if conversation is not None else None
         return greeting is not None and method in greeting.methods
 
     def has_tool(self, tool: str) -> bool:
-        """Whether the manifest declares this (unprefixed) tool."""
+        """Return whether the manifest declares this (unprefixed) tool."""
         return any(tool == declared.name for declared in self.installed.manifest.tools)
 
     # -- life ----------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ class Plugin:
     def _first_config(
         self, installed: InstalledPlugin, schemas: ConfigSchemas
     ) -> JsonObject | None:
-        """Give what is delivered in the handshake: both halves plus defaults (PH-AMB-61).
+        """Return what is delivered in the handshake: both halves plus defaults (PH-AMB-61).
 
         The project half is that of a project that is loaded already, mostly there is none. A
         system half that does not fit keeps the plugin from running (PH-AMB-57).
@@ -386,7 +386,7 @@ class Plugin:
         return result
 
     def offering(self, method: str) -> PluginConversation:
-        """Give the running process if it offers a declared method; raises as `call_method`."""
+        """Return the running process if it offers a declared method; raises as `call_method`."""
         if method not in self.installed.manifest.methods:
             raise MethodNotFound(f"{self.name} has no method {method}")
         conversation = self._ready()
@@ -502,7 +502,7 @@ class Plugin:
         return self._lane.under(self._config_beside(config, body))
 
     def _config_beside(self, config: JsonObject | None, body: JsonObject) -> JsonObject | None:
-        """Give the config to deliver beside the call; None when `body` takes it along."""
+        """Return the config to deliver beside the call; None when `body` takes it along."""
         if config is not None and self.installed.manifest.per_call_config:
             body["_config"] = config
             return None
@@ -519,7 +519,7 @@ class Plugin:
         return conversation
 
     def ready_or_none(self) -> PluginConversation | None:
-        """Give the running conversation, or None without an error."""
+        """Return the running conversation, or None without an error."""
         return self._conversation if self._state is PluginState.RUNNING else None
 
     # -- configuration and projects ------------------------------------------------------------
@@ -535,14 +535,14 @@ class Plugin:
                 pass
 
     async def project_activated(self, project: str, config: JsonObject) -> None:
-        """Tell a running plugin that a project using it was loaded."""
+        """Notify a running plugin that a project using it was loaded."""
         conversation = self.ready_or_none()
         if conversation is not None:
             params: JsonObject = {"project": project, "config": config}
             await conversation.tell_project(SystemMethod.PROJECTS_ACTIVATED, params)
 
     async def project_deactivated(self, project: str) -> None:
-        """Tell a running plugin that a project using it was unloaded."""
+        """Notify a running plugin that a project using it was unloaded."""
         conversation = self.ready_or_none()
         if conversation is not None:
             await conversation.tell_project(SystemMethod.PROJECTS_DEACTIVATED, {"project": project})

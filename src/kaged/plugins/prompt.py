@@ -40,7 +40,7 @@ class CapabilityLine:
     operator_added: bool = False
 
     def as_json(self) -> JsonObject:
-        """Give the fields as JSON."""
+        """Return the fields as JSON."""
         return {
             "text": self.text,
             "words": self.words,
@@ -86,13 +86,13 @@ class InstallPrompt:
                 return f"Accept the changed files of {self.name}? [y/N]"
 
     def lines(self) -> tuple[str, ...]:
-        """Give the text above the question."""
+        """Return the text above the question."""
         if self.change is Change.INSTALL:
             return (*self._facts("Validating manifest..."), *self._all_capabilities())
         return (*self._already(), *self._changes(), *self._all_capabilities())
 
     def as_json(self) -> JsonObject:
-        """Give the fields as JSON, for HTTP answers."""
+        """Return the fields as JSON, for HTTP answers."""
         warnings: list[JsonValue] = list(self.warnings)
         return {
             "change": self.change.value,

@@ -34,7 +34,7 @@ class Scaffold:
     test_command: tuple[str, ...]
 
     def lines(self) -> tuple[str, ...]:
-        """Give the text for the author."""
+        """Return the text for the author."""
         return (
             f"✓ Wrote {self.directory}: {', '.join(self.files)}",
             f"  → test it: cd {self.directory} && {' '.join(self.test_command)}",

@@ -82,7 +82,7 @@ class ConfigSchemas:
     def merged(
         self, project: Mapping[str, JsonValue], system: Mapping[str, JsonValue]
     ) -> JsonObject:
-        """Give the one object that the plugin receives: both halves and their defaults."""
+        """Return the one object that the plugin receives: both halves and their defaults."""
         return {
             **_with_defaults(self._project, dict(project)),
             **_with_defaults(self._system, dict(system)),

@@ -112,7 +112,7 @@ class SourceFetcher:
     async def fetch(
         self, source: PluginSource, version: VersionRange | None, project_root: Path
     ) -> AsyncGenerator[Fetched]:
-        """Give a plugin's directory for the time of a `with` block, then forget it.
+        """Yield a plugin's directory for the time of a `with` block, then remove it.
 
         Raises:
             SourceNotAllowed: the operator's configuration does not allow this kind.
@@ -219,7 +219,7 @@ class SourceFetcher:
 
 
 def relative_source(project_root: Path, source: PluginSource) -> Path:
-    """Give the directory of a `./path` source. Blocks on the disk.
+    """Return the directory of a `./path` source. Blocks on the disk.
 
     Raises:
         SourceUnavailable: it leaves the project, is no directory or has no manifest.

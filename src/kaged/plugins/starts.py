@@ -71,7 +71,7 @@ class Starts:
 
 
 def waited_for_cpu_s(pid: int | None) -> float:
-    """Give how long a process was ready to run and had to wait for a CPU; 0 if nobody knows."""
+    """Return how long a process was ready to run and had to wait for a CPU; 0 if not known."""
     if pid is None:
         return 0.0
     try:

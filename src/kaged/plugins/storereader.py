@@ -125,7 +125,7 @@ class StoreReader:
         return found
 
     def may_use(self, project_id: str, plugin: InstalledPlugin) -> bool:
-        """Say whether a project may use a plugin: a local one is everybody's (PH-INST-15, 16)."""
+        """Return whether a project may use a plugin; any may use a local one (PH-INST-15, 16)."""
         if plugin.local:
             return True
         try:
@@ -179,7 +179,7 @@ class StoreReader:
         )
 
     def _changed(self, directory: Path, manifest: Manifest, settings: PluginSettings) -> str:
-        """Say what differs from what was agreed to; nothing for one that was put there by hand."""
+        """Return what differs from what was approved; empty for one that was put there by hand."""
         try:
             pin = self._steps.pin(manifest.name)
             if pin is None:
@@ -202,7 +202,7 @@ class StoreReader:
             return LocalConfig(), error.message
 
     def require(self, name: str) -> Path:
-        """Give the directory of an installed plugin. Raises PluginNotFound."""
+        """Return the directory of an installed plugin. Raises PluginNotFound."""
         directory = self._steps.target(name)
         if "/" in name or name.startswith(".") or not directory.is_dir():
             raise PluginNotFound(
@@ -215,7 +215,7 @@ class StoreReader:
     # -- asking --------------------------------------------------------------------------------
 
     def prepare(self, path: Path, source: str) -> InstallPrompt:
-        """Check a plugin's directory and give what is shown; see `PluginStore.prepare`."""
+        """Check a plugin's directory and return what is shown; see `PluginStore.prepare`."""
         directory = path.resolve()
         loaded = read_manifest(directory)
         if self._steps.directory.resolve().is_relative_to(directory):
@@ -243,7 +243,7 @@ class StoreReader:
         )
 
     def agreed(self, name: str) -> tuple[str | None, CapabilitySet]:
-        """Give the installed version and what was agreed to; None when it is not installed."""
+        """Return the installed version and what was agreed to; None when it is not installed."""
         directory = self._steps.target(name)
         if not directory.is_dir():
             return None, CapabilitySet()
@@ -257,7 +257,7 @@ class StoreReader:
         return str(manifest.version), manifest.capabilities
 
     def renewal(self, name: str) -> InstallPrompt:
-        """Give what is shown before the operator agrees to changed files of an installed plugin."""
+        """Return the prompt for approving changed files of an installed plugin."""
         directory = self.require(name)
         loaded = read_manifest(directory)
         version, old = self.agreed(name)
@@ -272,7 +272,7 @@ class StoreReader:
         )
 
     def is_local(self, name: str) -> bool:
-        """Say whether local.toml gives an installed plugin to every project."""
+        """Return whether local.toml gives an installed plugin to every project."""
         local, _ = self._local()
         try:
             return local.plugin(name, name).local
@@ -293,7 +293,7 @@ def read_manifest(directory: Path) -> Loaded[Manifest]:
 
 
 def _package(manifest: Manifest, local: LocalConfig) -> str:
-    """Give a plugin's package: the manifest's, else the one local.toml knows it by (PH-AMB-26)."""
+    """Return a plugin's package: the manifest's, else the one in local.toml (PH-AMB-26)."""
     if manifest.package is not None:
         return manifest.package
     known = [*local.plugins.good, *local.plugins.broken]

@@ -56,11 +56,11 @@ class StoreSteps:
             (self._private / name).mkdir(parents=True, exist_ok=True, mode=0o755)
 
     def target(self, name: str) -> Path:
-        """Give the directory of an installed plugin."""
+        """Return the directory of an installed plugin."""
         return self.directory / name
 
     def staged(self, token: str) -> Path:
-        """Give the place of a copy in the making."""
+        """Return the place of a copy in the making."""
         return self._private / "staging" / token
 
     def _retired(self, token: str) -> Path:
@@ -132,7 +132,7 @@ class StoreSteps:
     # -- pins ----------------------------------------------------------------------------------
 
     def pin(self, name: str) -> Pin | None:
-        """Give what was agreed to about a plugin. Raises ValueError when that is unreadable."""
+        """Return what was agreed to about a plugin. Raises ValueError when that is unreadable."""
         data = read_json(self._pin_path(name))
         return None if data is None else Pin.from_json(data)
 
@@ -146,7 +146,7 @@ class StoreSteps:
     # -- the operator's files ------------------------------------------------------------------
 
     def enabled(self) -> tuple[str, ...]:
-        """Give the names in `[plugins] enabled` of config.toml."""
+        """Return the names in `[plugins] enabled` of config.toml."""
         try:
             found = read_text(self._config_toml, privacy=Privacy.TRUSTED)
         except ConfigInvalid as error:
@@ -156,7 +156,7 @@ class StoreSteps:
         return tuple(_names(TomlEdit(found.text, str(self._config_toml))))
 
     def set_enabled(self, name: str, *, enabled: bool) -> bool:
-        """Put a name into the enabled list or take it out; say whether that changed the file."""
+        """Put a name into the enabled list or take it out; return whether that changed the file."""
 
         def change(edit: TomlEdit) -> None:
             names = _names(edit)

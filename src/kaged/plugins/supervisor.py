@@ -82,7 +82,7 @@ class PluginSupervisor:
         return MappingProxyType(self._tools)
 
     def get(self, name: str) -> Plugin:
-        """Give a plugin. Raises PluginNotFound."""
+        """Return a plugin. Raises PluginNotFound."""
         try:
             return self._plugins[name]
         except KeyError:
@@ -242,18 +242,18 @@ class PluginSupervisor:
                 await self._deactivate(self._plugins[name], project_id)
 
     def declarations(self, plugin: str) -> list[Declaration]:
-        """Give the accepted declarations of a plugin, projects in load order, tree order within."""
+        """Return a plugin's accepted declarations, projects in load order, tree order within."""
         return [d for found in self._projects.values() for d in found if d.plugin_name == plugin]
 
     def declaration(self, project_id: str, agent_path: str, plugin: str) -> Declaration | None:
-        """Give one agent's accepted declaration of a plugin."""
+        """Return one agent's accepted declaration of a plugin."""
         for found in self._projects.get(project_id, ()):
             if found.agent_path == agent_path and found.plugin_name == plugin:
                 return found
         return None
 
     def participants(self, project_id: str, agent_path: str) -> Sequence[Participant]:
-        """Give the plugins of one agent for its hooks, in declared order."""
+        """Return the plugins of one agent for its hooks, in declared order."""
         return [
             Participant(self._plugins[d.plugin_name], d)
             for d in self._projects.get(project_id, ())
@@ -329,12 +329,12 @@ class PluginSupervisor:
             self._parts.log.info("config not delivered", plugin=plugin.name, why=error.message)
 
     def _project_config(self, plugin: Plugin, project_id: str) -> JsonObject:
-        """Give the config of the primary's declaration, else of the first in tree order."""
+        """Return the config of the primary's declaration, else of the first in tree order."""
         own = [d for d in self._projects.get(project_id, ()) if d.plugin_name == plugin.name]
         return _leading(own).effective(plugin.schemas, plugin.system_config)
 
     def _first_half(self, plugin: Plugin) -> JsonObject:
-        """Give the project half for a new process: of the project that was loaded last."""
+        """Return the project half for a new process: of the project that was loaded last."""
         own = self.declarations(plugin.name)
         if not own:
             return {}
@@ -384,7 +384,7 @@ def _leading(declared: Sequence[Declaration]) -> Declaration:
 
 
 def _sees_projects(plugin: Plugin) -> bool:
-    """Whether its cage shows project directories, so that another project is another cage."""
+    """Return whether its cage shows project directories; another project is then another cage."""
     return any(
         isinstance(item, FsCapability | ExecCapability) and item.place.base is PathBase.PROJECT
         for item in plugin.installed.capabilities

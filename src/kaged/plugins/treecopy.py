@@ -45,7 +45,7 @@ class TreeFacts:
 
 
 def read_tree(source: Path, limits: TreeLimits | None = None) -> TreeFacts:
-    """Walk a directory and give its digest.
+    """Walk a directory and return its digest.
 
     Raises:
         TreeRefused: it holds something that is never copied, or is too large.
@@ -181,7 +181,7 @@ def _opened(path: str | Path, flags: int, dir_fd: int | None = None) -> Generato
 
 
 def _stays(leads_to: str, depth: int) -> bool:
-    """Say whether a link in a directory `depth` levels down stays in the tree.
+    """Return whether a link in a directory `depth` levels down stays in the tree.
 
     `..` may stand at the beginning only: behind a name it could climb out of wherever another link
     leads. By that rule no chain of links leaves, either.

@@ -58,7 +58,7 @@ class Command:
         self.options = (*options, _JSON)
 
     def usage(self) -> str:
-        """Give the help text of this command."""
+        """Return the help text of this command."""
         rows = [_row(one) for one in self.options]
         width = max(len(left) for left, _ in rows)
         lines = [f"Usage: {PROGRAM} {self.words} [OPTIONS]", "", f"  {self.help}", "", "Options:"]
@@ -168,7 +168,7 @@ def parse(argv: Sequence[str]) -> tuple[str, Given]:
 
 
 def group_help(group: str) -> str:
-    """Give the help of a group of commands; the empty text is the program itself."""
+    """Return the help of a group of commands; the empty text is the program itself."""
     rows = [(one.words, one.help) for one in _below(group)]
     width = max(len(left) for left, _ in rows)
     head = f"{PROGRAM} {group}".rstrip()

@@ -61,7 +61,7 @@ class Channel:
         self._sleep = sleep
 
     def call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Send one request with the token attached, and give its result.
+        """Send one request with the token attached, and return its result.
 
         Raises:
             Failure: there is no token, the host cannot be reached, or it answered with an error.

@@ -41,7 +41,7 @@ class Surroundings:
 
 
 def run(words: str, given: Given, around: Surroundings) -> Answer:
-    """Carry out one command; give the raw result and the lines that show it.
+    """Carry out one command; return the raw result and the lines that show it.
 
     Raises:
         Failure: the options are not usable, or the host said no.

@@ -96,7 +96,7 @@ def one_line(value: str) -> str:
 
 
 def text(holder: dict[str, Any], name: str) -> str:
-    """Give a member as text; an absent one is empty."""
+    """Return a member as text; an absent one is empty."""
     value = holder.get(name)
     return "" if value is None else one_line(str(value))
 

@@ -18,7 +18,7 @@ EXIT_INTERRUPTED = 130
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and give the exit status."""
+    """Run one command and return the exit status."""
     words = sys.argv[1:] if argv is None else argv
     if words == ["--version"]:
         return _print(f"{PROGRAM} {__version__}")

@@ -132,15 +132,15 @@ class Capability:
         return declare
 
     def auth_begin(self, handler: Handler) -> Handler:
-        """Declare how linking an account starts; gives `auth_url` and what else is known."""
+        """Declare how linking an account starts; returns `auth_url` and what else is known."""
         return self._declare(BridgeMethod.AUTH_BEGIN, handler)
 
     def auth_complete(self, handler: Handler) -> Handler:
-        """Declare how linking an account ends; gives the `account_ref`."""
+        """Declare how linking an account ends; returns the `account_ref`."""
         return self._declare(BridgeMethod.AUTH_COMPLETE, handler)
 
     def auth_poll(self, handler: Handler) -> Handler:
-        """Declare how a device flow is asked about; gives its `status`."""
+        """Declare how a device flow is asked about; returns its `status`."""
         return self._declare(BridgeMethod.AUTH_POLL, handler)
 
     def auth_revoke(self, handler: Handler) -> Handler:
@@ -199,7 +199,7 @@ class Bridge:
         return made
 
     def run(self, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None) -> int:
-        """Answer the requests on standard input until it ends; gives the exit status."""
+        """Answer the requests on standard input until it ends; returns the exit status."""
         incoming, outgoing = stdin or sys.stdin.buffer, stdout or sys.stdout.buffer
         while line := incoming.readline(ENVELOPE_LIMIT_BYTES + 1):
             if not line.strip():

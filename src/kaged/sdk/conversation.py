@@ -131,7 +131,7 @@ class Conversation:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result()
 
     def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Tell the host; callable from any thread."""
+        """Notify the host; callable from any thread."""
         self._send(Notification(method, params))
 
     async def stop(self) -> None:

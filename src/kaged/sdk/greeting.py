@@ -74,7 +74,7 @@ class Greeting:
         return False
 
     def input_ended(self) -> None:
-        """Hear that the host is gone."""
+        """Called when the host is gone."""
         self._end()
 
     def _end(self) -> bool:
@@ -94,7 +94,7 @@ class Greeting:
 
 
 def introduction(plugin: Introduced) -> dict[str, Any]:
-    """Give the result of `initialize`."""
+    """Return the result of `initialize`."""
     return {
         "name": plugin.name,
         "version": plugin.version,
@@ -107,7 +107,7 @@ def introduction(plugin: Introduced) -> dict[str, Any]:
 
 
 def is_for(plugin: Introduced, params: object) -> bool:
-    """Say whether a greeting is meant for this plugin and speaks its version of the API."""
+    """Return whether a greeting is meant for this plugin and has its version of the API."""
     if not isinstance(params, dict):
         return False
     api = params.get("api_version")

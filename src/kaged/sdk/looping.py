@@ -24,7 +24,7 @@ def run_loop(
     lines: list[bytes],
     framer: LineFramer,
 ) -> int:
-    """Go on from what was read already, `lines` and what `framer` holds; give the exit code."""
+    """Go on from what was read already, `lines` and what `framer` holds; return the exit code."""
     selector = _Selector()
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selector)) as runner:
         return runner.run(_serve(plugin, write, phase, lines, framer, selector))

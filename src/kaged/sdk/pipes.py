@@ -30,12 +30,12 @@ class Startable(Introduced, Protocol):
         ...
 
     def when_needed(self, ring: Callable[[], None]) -> bool:
-        """Have `ring` called, from any thread, when a conversation is needed; True: it is."""
+        """Register `ring`, called from any thread when a conversation is needed; True: now."""
         ...
 
 
 def read_lines(framer: LineFramer, log: Log) -> list[bytes] | None:
-    """Give the lines that the host has written by now; None when there will be no more.
+    """Return the lines that the host has written by now; None when there will be no more.
 
     The descriptor is read as it is, not through a stream: a transport and a protocol in between
     would cost more than everything else that happens to a short message.

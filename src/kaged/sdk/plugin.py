@@ -140,7 +140,7 @@ class Plugin:
         return conversation
 
     def when_needed(self, ring: Callable[[], None]) -> bool:
-        """Have `ring` called when there must be a conversation; True says that it must be now.
+        """Register `ring`, called when a conversation is needed; True when it is needed now.
 
         `start` uses it: until then the plugin waits without one.
         """

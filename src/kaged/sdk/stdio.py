@@ -32,7 +32,7 @@ def run(plugin: Startable) -> None:
 
 
 def _greet(plugin: Startable, greeting: Greeting, framer: LineFramer) -> list[bytes]:
-    """Answer what needs no event loop; give the lines from the first one on that does."""
+    """Answer what needs no event loop; return the lines from the first one on that does."""
     # Stays open: another thread may ring just when the waiting is over.
     bell = os.eventfd(0, os.EFD_CLOEXEC)
     waiting = select.poll()

@@ -36,13 +36,13 @@ class Transaction:
         self.id = transaction_id
 
     async def exec(self, sql: str, params: Sequence[SqlValue] = ()) -> int:
-        """Add one changing statement; give how many wait now. It runs at `commit`."""
+        """Add one changing statement; return how many wait now. It runs at `commit`."""
         body: JsonObject = {"sql": sql, "params": list(params), "transaction": self.id}
         answer = await self._request("kaged.storage.exec", body)
         return int(cast("dict[str, Any]", answer)["queued"])
 
     async def commit(self) -> list[int]:
-        """Run all of it; give the number of rows that each statement touched."""
+        """Run all of it; return the number of rows that each statement touched."""
         answer = await self._request("kaged.storage.commit", {"transaction": self.id})
         return list(cast("dict[str, Any]", answer)["statements"])
 
@@ -74,7 +74,7 @@ class Storage:
         return Rows(rows=found["rows"], columns=found["columns"])
 
     async def exec(self, sql: str, params: Sequence[SqlValue] = ()) -> int:
-        """Run one changing statement and give the number of rows it touched."""
+        """Run one changing statement and return the number of rows it touched."""
         answer = await self._request("kaged.storage.exec", {"sql": sql, "params": list(params)})
         return int(cast("dict[str, Any]", answer)["rows_affected"])
 
@@ -98,7 +98,7 @@ class Storage:
         await together.commit()
 
     async def batch(self, statements: Iterable[tuple[str, Sequence[SqlValue]]]) -> list[int]:
-        """Run several changing statements together or not at all; give the rows each touched."""
+        """Run several changing statements together or not at all; return the rows each touched."""
         together = await self.begin()
         try:
             for sql, params in statements:

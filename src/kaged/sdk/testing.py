@@ -75,7 +75,7 @@ class PluginDriver:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Say shutdown and wait until the plugin has flushed."""
+        """Send shutdown and wait until the plugin has flushed."""
         await self.shutdown()
 
     async def call(
@@ -90,7 +90,7 @@ class PluginDriver:
     async def hook(
         self, name: str, params: Mapping[str, Any] | None = None, **context: str | None
     ) -> Any:
-        """Fire a lifecycle hook on the plugin and give its answer."""
+        """Fire a lifecycle hook on the plugin and return its answer."""
         where = {"project_id": "test", "agent_path": "primary", "session_id": "ses_test", **context}
         return await self.call(f"kaged.hook.{name}", params, **where)
 
@@ -115,7 +115,7 @@ class PluginDriver:
         self._deliver({"jsonrpc": "2.0", "method": method, "params": dict(params or {})})
 
     async def shutdown(self) -> None:
-        """Say shutdown and wait until the plugin has flushed. Safe to call twice."""
+        """Send shutdown and wait until the plugin has flushed. Safe to call twice."""
         conversation = self._talk()
         self.tell("shutdown")
         async with asyncio.timeout(_PATIENCE_S):

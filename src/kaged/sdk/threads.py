@@ -40,7 +40,7 @@ class Threads:
             threading.Thread(target=self._run, name="handler", daemon=True).start()
 
     async def call(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Run `function(*args)` in a thread and give what it returns or raises."""
+        """Run `function(*args)` in a thread and return what it returns or raises."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
 

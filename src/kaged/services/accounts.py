@@ -25,7 +25,7 @@ class Accounts:
         self._cache: OrderedDict[tuple[str, str], tuple[AccountRow, ...]] = OrderedDict()
 
     async def of(self, user_id: str, capability_id: str) -> tuple[AccountRow, ...]:
-        """Give a user's accounts, by name."""
+        """Return a user's accounts, by name."""
         key = (user_id, capability_id)
         found = self._cache.get(key)
         if found is None:
@@ -37,7 +37,7 @@ class Accounts:
     async def choose(
         self, user_id: str, capability_id: str, wanted: str | None, *, needed: bool
     ) -> AccountRow | None:
-        """Give the account that a call means; None for one that needs none.
+        """Return the account that a call means; None for one that needs none.
 
         Raises:
             CapabilityAuthRequired: none is linked, or not the wanted one.
@@ -80,14 +80,14 @@ class Accounts:
         return account
 
     async def unlink(self, user_id: str, capability_id: str, account_ref: str) -> bool:
-        """Forget an account; says whether it was linked."""
+        """Forget an account; returns whether it was linked."""
         self._cache.pop((user_id, capability_id), None)
         gone = await self._rows.unlink(user_id, capability_id, account_ref)
         self._cache.pop((user_id, capability_id), None)
         return gone
 
     async def page(self, *, user_id: str | None, limit: int, offset: int) -> tuple[AccountRow, ...]:
-        """Give a page of everybody's accounts, for the operator."""
+        """Return a page of everybody's accounts, for the operator."""
         return await self._rows.all_accounts(user_id=user_id, limit=limit, offset=offset)
 
 

@@ -49,7 +49,7 @@ class Admission:
         self._random = b""
 
     def admit(self, method: str, token: JsonValue, params: JsonObject) -> tuple[Caller, JsonObject]:
-        """Verify the token; give the caller and the parameters without any claim of identity.
+        """Verify the token; return the caller and the parameters without any claim of identity.
 
         Raises:
             TokenRejected: it is missing or not valid; that is on record.
@@ -82,7 +82,7 @@ class Admission:
         return capability
 
     def is_available(self, caller: Caller, capability: Capability) -> bool:
-        """Say whether the caller could use a capability here and now, linked or not."""
+        """Return whether the caller could use a capability here and now, linked or not."""
         strict = self._require_skill
         skill = decide_skill(caller, capability.id, self._skills, require_skill=strict)
         chat = decide_chat(caller, capability)
@@ -118,7 +118,7 @@ class Admission:
 
 
 def fault_of(record: Record, error: Exception) -> CapabilityError:
-    """Give what a sandbox is told about a fault of the host: next to nothing (SC-AMB-06)."""
+    """Return the error a sandbox sees for a fault of the host; it reveals nothing (SC-AMB-06)."""
     code = error.code if isinstance(error, KagedError) else type(error).__name__
     _log.error("services.fault", request_id=record.request_id, error=code)
     if isinstance(error, KagedError) and error.code.startswith("store_"):

@@ -62,7 +62,7 @@ async def ask_provider(
 
 
 def _said(error: CapabilityError, secrets: tuple[str, ...]) -> CapabilityError:
-    """Give a provider's error anew, with a scrubbed message and none of its baggage."""
+    """Return a provider's error anew, with a scrubbed message and nothing attached."""
     message = scrub(error.message, secrets) or "the provider gave no reason"
     if isinstance(error, OutcomeLost):
         return OutcomeLost(message)

@@ -124,11 +124,11 @@ class AuthFlows:
     # ---- beginning
 
     async def begin(self, caller: Caller, capability: Capability, hint: str | None) -> FlowRow:
-        """Start a flow, or give the pending one for the same user, capability and hint.
+        """Start a flow, or return the pending one for the same user, capability and hint.
 
         Raises:
             CapabilityRateLimited: ten flows of this user are pending, or too many begins.
-            CapabilityError: the provider refused or answered nonsense.
+            CapabilityError: the provider refused or sent an invalid answer.
         """
         lock = self._begins.get(caller.user_id)
         if lock is None:
@@ -194,7 +194,7 @@ class AuthFlows:
     async def pending(
         self, caller: Caller, capability_id: str | None, hint: str | None
     ) -> tuple[FlowRow, ...]:
-        """Give the caller's pending flows, the latest expiry first."""
+        """Return the caller's pending flows, the latest expiry first."""
         found = await self._rows.pending_flows(caller.user_id)
         return tuple(
             row
@@ -204,7 +204,7 @@ class AuthFlows:
         )
 
     async def find(self, caller: Caller, flow_id: str) -> Flow:
-        """Give the caller's own flow.
+        """Return the caller's own flow.
 
         Raises:
             CapabilityAuthFlowInvalid: unknown, expired, used or somebody else's.
@@ -219,7 +219,7 @@ class AuthFlows:
     async def find_for(
         self, caller: Caller, state: str | None, capability_id: str | None, hint: str | None
     ) -> Flow:
-        """Give the caller's flow that a callback belongs to.
+        """Return the caller's flow that a callback belongs to.
 
         Raises:
             CapabilityAuthFlowInvalid: nothing is pending.
@@ -336,7 +336,7 @@ class AuthFlows:
     async def revoke(
         self, context: CapabilityCallContext, capability: Capability | None, account: AccountRow
     ) -> bool:
-        """Forget an account and its credential; says whether the provider was told as well."""
+        """Forget an account and its credential; returns whether the provider was told as well."""
         scope = CredentialScope(account.user_id, account.capability_id, account.account_ref)
         told = False
         provider = None if capability is None else capability.provider.provider

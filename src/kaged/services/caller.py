@@ -97,7 +97,7 @@ class ContextTokens:
         return self.caller(token).token
 
     def caller(self, token: JsonValue) -> Caller:
-        """Check a token that a sandbox sent and give who calls. Raises TokenRejected."""
+        """Check a token that a sandbox sent and return who calls. Raises TokenRejected."""
         if isinstance(token, str):
             seen = self._seen.get(token)
             if seen is not None:
@@ -115,12 +115,12 @@ class ContextTokens:
 
 
 def caller_of(token: VerifiedToken, params: JsonObject) -> tuple[Caller, JsonObject]:
-    """Give the caller of a verified token, and the parameters as a handler may see them."""
+    """Return the caller of a verified token, and the parameters as a handler may see them."""
     return without_claims(Caller(token, context_of(token)), params)
 
 
 def without_claims(caller: Caller, params: JsonObject) -> tuple[Caller, JsonObject]:
-    """Give the parameters as a handler may see them, and the caller with what it claimed there.
+    """Return the parameters a handler may see, and the caller with what it claimed there.
 
     The token is taken out; identity fields are overwritten from the claims or removed.
     """
@@ -140,7 +140,7 @@ def without_claims(caller: Caller, params: JsonObject) -> tuple[Caller, JsonObje
 
 
 def context_of(token: VerifiedToken) -> CapabilityCallContext:
-    """Give the call context that a provider sees: claims, or None where there is none."""
+    """Return the call context that a provider sees: claims, or None where there is none."""
     routing = token.routing
     return CapabilityCallContext(
         token.effective_user_id,

@@ -38,7 +38,7 @@ class Consents:
 
     @staticmethod
     def needed(caller: Caller, capability: Capability, operation: Operation) -> bool:
-        """Say whether an operation needs consent: its own word, or the operator's."""
+        """Return whether an operation needs consent: by definition, or by the operator's rule."""
         name = f"{capability.id.name}.{operation.name}"
         if any(fnmatchcase(name, one) for one in capability.provider.rules.confirm):
             return True
@@ -91,7 +91,7 @@ class Consents:
         raise self._refusal(waiting)
 
     async def list(self) -> tuple[PlanRow, ...]:
-        """Give what waits for a person, and what was decided lately; newest first."""
+        """Return what waits for a person, and what was decided lately; newest first."""
         return await self._rows.plans(user_id=None)
 
     async def decide(self, plan_id: str, *, allowed: bool, by: str) -> PlanRow | None:
@@ -170,7 +170,7 @@ def _what(plan: PlanRow) -> tuple[str, str, str, str, str, str | None]:
 
 
 def _summary(capability_id: str, operation: str, account_ref: str, shown: JsonObject) -> str:
-    """Say what would happen, in the input's own words, cut short."""
+    """Return what would happen, in the input's own words, cut short."""
     lines = [f"{capability_id} {operation}" + (f" as {account_ref}" if account_ref else "")]
     for key, value in [*shown.items()][:SUMMARY_KEYS]:
         text = value if isinstance(value, str) else repr(value)

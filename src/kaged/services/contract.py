@@ -73,7 +73,7 @@ class CredentialHandle(Protocol):
     """
 
     async def get(self) -> JsonObject | None:
-        """Read it, or give None when there is none."""
+        """Read it, or return None when there is none."""
         ...
 
     async def put(self, payload: JsonObject) -> None:
@@ -81,7 +81,7 @@ class CredentialHandle(Protocol):
         ...
 
     async def delete(self) -> bool:
-        """Forget it; says whether there was one."""
+        """Forget it; returns whether there was one."""
         ...
 
     async def refresh(
@@ -110,7 +110,7 @@ class StateHandle(Protocol):
         ...
 
     async def delete(self, name: str, *, chat: bool = False) -> bool:
-        """Remove an entry; says whether it was there."""
+        """Remove an entry; returns whether it was there."""
         ...
 
 
@@ -234,7 +234,7 @@ class CapabilityProvider(Protocol):
         ...
 
     async def definitions(self) -> list[CapabilityDefinition]:
-        """Give everything it offers; called at registration and on an operator's refresh."""
+        """Return everything it offers; called at registration and on an operator's refresh."""
         ...
 
     async def auth_begin(self, call: AuthBeginCall) -> CapabilityAuthBeginResult:
@@ -246,7 +246,7 @@ class CapabilityProvider(Protocol):
         ...
 
     async def invoke(self, call: InvokeCall) -> JsonObject:
-        """Run one operation and give its output."""
+        """Run one operation and return its output."""
         ...
 
 

@@ -23,7 +23,7 @@ _SECRET_QUERY: Final = frozenset(
 
 
 def check_auth_url(url: object) -> str:
-    """Give the query of a page that a person may be sent to.
+    """Return the query of a page that a person may be sent to.
 
     Raises:
         CapabilityInvalidOutput: not https (or http on loopback), too long, or with a secret in it.
@@ -57,7 +57,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def checked_account(found: object, hidden: tuple[str, ...]) -> CapabilityAuthCompleteResult:
-    """Give the account that a provider says is linked now.
+    """Return the account that a provider says is linked now.
 
     Raises:
         CapabilityInvalidOutput: no account, or one that carries a credential (SC-AMB-23).
@@ -78,12 +78,12 @@ def checked_account(found: object, hidden: tuple[str, ...]) -> CapabilityAuthCom
 
 
 def is_short(text: str, limit: int) -> bool:
-    """Tell whether a text can be shown: not blank, within the limit, no control characters."""
+    """Return whether a text can be shown: not blank, within the limit, no control characters."""
     return len(text.strip()) > 0 and len(text) <= limit and text.isprintable()
 
 
 def shown_name(value: object) -> str | None:
-    """Give a name or an address that may be shown, or None."""
+    """Return a name or an address that may be shown, or None."""
     if isinstance(value, str) and is_short(value, NAME_CHARS):
         return value.strip()
     return None

@@ -115,7 +115,7 @@ class MutatingCalls:
     async def enter(
         self, key: CallKey, fingerprint: str, request_id: str, *, kept_s: int = KEPT_S
     ) -> Ticket | Replay:
-        """Begin a call, or give what the same call gave before; waits while that still runs.
+        """Begin a call, or return what the same call returned before; waits while that still runs.
 
         Raises:
             CapabilityIdempotencyConflict: the key was used with another input.
@@ -140,7 +140,7 @@ class MutatingCalls:
         return _replayed(before, fingerprint)
 
     async def settle(self) -> int:
-        """After a start: what ran when the host died has an unknown outcome; gives how many."""
+        """After a start: what ran when the host died has an unknown outcome; returns how many."""
         return await self.rows.settle()
 
     def _release(self, key: CallKey, done: asyncio.Future[None]) -> None:

@@ -27,7 +27,7 @@ _ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://|[\w.+-]+@)", re.IGNORECASE)
 
 
 def looks_random(text: str) -> bool:
-    """Tell whether a text looks made by a machine to be unguessable: long, one piece, no pattern.
+    """Return whether a text looks random, made by a machine: long, one piece, no pattern.
 
     Addresses, dates and plain words do not.
     """
@@ -66,7 +66,7 @@ def _is_secret(key: str, text: str) -> bool:
 
 
 def needles(texts: Iterable[str]) -> tuple[bytes, ...]:
-    """Give what to look for in JSON bytes: each secret as it is, in base64, hex and percent form.
+    """Return what to look for in JSON bytes: each secret as is, in base64, hex, percent form.
 
     Somebody who wants to carry a secret out can still cut it in pieces; this finds accidents and
     the plain tricks.
@@ -85,7 +85,7 @@ def needles(texts: Iterable[str]) -> tuple[bytes, ...]:
 
 
 def scrub(text: str, secrets: Iterable[str] = ()) -> str:
-    """Give an error text in one short line without what is, or looks like, a secret."""
+    """Return an error text in one short line without what is, or looks like, a secret."""
     for secret in secrets:
         if secret and secret in text:
             text = text.replace(secret, REDACTED)

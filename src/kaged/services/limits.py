@@ -108,7 +108,7 @@ class RateLimits:
         self.changed = True
 
     def snapshot(self) -> JsonObject:
-        """Give the latest counts for a later `restore`, dated by the clock on the wall."""
+        """Return the latest counts for a later `restore`, dated by the clock on the wall."""
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic_s()
         latest = list(self._buckets.items())[-KEPT_BUCKETS:]
         kept: list[JsonValue] = [

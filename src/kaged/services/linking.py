@@ -46,7 +46,7 @@ class AccountLinking:
         self._flows = flows
 
     async def list(self, token: JsonValue, params: JsonObject) -> JsonObject:
-        """Give what the caller may use here and now."""
+        """Return what the caller may use here and now."""
         caller, params = self._admission.admit("capability.list", token, params)
         everything = flag_param(params, "include_unavailable")
         detailed = flag_param(params, "include_operations")
@@ -73,7 +73,7 @@ class AccountLinking:
         return await self._on_record("capability_auth_begin", caller, work)
 
     async def auth_list(self, token: JsonValue, params: JsonObject) -> JsonObject:
-        """Give the caller's pending flows, where the caller may still use what they lead to."""
+        """Return the caller's pending flows, where the caller may still use what they lead to."""
         caller, params = self._admission.admit("capability.auth.list", token, params)
         wanted = optional_capability(params)
         hint = name_param(params, "account_hint")

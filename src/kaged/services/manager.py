@@ -254,7 +254,7 @@ class CapabilityManager:
         await self._parts.trail.intent(call.record)
 
     async def _run(self, call: _Call) -> tuple[object, Known]:
-        """Call the provider; give what it said, and what it must not have said."""
+        """Call the provider; return what it said, and what it must not have said."""
         parts, caller, capability = self._parts, call.caller, call.capability
         known, handle, scope = NOTHING_KNOWN, None, None
         if call.account is not None:
@@ -357,7 +357,7 @@ def _answer(request_id: str, output: JsonObject, *, replayed: bool = False) -> J
 
 
 def _mismatch(schema: Any, value: JsonObject) -> str:
-    """Say where an input breaks its schema, without repeating what was sent."""
+    """Return where an input breaks its schema, without repeating what was sent."""
     error = next(iter(schema.iter_errors(value)), None)
     if error is None:
         return "the input does not match the schema"

@@ -27,7 +27,7 @@ def new_pkce() -> Pkce:
 
 
 def challenge_of(verifier: str) -> str:
-    """Give the S256 challenge of a verifier."""
+    """Return the S256 challenge of a verifier."""
     digest = hashlib.sha256(verifier.encode("ascii")).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
 

@@ -133,19 +133,19 @@ class CapabilityRegistry:
     # ---- looking
 
     def get(self, capability_id: str) -> Capability | None:
-        """Give a capability by its full id."""
+        """Return a capability by its full id."""
         return self._capabilities.get(capability_id)
 
     def list(self) -> tuple[Capability, ...]:
-        """Give all capabilities, by id."""
+        """Return all capabilities, by id."""
         return tuple(self._capabilities[key] for key in sorted(self._capabilities))
 
     def provider(self, namespace: str) -> ProviderEntry | None:
-        """Give the provider that owns a namespace, working or not."""
+        """Return the provider that owns a namespace, working or not."""
         return self._providers.get(namespace)
 
     def providers(self) -> tuple[ProviderEntry, ...]:
-        """Give all providers, by namespace."""
+        """Return all providers, by namespace."""
         return tuple(self._providers[key] for key in sorted(self._providers))
 
     # ---- registering
@@ -212,7 +212,7 @@ class CapabilityRegistry:
         return entry
 
     async def revive(self, entry: ProviderEntry, *, on_use: bool = False) -> bool:
-        """Try a provider that is down again, if its pause is over; says whether it works now.
+        """Try a provider that is down again, if its pause is over; returns whether it works now.
 
         The first use after a failure is tried at once.
         """
@@ -234,7 +234,7 @@ class CapabilityRegistry:
         return True
 
     async def revive_due(self) -> float | None:
-        """Try every provider whose pause is over; gives when the next one is due."""
+        """Try every provider whose pause is over; returns when the next one is due."""
         for entry in self.providers():
             await self.revive(entry)
         waiting = [entry.next_try_s for entry in self.providers() if not entry.available]
@@ -355,7 +355,7 @@ def _capability(entry: ProviderEntry, definition: CapabilityDefinition) -> Capab
 
 
 def effective_chat_types(listed: list[str], *, sensitive: bool) -> frozenset[str] | None:
-    """Give where a capability may be used: its own list, else private if sensitive, else all."""
+    """Return where a capability may be used: its own list, else private if sensitive, else all."""
     own = frozenset(one.strip().lower() for one in listed if one.strip())
     return own or (frozenset({"private"}) if sensitive else None)
 

@@ -126,7 +126,7 @@ def harden(
     free_text: FreeText = False,
     strict: bool = False,
 ) -> Hardened:
-    """Check an output and give it as it may be sent.
+    """Check an output and return it as it may be sent.
 
     Raises:
         OutputRefused: it holds a credential, or is no JSON object within the limits.
@@ -295,7 +295,7 @@ def _judge(
 
 @lru_cache(maxsize=8192)
 def _verdict(key: str) -> int:
-    """Say what a key stands for: nothing, a credential, perhaps one, the name of a pair."""
+    """Return what a key stands for: nothing, a credential, perhaps one, the name of a pair."""
     folded = fold_key(key).strip("_")
     if folded in CREDENTIAL_KEYS or folded.replace("_", "") in _JOINED:
         return _REFUSED

@@ -72,7 +72,7 @@ class SidecarIdentity:
         )
 
     def admits(self, token: str, clock: Clock) -> bool:
-        """Say whether a token is this sidecar's: subject, provider, scope and target."""
+        """Return whether a token is this sidecar's: subject, provider, scope and target."""
         try:
             found = verify_token(
                 self.key,
@@ -109,7 +109,7 @@ class SidecarServer:
         self._slots = asyncio.Semaphore(CONNECTIONS_LIMIT)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
-        """Listen; gives the port.
+        """Listen; returns the port.
 
         Raises:
             SidecarError: the address is not loopback.
@@ -148,7 +148,7 @@ class SidecarServer:
             writer.close()
 
     async def _answer(self, reader: asyncio.StreamReader) -> tuple[str, bytes]:
-        """Let nobody learn anything without a token: no route, no method, no size."""
+        """Reveal nothing without a token: no route, no method, no size."""
         head = await reader.readuntil(b"\r\n\r\n")
         line, *rest = head.decode("latin-1").split("\r\n")
         headers = {

@@ -47,7 +47,7 @@ def read_skills(directory: Path) -> dict[str, SkillMetadata]:
 
 
 def _front_matter(path: Path) -> dict[str, object]:
-    """Give what stands between the two fences at the top of a skill's file."""
+    """Return what stands between the two fences at the top of a skill's file."""
     lines = read_text(path).text.splitlines()
     if not lines or lines[0].strip() != _FENCE:
         return {}

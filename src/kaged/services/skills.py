@@ -45,7 +45,7 @@ class SkillPolicies(Protocol):
     """Where the gates look a skill up."""
 
     def policy_of(self, skill: str) -> SkillPolicy | None:
-        """Give the policy of a skill; None when the host knows no such skill."""
+        """Return the policy of a skill; None when the host knows no such skill."""
         ...
 
 
@@ -104,7 +104,7 @@ class SkillBook:
     metadata: dict[str, SkillMetadata] = field(default_factory=dict)
 
     def policy_of(self, skill: str) -> SkillPolicy | None:
-        """Give the policy of a skill; None when neither place names it."""
+        """Return the policy of a skill; None when neither place names it."""
         said = self.metadata.get(skill)
         section = self.settings.get(skill) if skill != DEFAULTS else None
         if said is None and section is None:

@@ -49,7 +49,7 @@ class BoundState:
             raise CapabilityInvalidInput("the provider keeps too many entries")
 
     async def delete(self, name: str, *, chat: bool = False) -> bool:
-        """Remove an entry; says whether it was there."""
+        """Remove an entry; returns whether it was there."""
         where = self._chat(chat=chat)
         return await self._rows.delete_state(self._user_id, self._capability_id, where, _name(name))
 

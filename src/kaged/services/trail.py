@@ -84,11 +84,11 @@ class Trail:
         )
 
     def digest(self, data: bytes) -> str:
-        """Give a keyed fingerprint of an input: equal inputs compare, nobody can guess them."""
+        """Return a keyed fingerprint of an input: equal inputs compare, and none can be guessed."""
         return hashlib.blake2b(data, key=self._key, digest_size=32).hexdigest()
 
     def now_s(self) -> float:
-        """Give the time that durations are measured with."""
+        """Return the time that durations are measured with."""
         return self._clock.monotonic_s()
 
 
@@ -169,11 +169,11 @@ class Record:
         self._data["idempotency_key_hash"] = hashlib.sha256(key.encode()).hexdigest()[:32]
 
     def intent_data(self) -> JsonObject:
-        """Give the data of the record that is written before a mutating operation."""
+        """Return the data of the record that is written before a mutating operation."""
         return dict(self._data)
 
     def place(self) -> JsonObject:
-        """Give which call of which operation it is."""
+        """Return which call of which operation it is."""
         names = ("request_id", "capability.id", "operation", "user_id", "skill", "token_id")
         return {name: self._data[name] for name in names}
 

@@ -97,7 +97,7 @@ class Vault:
         return None if cached.payload is None else msgspec.json.decode(cached.payload)
 
     async def known(self, scope: CredentialScope) -> Known:
-        """Give the texts of a credential that must never be seen in an output."""
+        """Return the texts of a credential that must never be seen in an output."""
         cached = self._cache.get(scope)
         if cached is None:
             cached = await self._load(scope)
@@ -126,30 +126,30 @@ class Vault:
         self._remember(scope, text, expires)
 
     async def delete(self, scope: CredentialScope) -> bool:
-        """Forget a credential; says whether there was one."""
+        """Forget a credential; returns whether there was one."""
         self._cache.pop(scope, None)
         return await self._rows.delete(scope.user_id, scope.capability_id, scope.account_ref)
 
     async def delete_scope(self, user_id: str, capability_id: str) -> int:
-        """Forget all credentials of one user with one capability; gives how many."""
+        """Forget all credentials of one user with one capability; returns how many."""
         for scope in [*self._cache]:
             if (scope.user_id, scope.capability_id) == (user_id, capability_id):
                 del self._cache[scope]
         return await self._rows.delete_scope(user_id, capability_id)
 
     def handle(self, scope: CredentialScope) -> CredentialHandle:
-        """Give a provider access to this credential and no other."""
+        """Return a handle that gives a provider access to this credential and no other."""
         return _Handle(self, scope)
 
     def lock(self, scope: CredentialScope) -> asyncio.Lock:
-        """Give the lock under which this credential is renewed."""
+        """Return the lock under which this credential is renewed."""
         found = self._locks.get(scope)
         if found is None:
             found = self._locks[scope] = asyncio.Lock()
         return found
 
     async def rotate(self) -> int:
-        """Seal every record anew with a fresh key and forget the old ones; gives how many.
+        """Seal every record anew with a fresh key and forget the old ones; returns how many.
 
         A crash in between leaves records of both keys and a ring with both.
         """
@@ -279,7 +279,7 @@ class StagedCredential:
         self.payload: JsonObject | None = None
 
     async def get(self) -> JsonObject | None:
-        """Give what was put."""
+        """Return what was put."""
         return self.payload
 
     async def put(self, payload: JsonObject) -> None:

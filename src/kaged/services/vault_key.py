@@ -49,12 +49,12 @@ class KeyRing:
     keys: Mapping[str, bytes] = field(repr=False)
 
     def with_new(self) -> KeyRing:
-        """Give a ring with a fresh key in front."""
+        """Return a ring with a fresh key in front."""
         fresh = new_ring()
         return KeyRing(fresh.current, {**self.keys, **fresh.keys})
 
     def only_current(self) -> KeyRing:
-        """Give a ring without the older keys."""
+        """Return a ring without the older keys."""
         return KeyRing(self.current, {self.current: self.keys[self.current]})
 
     def to_text(self) -> str:
@@ -97,7 +97,7 @@ class RingStore(Protocol):
 
     @property
     def place(self) -> str:
-        """Say where it is, for people."""
+        """Return where it is, for people."""
         ...
 
     def load(self) -> KeyRing | None:
@@ -237,7 +237,7 @@ def _keyring_library() -> _KeyringLibrary | None:
 
 
 def ring_stores(place: KeyPlace, path: Path, environ: Mapping[str, str]) -> tuple[RingStore, ...]:
-    """Give the places to look in, in order; a new ring goes to the last one."""
+    """Return the places to look in, in order; a new ring goes to the last one."""
     directory = environ.get("CREDENTIALS_DIRECTORY", "")
     match place:
         case KeyPlace.FILE:
@@ -254,7 +254,7 @@ def ring_stores(place: KeyPlace, path: Path, environ: Mapping[str, str]) -> tupl
 
 
 def open_ring(stores: tuple[RingStore, ...], *, vault_exists: bool) -> tuple[KeyRing, RingStore]:
-    """Give the ring and where it is kept; made on first use.
+    """Return the ring and where it is kept; made on first use.
 
     A ring is made only for an empty vault: a fresh key would hide that nothing opens any more.
 

@@ -29,7 +29,7 @@ FAMILY_LIMIT: Final = 2000
 
 
 def locator(session_id: str) -> str:
-    """Give the text that names a session wherever one is asked for. It is no path of a file."""
+    """Return the text that names a session wherever one is asked for. It is no path of a file."""
     return LOCATOR + session_id
 
 
@@ -51,11 +51,11 @@ class SessionBook:
     async def list(
         self, project_id: str, *, kind: SessionKind | None = None, limit: int = 50, offset: int = 0
     ) -> tuple[Sequence[SessionRecord], int]:
-        """Give sessions, last used first, and how many there are in all."""
+        """Return sessions, last used first, and how many there are in all."""
         return await self._store.sessions.page(project_id, kind, limit, offset)
 
     async def resolve(self, project_id: str, target: str) -> SessionRecord:
-        """Give the session that somebody named.
+        """Return the session that somebody named.
 
         Raises:
             SessionNotFound, SessionAmbiguous: the project has none of that name, or several.
@@ -65,15 +65,15 @@ class SessionBook:
         )
 
     async def get(self, project_id: str, session_id: str) -> SessionRecord:
-        """Give a session by its whole id. Raises SessionNotFound."""
+        """Return a session by its whole id. Raises SessionNotFound."""
         return await self._store.sessions.get(project_id, session_id)
 
     async def current(self, project_id: str) -> str | None:
-        """Give the project's current session; None if it has none."""
+        """Return the project's current session; None if it has none."""
         return await self._store.branches.current(project_id)
 
     async def title(self, project_id: str, session_id: str, title: str) -> SessionRecord:
-        """Give a session another title. Raises SessionNotFound."""
+        """Change a session's title. Raises SessionNotFound."""
         await self._store.sessions.get(project_id, session_id)
         draft = EntryDraft(EntryKind.TITLE, {"title": title})
         await self._transcript.append(session_id, [draft])
@@ -84,7 +84,7 @@ class SessionBook:
         return await self._store.sessions.bind(project_id, session_id, number)
 
     async def family(self, project_id: str) -> Sequence[SessionRecord]:
-        """Give the sessions of a project, every parent before its forks."""
+        """Return the sessions of a project, every parent before its forks."""
         return await self._store.sessions.family(project_id, FAMILY_LIMIT)
 
     async def search(
@@ -186,27 +186,27 @@ class SessionBook:
         return made
 
     def active_run(self, session_id: str) -> str | None:
-        """Give the run of a session that is active in this daemon; None if none is."""
+        """Return the run of a session that is active in this daemon; None if none is."""
         return self._active.get(session_id)
 
     async def run(self, run_id: str) -> AgentRunRecord:
-        """Give a run. Raises RunNotFound."""
+        """Return a run. Raises RunNotFound."""
         return await self._store.agent_runs.get(run_id)
 
     async def runs(
         self, session_id: str, *, limit: int = 50, offset: int = 0
     ) -> tuple[Sequence[AgentRunRecord], int]:
-        """Give the runs of a session, newest first, and how many there are in all."""
+        """Return the runs of a session, newest first, and how many there are in all."""
         return await self._store.agent_runs.page(session_id, limit, offset)
 
     async def tool_calls(
         self, session_id: str, *, run_id: str | None = None, limit: int = 100, offset: int = 0
     ) -> tuple[Sequence[ToolCallRecord], int]:
-        """Give the tool calls of a session, oldest first, and how many there are in all."""
+        """Return the tool calls of a session, oldest first, and how many there are in all."""
         return await self._store.tool_calls.page(session_id, run_id, limit, offset)
 
     async def recover(self) -> Sequence[AgentRunRecord]:
-        """Mark the runs that an earlier daemon left active as interrupted; gives them."""
+        """Mark the runs that an earlier daemon left active as interrupted; returns them."""
         return await self._store.agent_runs.interrupt_all()
 
     def _tell(

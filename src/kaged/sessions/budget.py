@@ -46,7 +46,7 @@ class Spending:
         return None if limit is None else limit - (self._clock.monotonic_s() - self._since_s)
 
     def exceeded(self) -> str | None:
-        """Say which limit is reached, in words; None while there is room for another step."""
+        """Return which limit is reached, in words; None while there is room for another step."""
         budget, usage = self._budget, self.usage
         tokens = usage.input_tokens + usage.output_tokens
         left_s = self.left_s

@@ -100,7 +100,7 @@ class Compactor:
         return await self.compact(seat, THRESHOLD_CROSSED)
 
     def threshold(self, seat: AgentSeat) -> int:
-        """Give the number of tokens at which an agent's window is full."""
+        """Return the number of tokens at which an agent's window is full."""
         return threshold_tokens(seat.snapshot.agent.compaction.value, seat.model.context_tokens)
 
     def plan(self, seat: AgentSeat) -> CompactionPlan:
@@ -112,7 +112,7 @@ class Compactor:
         return plan_compaction(seat.window.messages, max(0, int(goal) - fixed))
 
     def preview(self, seat: AgentSeat) -> JsonObject:
-        """Tell what a compaction would do now (dry run)."""
+        """Return what a compaction would do now (dry run)."""
         plan = self.plan(seat)
         compaction = seat.snapshot.agent.compaction.value
         return {
@@ -127,7 +127,7 @@ class Compactor:
         }
 
     async def compact(self, seat: AgentSeat, trigger: str) -> Compacted | None:
-        """Compact a window now; gives None when nothing of it may go."""
+        """Compact a window now; returns None when nothing of it may go."""
         plan = self.plan(seat)
         compaction_id = self._ids.tagged("cmp")
         strategy = seat.snapshot.agent.compaction.value.strategy

@@ -45,7 +45,7 @@ class CompactionPlan:
 
 
 def threshold_tokens(compaction: ResolvedCompaction, context_tokens: int) -> int:
-    """Give the number of tokens at which a window is full.
+    """Return the number of tokens at which a window is full.
 
     A threshold up to 1 is a share of the model's window, above 1 a number of tokens, but never
     more than the model takes.
@@ -58,7 +58,7 @@ def threshold_tokens(compaction: ResolvedCompaction, context_tokens: int) -> int
 
 
 def always_keep(messages: Sequence[WindowMessage], keep_last: int = KEEP_LAST) -> frozenset[str]:
-    """Give the ids of the messages that no strategy and no compactor may take out."""
+    """Return the ids of the messages that no strategy and no compactor may take out."""
     waiting = {call.request_id for call in open_calls(messages)}
     kept: set[str] = set()
     first_user = next((one.id for one in messages if one.role is EntryRole.USER), None)

@@ -60,7 +60,7 @@ def decode_content(text: str) -> JsonObject:
 
 
 def words_of(kind: str, content: JsonObject) -> str:
-    """Give what full-text search finds an entry by; the same for the same content, always."""
+    """Return the text that full-text search finds an entry by; the same for the same content."""
     pieces: list[str] = []
     left = WORDS_LIMIT_CHARS
     for piece in _pieces(kind, content):
@@ -72,7 +72,7 @@ def words_of(kind: str, content: JsonObject) -> str:
 
 
 def stored_words(kind: str, text: str) -> str:
-    """Give what a stored entry is found by."""
+    """Return what a stored entry is found by."""
     return words_of(kind, decode_content(text))
 
 
@@ -93,7 +93,7 @@ def _pieces(kind: str, content: JsonObject) -> Iterator[str]:
 
 
 def _texts(value: JsonValue) -> Iterator[str]:
-    """Give the texts in a value, wherever they stand; of a huge one only the first."""
+    """Yield the texts in a value, wherever they stand; of a huge one only the first."""
     waiting = [value]
     for _ in range(NODES_LIMIT):
         if not waiting:

@@ -139,7 +139,7 @@ class SessionDriver:
         pinned: bool = False,
         identity: CallerIdentity | None = None,
     ) -> str:
-        """Say something in a session and start a run; returns its id once the words are on disk.
+        """Send a message in a session and start a run; returns its id once the message is on disk.
 
         Raises:
             SessionNotFound, SessionEnded, SessionBusy: nothing can be said there now.
@@ -226,7 +226,7 @@ class SessionDriver:
         return await self.wait(latest)
 
     async def cancel(self, which: str) -> bool:
-        """End the active run of a session, or a run; says whether there was one.
+        """End the active run of a session, or a run; returns whether there was one.
 
         Returns when it has ended, or after a while when something in it will not let go.
         """
@@ -264,7 +264,7 @@ class SessionDriver:
     # -- what the host asks --------------------------------------------------------------------
 
     def takes_over(self, context: ToolCallContext) -> bool:
-        """Say whether a call comes out of a run; it then pauses, since it asked the operator."""
+        """Return whether a call comes out of a run; it then pauses, since it asked the operator."""
         run = self._runs.get(context.run_id)
         if run is None:
             return False
@@ -276,7 +276,7 @@ class SessionDriver:
         return sum(live.run.project_id in projects for live in self._by_session.values())
 
     def fixed_tools(self, context: ToolCallContext) -> AgentTools | None:
-        """Give the tools of a caller as its session has them; None for callers without a run."""
+        """Return the tools of a caller as its session has them; None for callers without a run."""
         run = self._runs.get(context.run_id)
         found = None if run is None else run.snapshot.agents.get(context.caller)
         return None if found is None else found.tools
@@ -304,7 +304,7 @@ class SessionDriver:
     # -- one run -------------------------------------------------------------------------------
 
     async def _free(self, session_id: str) -> SessionRecord:
-        """Give a session in which a run may start."""
+        """Return a session in which a run may start."""
         session = await self._store.sessions.of_id(session_id)
         if session.status == SessionStatus.ENDED.value or self._closing:
             raise SessionEnded("This session is over.", fix="fork it, or start another")
@@ -478,7 +478,7 @@ class SessionDriver:
             await self._parts.between_turns(run.session_id)
 
     def _clean_up(self, run: RunState) -> None:
-        """Have everything ended that belongs to a run (AT-SESS-13)."""
+        """End everything that belongs to a run (AT-SESS-13)."""
         for one in self._run_ended:
             try:
                 one(run.project_id, run.run_id)
@@ -487,7 +487,7 @@ class SessionDriver:
                 _log.error("run.clean_up_failed", run_id=run.run_id, error=repr(error))
 
     async def _idle(self, session_id: str) -> None:
-        """Tell plugins and listeners that nothing happens in a session."""
+        """Notify plugins and listeners that a session is idle."""
         try:
             session = await self._store.sessions.of_id(session_id)
             self._parts.announce(SessionEvent("session.idle", session_id, session.project_id))
@@ -523,7 +523,7 @@ class SessionDriver:
         )
 
     def _alias(self, session: SessionRecord, wishes: Wishes, path: str, known: Known) -> str:
-        """Give the model of an agent: asked for, else the session's, else the agent's own."""
+        """Return the model of an agent: asked for, else the session's, else the agent's own."""
         own = known.snapshot.agents[path].agent.model.value.alias
         if path != wishes.agent:
             return own

@@ -38,7 +38,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def export_session(transcript: Transcript, session: SessionRecord) -> AsyncIterator[bytes]:
-    """Give a session as lines of JSON: everything it shows now, forks made whole."""
+    """Yield a session as lines of JSON: everything it shows now, forks made whole."""
     yield _line(
         FileHead(
             FORMAT,

@@ -56,7 +56,7 @@ class SessionHooks:
         self._participants = participants
 
     async def session_start(self, context: CallContext) -> tuple[str, ...]:
-        """Fire on_session_start; gives the wrapped injections in plugin order."""
+        """Fire on_session_start; returns the wrapped injections in plugin order."""
         found = self._of(context)
         return (await self._firer.session_start(found, context)).inject if found else ()
 
@@ -79,7 +79,7 @@ class SessionHooks:
         return await self._firer.post_compact(found, context, event) if found else Observed()
 
     def wants_idle(self, project_id: str, agent_path: str) -> bool:
-        """Say whether anybody could want to know that a session is idle."""
+        """Return whether any plugin or listener wants to know that a session is idle."""
         return bool(self._participants(project_id, agent_path))
 
     def _of(self, context: CallContext) -> Sequence[Participant]:

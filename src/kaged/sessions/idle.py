@@ -53,7 +53,7 @@ class IdleWatch:
         self._since_s.pop(session_id, None)
 
     def sweep(self) -> list[str]:
-        """Start what is due by the clock; gives the sessions that have become idle."""
+        """Start what is due by the clock; returns the sessions that have become idle."""
         limit_s = self._clock.monotonic_s() - self._idle_s()
         # In the order of last activity, because every touch puts a session at the end.
         due: list[str] = []

@@ -62,7 +62,7 @@ class KnownSessions:
         self._known: OrderedDict[str, Known] = OrderedDict()
 
     async def of(self, session: SessionRecord) -> Known:
-        """Give what is fixed about a session; the first time fixes it.
+        """Return what is fixed about a session; the first time fixes it.
 
         Raises:
             ProjectNotFound: its project is not loaded.
@@ -88,7 +88,7 @@ class KnownSessions:
             del self._known[id_]
 
     async def injections(self, known: Known, seat: AgentSeat, request_id: str) -> tuple[str, ...]:
-        """Give what plugins put before the system prompt; asks them once in a session's life."""
+        """Return what plugins put before the system prompt; asks them once in a session's life."""
         if known.injections is not None:
             return known.injections
         session_id = seat.run.session_id
@@ -106,7 +106,7 @@ class KnownSessions:
         return found
 
     async def history(self, session_id: str) -> list[JsonObject]:
-        """Give every message of the root agent since the session started, in order (PH-AMB-47)."""
+        """Return all messages of the root agent since the session started, in order (PH-AMB-47)."""
         return [
             message_of_entry(entry).as_json()
             for entry in await self._transcript.entries(session_id)

@@ -37,7 +37,7 @@ class SessionEvent:
     data: JsonObject = field(default_factory=dict)
 
     def as_json(self) -> JsonObject:
-        """Give the event's data with what it is about."""
+        """Return the event's data with what it is about."""
         about: JsonObject = {"session_id": self.session_id, "project_id": self.project_id}
         if self.run_id is not None:
             about["run_id"] = self.run_id
@@ -54,7 +54,7 @@ class Lifecycle:
         self._listeners: list[Listener] = []
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Have every event told to `listener`, at once; gives what ends that.
+        """Call `listener` with every event, at once; returns a function that ends this.
 
         It must not wait. One that raises is logged and harms nobody.
         """
@@ -67,7 +67,7 @@ class Lifecycle:
         return off
 
     def emit(self, event: SessionEvent) -> None:
-        """Tell everybody. Raises ValueError for an event that nobody can know."""
+        """Publish an event. Raises ValueError for one that is not declared."""
         if event.name not in EVENTS:
             raise ValueError(f"there is no event {event.name!r}")
         for listener in tuple(self._listeners):

@@ -106,7 +106,7 @@ async def run_agent(seat: AgentSeat, parts: LoopParts) -> AgentEnd:
 
 
 def require_room(seat: AgentSeat) -> None:
-    """See that the agent may take another step.
+    """Check that the agent may take another step.
 
     Raises:
         StepLimitReached: it took all of its own.
@@ -142,7 +142,7 @@ async def ask(seat: AgentSeat, parts: LoopParts) -> ModelTurn:
 
 
 async def keep_turn(seat: AgentSeat, turn: ModelTurn, parts: LoopParts) -> tuple[AskedCall, ...]:
-    """Store what the model said; gives the calls it asks for, each under an id of the host.
+    """Store what the model said; returns the calls it asks for, each under an id of the host.
 
     Nothing is called before this returns, so that after a crash it is known what was begun.
     """
@@ -245,7 +245,7 @@ async def _streamed(
 
 
 def _distinct(calls: tuple[ToolCall, ...]) -> list[ToolCall]:
-    """Give the calls of a turn, no more than anybody needs, each with an id of its own in it."""
+    """Return the calls of a turn, up to a limit, each with an id of its own in it."""
     seen: set[str] = set()
     kept: list[ToolCall] = []
     for number, call in enumerate(calls[:MAX_CALLS_PER_TURN]):

@@ -142,7 +142,7 @@ def result_block(call: AskedCall, output: str, *, is_error: bool) -> JsonObject:
 
 
 def open_calls(messages: Sequence[WindowMessage]) -> tuple[AskedCall, ...]:
-    """Give the calls that were asked for and have no result, in the order of asking."""
+    """Return the calls that were asked for and have no result, in the order of asking."""
     answered = {name for message in messages for name in message.answers}
     return tuple(
         call
@@ -153,7 +153,7 @@ def open_calls(messages: Sequence[WindowMessage]) -> tuple[AskedCall, ...]:
 
 
 def results_of(message: WindowMessage) -> Iterable[tuple[str, str, bool]]:
-    """Give the results that a message holds: whose they are, what they say, whether they failed."""
+    """Yield the results that a message holds: of which call, the text, whether it failed."""
     for block in message.blocks:
         if block.get("type") == "tool_result_block":
             name = str(block.get("request_id") or block.get("call_id"))
@@ -173,7 +173,7 @@ def _call(block: JsonObject) -> AskedCall:
 
 
 def texts_of(blocks: Sequence[JsonObject], kind: str) -> list[str]:
-    """Give what the blocks of one type say."""
+    """Return what the blocks of one type say."""
     return [str(one.get("text") or "") for one in blocks if one.get("type") == kind]
 
 

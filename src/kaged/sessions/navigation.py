@@ -97,7 +97,7 @@ class Navigation:
         self._branches[session_id] = _Request(Move.BRANCH, at or "", asked_by)
 
     def pending(self, session_id: str) -> Sequence[Move]:
-        """Say what is asked for and not made yet."""
+        """Return what is asked for and not made yet."""
         slots = (self._branches.get(session_id), self._moves.get(session_id))
         return [one.move for one in slots if one is not None]
 

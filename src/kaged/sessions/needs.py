@@ -23,7 +23,7 @@ class Ledger(Protocol):
         ...
 
     async def window(self, session_id: str, agent: str = "primary") -> list[Entry]:
-        """Give the messages and compactions of one agent that are not superseded."""
+        """Return the messages and compactions of one agent that are not superseded."""
         ...
 
     async def compact(
@@ -43,7 +43,7 @@ class TodoWork(Protocol):
     async def reminder(
         self, project_id: str, session_id: str, *, just_shown: bool = False
     ) -> str | None:
-        """Give what the agent is reminded of before its next step."""
+        """Return what the agent is reminded of before its next step."""
         ...
 
     async def proposed(self, context: ToolCallContext, result: JsonValue, agent: str) -> None:
@@ -55,7 +55,7 @@ class Models(Protocol):
     """The models by alias."""
 
     def get(self, alias: str) -> Model:
-        """Give a model. Raises ModelUnknown."""
+        """Return a model. Raises ModelUnknown."""
         ...
 
 

@@ -120,7 +120,7 @@ class ModelPassage:
     async def clear(
         self, seen: dict[str, WindowMessage | None], messages: Sequence[WindowMessage]
     ) -> list[WindowMessage]:
-        """Pass the messages that no plugin has seen yet; gives all as they may go out.
+        """Pass the messages that no plugin has seen yet; returns all as they may go out.
 
         A tool's result that is refused is withheld, and the agent is told so. Anything else that
         is refused ends the call; in later calls it is withheld.
@@ -142,7 +142,7 @@ class ModelPassage:
         return going
 
     async def answered(self, turn: ModelTurn, latency_ms: int) -> ModelTurn:
-        """Pass the model's answer; gives the one to go on with. Raises as `clear`."""
+        """Pass the model's answer; returns the one to go on with. Raises as `clear`."""
         from kaged.pipeline.slots import (  # noqa: PLC0415 - only with a pipeline
             CompletionExtension,
             TokenUsage,
@@ -184,7 +184,7 @@ class AgentPassage:
     async def before(
         self, text: str, *, tools: list[str], model: str, system_prompt: str
     ) -> tuple[str, str]:
-        """Pass what an agent is asked; gives the message and system prompt to go on with.
+        """Pass what an agent is asked; returns the message and system prompt to go on with.
 
         Raises:
             PipelineRefused, ReportedError: the agent is not to be asked.
@@ -205,7 +205,7 @@ class AgentPassage:
         return "\n".join(said), system_prompt if prompt is None else str(prompt)
 
     async def after(self, text: str) -> str:
-        """Pass what the agent answered; gives the answer to go on with. Raises as `before`."""
+        """Pass what the agent answered; returns the answer to go on with. Raises as `before`."""
         passed = await policy_answer(
             self._passage.after_agent(self._path, [{"role": "assistant", "content": text}])
         )

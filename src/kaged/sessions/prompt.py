@@ -66,7 +66,7 @@ async def _reminder(seat: AgentSeat, todos: TodoWork) -> WindowMessage | None:
 
 
 def just_shown(messages: Sequence[WindowMessage]) -> bool:
-    """Say whether the turn right before this step holds the result of a todo call."""
+    """Return whether the turn right before this step holds the result of a todo call."""
     for message in reversed(messages):
         if message.role is not EntryRole.TOOL_RESULT:
             return False

@@ -28,7 +28,7 @@ class Questions(Protocol):
     """What agents asked the operator: `kaged.store.interaction_rows.InteractionRows`."""
 
     async def get(self, project_id: str, request_id: str) -> InteractionRecord:
-        """Give a question. Raises InteractionNotFound."""
+        """Return a question. Raises InteractionNotFound."""
         ...
 
     async def mark_delivered(self, request_id: str) -> None:
@@ -45,7 +45,7 @@ class Resumption:
         self._children = children
 
     async def settle(self, seat: AgentSeat) -> None:
-        """Give each open call its result, in the order of asking.
+        """Set each open call's result, in the order of asking.
 
         Raises:
             InteractionPending: one of them still waits for the operator.

@@ -30,7 +30,7 @@ class Driver(Protocol):
         agent: str = "primary",
         identity: CallerIdentity | None = None,
     ) -> str:
-        """Say something and start a run; gives its id once the words are on disk."""
+        """Send a message and start a run; returns its id once the message is on disk."""
         ...
 
     async def resume(
@@ -40,11 +40,11 @@ class Driver(Protocol):
         operator: str = "operator",
         identity: CallerIdentity | None = None,
     ) -> str:
-        """Go on where a run was cut off; gives the id of the new run."""
+        """Go on where a run was cut off; returns the id of the new run."""
         ...
 
     async def cancel(self, which: str) -> bool:
-        """End the active run of a session; says whether there was one."""
+        """End the active run of a session; returns whether there was one."""
         ...
 
     async def compact_now(

@@ -50,7 +50,7 @@ def error_of(error: KagedError) -> JsonObject:
 
 
 def end_of(record: AgentRunRecord) -> RunEnd:
-    """Give what the store knows of a run's end; its words are in the transcript."""
+    """Return what the store knows of a run's end; the text is in the transcript."""
     return RunEnd(
         record.id,
         record.session_id,
@@ -62,7 +62,7 @@ def end_of(record: AgentRunRecord) -> RunEnd:
 
 
 def asks_tools(content: JsonObject) -> bool:
-    """Say whether the content of a message asks for tool calls."""
+    """Return whether the content of a message asks for tool calls."""
     blocks = content.get("content")
     return isinstance(blocks, list) and any(
         isinstance(one, dict) and one.get("type") == "tool_call" for one in blocks

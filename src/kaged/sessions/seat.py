@@ -26,7 +26,7 @@ DELEGATION_MARK = "#"
 
 @dataclass(frozen=True, slots=True)
 class AgentEnd:
-    """How far an agent came: done with its last words, or stopped because the session waits."""
+    """How far an agent came: done with its last message, or stopped because the session waits."""
 
     paused: bool
     text: str = ""
@@ -118,7 +118,7 @@ class AgentSeat:
         return self.gauge.tokens(self.request_tokens)
 
     def call_context(self, request_id: str) -> ToolCallContext:
-        """Give the circumstances of one of its tool calls."""
+        """Return the circumstances of one of its tool calls."""
         run = self.run
         return ToolCallContext(
             session_id=run.session_id,
@@ -140,7 +140,7 @@ class AgentSeat:
         )
 
     def hook_context(self, request_id: str) -> CallContext:
-        """Give the circumstances of a plugin hook of this agent."""
+        """Return the circumstances of a plugin hook of this agent."""
         # Not at the top: only needed where a hook fires.
         from kaged.wire.context import CallContext  # noqa: PLC0415 - see above
 
@@ -155,7 +155,7 @@ class AgentSeat:
 
 
 def child_key(path: str, request_id: str) -> str:
-    """Name the window of a delegation."""
+    """Return the key of a delegation's window."""
     return f"{path}{DELEGATION_MARK}{request_id}"
 
 

@@ -107,7 +107,7 @@ class Delegations:
             await self._parts.tools.answer(seat, call, result)
 
     def knows(self, seat: AgentSeat, call: AskedCall) -> bool:
-        """Say whether a call sets one of the agent's children to work."""
+        """Return whether a call sets one of the agent's children to work."""
         return (
             call.name.startswith(SYNTHETIC_PREFIX)
             and child_path(seat.path, call.name) in seat.run.snapshot.agents
@@ -116,7 +116,7 @@ class Delegations:
     async def _work(
         self, seat: AgentSeat, context: ToolCallContext, passage: AgentPassage | None
     ) -> JsonValue:
-        """Let a child work to its end, or until the session waits; gives its result."""
+        """Let a child work to its end, or until the session waits; returns its result."""
         run, parts = seat.run, self._parts
         try:
             end = await run_agent(seat, parts)
@@ -136,12 +136,12 @@ class Delegations:
 
 
 def child_path(parent: str, tool_name: str) -> str:
-    """Give the path of the agent that an `agent-<key>` tool of a parent stands for."""
+    """Return the path of the agent that an `agent-<key>` tool of a parent stands for."""
     return f"{parent}{_BELOW}{tool_name.removeprefix(SYNTHETIC_PREFIX)}"
 
 
 def structured(text: str) -> JsonValue:
-    """Give what an agent answered: an object where its words are one, else the words."""
+    """Return what an agent answered: an object where its text is one, else the text."""
     bare = text.strip()
     if bare.startswith("```") and bare.endswith("```"):
         bare = bare.removeprefix("```json").removeprefix("```").removesuffix("```").strip()

@@ -38,7 +38,7 @@ INSTRUCTION: Final = (
 async def summarize(
     model: Model, messages: Sequence[WindowMessage], agent: str
 ) -> tuple[str, Usage]:
-    """Have a model sum messages up; gives the summary and what it took.
+    """Summarize messages with a model; returns the summary and what it took.
 
     Raises:
         ModelError: the model did not answer, or with nothing.

@@ -34,7 +34,7 @@ class LoopTodos:
     async def reminder(
         self, project_id: str, session_id: str, *, just_shown: bool = False
     ) -> str | None:
-        """Give what the agent is reminded of before its next step.
+        """Return what the agent is reminded of before its next step.
 
         Asked at every step: that a session works on no issue is remembered until a binding changes.
         """

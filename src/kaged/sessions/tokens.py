@@ -47,7 +47,7 @@ class TokenGauge:
             self._factor = min(max(counted / estimated, _LOWEST), _HIGHEST)
 
     def tokens(self, estimated: int) -> int:
-        """Give an estimate with the correction applied."""
+        """Return an estimate with the correction applied."""
         return round(estimated * self._factor)
 
 

@@ -162,7 +162,7 @@ class ToolCallLog:
         return self._writing is None or self._writing.done()
 
     def _work(self) -> asyncio.Task[None]:
-        """Have the writing task run; gives it."""
+        """Start the writing task unless it runs; returns it."""
         if self._due is not None:
             self._due.cancel()
             self._due = None
@@ -208,7 +208,7 @@ def _status(outcome: ToolOutcome) -> ToolCallStatus:
 
 
 def _bounded(result: JsonValue, limit: int) -> tuple[JsonValue, int]:
-    """Give a result as it may be kept, and how large it is."""
+    """Return a result as it may be kept, and how large it is."""
     size = len(_encoded(result))
     return (result, size) if size <= limit else (_cut(result, size), size)
 

@@ -58,7 +58,7 @@ class ToolRunner:
                 await self._together(seat, batch)
 
     async def close(self, seat: AgentSeat, reason: str) -> None:
-        """Give every call without a result this one, so that no call stays open for ever."""
+        """Set this as the result of every call without one, so that no call stays open forever."""
         drafts = [_draft(seat, call, reason, is_error=True) for call in seat.window.open_calls()]
         if drafts:
             seat.window.add(await self._ledger.append(seat.run.session_id, drafts))
@@ -88,7 +88,7 @@ class ToolRunner:
             yield together
 
     def _changes(self, seat: AgentSeat, call: AskedCall) -> bool:
-        """Say whether a call may change something; when in doubt it does."""
+        """Return whether a call may change something; when in doubt it does."""
         found = self._desk.find(call.name, seat.call_context(call.request_id))
         if found is None or call.arguments is None:
             return False  # it will be refused

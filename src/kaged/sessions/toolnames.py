@@ -35,11 +35,11 @@ class ToolNames:
             self._by_safe[safe] = name
 
     def safe(self, name: str) -> str:
-        """Give the name that a model knows a tool by; one nobody offers is made harmless."""
+        """Return the name a model knows a tool by; one that is not offered is made harmless."""
         return self._by_own.get(name) or _FORBIDDEN.sub("_", name)[:MAX_NAME_CHARS] or "_"
 
     def own(self, said: str) -> str:
-        """Give the tool that a model means; what it made up stays as it is.
+        """Return the tool that a model means; an unknown name stays as it is.
 
         Models that know a tool's own name from elsewhere may use it as well.
         """

@@ -112,7 +112,7 @@ class Transcript:
     async def entries(
         self, session_id: str, *, after: str | None = None, limit: int | None = None
     ) -> list[Entry]:
-        """Give what a session shows: its header, then everything else in the order of ids.
+        """Return what a session shows: its header, then everything else in the order of ids.
 
         Entries of its ancestors and those that a compaction superseded are among them.
 
@@ -122,20 +122,20 @@ class Transcript:
         return await self._store.entries.read(session_id, _entry, after=after, limit=limit)
 
     async def last(self, session_id: str, limit: int) -> list[Entry]:
-        """Give the newest entries of a session, the oldest of them first; never the header."""
+        """Return the newest entries of a session, the oldest of them first; never the header."""
         return await self._store.entries.last(session_id, _entry, limit)
 
     async def window(self, session_id: str, agent: str = "primary") -> list[Entry]:
-        """Give the messages and compactions of one agent that are not superseded."""
+        """Return the messages and compactions of one agent that are not superseded."""
         return await self._store.entries.window(session_id, _WINDOW, agent, _entry)
 
     async def header(self, session_id: str) -> Entry | None:
-        """Give the header of a session; None if it has none."""
+        """Return the header of a session; None if it has none."""
         first = await self.entries(session_id, limit=1)
         return first[0] if first and first[0].kind is EntryKind.HEADER else None
 
     async def find_entry(self, session_id: str, prefix: str) -> Entry:
-        """Give the one entry of a session whose id begins with `prefix`.
+        """Return the one entry of a session whose id begins with `prefix`.
 
         Raises:
             SessionNotFound, EntryNotFound, EntryAmbiguous: there is none, or more than one.

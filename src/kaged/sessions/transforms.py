@@ -67,7 +67,7 @@ class Transforms:
         self._context: list[Context] = []
 
     def on_before_prompt(self, one: BeforePrompt) -> Callable[[], None]:
-        """Ask before a user's message enters a session; gives the way to take it back."""
+        """Ask before a user's message enters a session; returns the way to take it back."""
         return _added(self._before_prompt, one)
 
     def on_before_tool_call(self, one: BeforeToolCall) -> Callable[[], None]:
@@ -116,7 +116,7 @@ class Transforms:
         return arguments
 
     async def after_tool_result(self, view: ToolResultView) -> str:
-        """Pass a result; gives the text to go on with."""
+        """Pass a result; returns the text to go on with."""
         text = view.text
         for one in tuple(self._after_tool_result):
             shown = ToolResultView(view.session_id, view.request_id, view.name, text, view.is_error)
@@ -125,7 +125,7 @@ class Transforms:
         return text
 
     async def context(self, session_id: str, messages: Sequence[JsonObject]) -> Sequence[JsonValue]:
-        """Pass the messages of a request; gives those to send."""
+        """Pass the messages of a request; returns those to send."""
         current: Sequence[JsonObject] = messages
         for one in tuple(self._context):
             said = await self._asked("context", one(session_id, current))

@@ -44,7 +44,7 @@ class Window:
         self.tokens = sum(one.tokens for one in self.messages)
 
     def open_calls(self) -> tuple[AskedCall, ...]:
-        """Give the calls without a result."""
+        """Return the calls without a result."""
         return open_calls(self.messages)
 
 

@@ -49,7 +49,7 @@ class LoopWorkflows:
         self._root_of = root_of
 
     async def run(self, run: RunRecord, workflow: Workflow) -> JsonValue:
-        """Do what the workflow says, step by step; the last words are the result.
+        """Do what the workflow says, step by step; the last message is the result.
 
         A step that asks the operator waits for the answer, within the time of the workflow; if a
         daemon before this one asked, the steps go on from that one.
@@ -92,14 +92,14 @@ class LoopWorkflows:
         return result
 
     async def waits(self, run: RunRecord) -> bool:
-        """Tell whether the last thing that happened in a run is a pause for the operator."""
+        """Return whether the last thing that happened in a run is a pause for the operator."""
         before = await self._before(run, 1)
         return bool(before) and before[0].status is AgentRunStatus.PAUSED
 
     async def _before(
         self, run: RunRecord, limit: int = STEP_RUNS_LIMIT
     ) -> Sequence[AgentRunRecord]:
-        """Give the runs of the workflow's session so far, newest first."""
+        """Return the runs of the workflow's session so far, newest first."""
         found, _ = await self._runs.page(run.run_id, limit, 0)
         return found
 
@@ -121,7 +121,7 @@ def _said(end: RunEnd) -> JsonValue:
 
 
 def messages_of(workflow: Workflow, inputs: JsonObject) -> Sequence[tuple[str, str]]:
-    """Give whom a workflow tells what: its steps, or the description; inputs come with the first.
+    """Return who gets which message: the steps, or the description; the first has the inputs.
 
     In the text of a step `{{name}}` stands for an input.
     """

@@ -149,17 +149,17 @@ class AgentRunRows:
         return await self._database.write(work)
 
     async def get(self, run_id: str) -> AgentRunRecord:
-        """Give a run. Raises RunNotFound."""
+        """Return a run. Raises RunNotFound."""
         return await self._database.read(lambda conn: _one(conn, run_id))
 
     async def active(self, session_id: str) -> str | None:
-        """Give the run of a session that is active; None if none is."""
+        """Return the run of a session that is active; None if none is."""
         return await self._database.read(lambda conn: _active(conn, session_id))
 
     async def page(
         self, session_id: str, limit: int, offset: int
     ) -> tuple[Sequence[AgentRunRecord], int]:
-        """Give some runs of a session, newest first, and how many there are in all."""
+        """Return some runs of a session, newest first, and how many there are in all."""
 
         def work(conn: Connection) -> tuple[Sequence[AgentRunRecord], int]:
             own = _C.session_id == session_id
@@ -213,7 +213,7 @@ class AgentRunRows:
 
 
 def session_busy(session_id: str, run_id: str) -> SessionBusy:
-    """Say that a run of a session is active."""
+    """Return the error for a session with an active run."""
     return SessionBusy(
         "A run of this session is active.",
         fix="wait for it, or cancel it",

@@ -82,15 +82,15 @@ class AuditRows:
         self._database.write_blocking(work)
 
     def head(self) -> ChainHead:
-        """Give the last row, after everything that was handed in before. Blocks."""
+        """Return the last row, after everything that was handed in before. Blocks."""
         return self._blocking(_head)
 
     def anchor(self) -> Anchor | None:
-        """Give the anchor that is kept beside the rows. Blocks."""
+        """Return the anchor that is kept beside the rows. Blocks."""
         return self._blocking(_anchor)
 
     def hash_at(self, seq: int) -> str | None:
-        """Give the stored hash of one row. Blocks."""
+        """Return the stored hash of one row. Blocks."""
 
         def work(conn: Connection) -> str | None:
             return conn.execute(select(_C.hash).where(_C.seq == seq)).scalar()
@@ -105,7 +105,7 @@ class AuditRows:
         *,
         oldest_first: bool = False,
     ) -> Page[AuditRow]:
-        """Give a page of the rows that are wanted, newest first unless told otherwise.
+        """Return a page of the rows that are wanted, newest first unless told otherwise.
 
         Raises:
             CursorInvalid: the cursor is not from a page of this list.
@@ -126,12 +126,12 @@ class AuditRows:
         return Page(items, encode_cursor(items[-1].seq) if more else None)
 
     async def get(self, seq: int) -> AuditRow | None:
-        """Give one row by its number."""
+        """Return one row by its number."""
         found = await self._database.read(lambda conn: _fetch(conn, [_C.seq == seq], 1))
         return found[0] if found else None
 
     async def iter_rows(self, wanted: AuditFilter | None = None) -> AsyncIterator[AuditRow]:
-        """Give all wanted rows, oldest first, holding a few thousand at a time."""
+        """Yield all wanted rows, oldest first, holding a few thousand at a time."""
         async for chunk in self._chunks(wanted or AuditFilter()):
             for row in chunk:
                 yield row
@@ -172,7 +172,7 @@ class AuditRows:
     async def export(
         self, key: ChainKey, wanted: AuditFilter | None = None
     ) -> AsyncIterator[bytes]:
-        """Give the log, or the wanted part of it, as JSON lines with a signed end."""
+        """Yield the log, or the wanted part of it, as JSON lines with a signed end."""
         writer = ExportWriter(key, wanted)
         yield writer.header()
         async for chunk in self._chunks(wanted or AuditFilter()):

@@ -151,13 +151,13 @@ class BranchRows:
         return await self._database.write(work)
 
     async def current(self, project_id: str) -> str | None:
-        """Give the project's current session; None if it has none."""
+        """Return the project's current session; None if it has none."""
         return await self._database.read(lambda conn: current_of(conn, project_id))
 
     async def set_current(
         self, project_id: str, session_id: str, *, only_from: str | None = None
     ) -> bool:
-        """Make a session the project's current one; gives whether that was done.
+        """Make a session the project's current one; returns whether that was done.
 
         With `only_from` it is done only if that one, or none, is the current one now.
 

@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 
 def segments_of(conn: Connection, session: SessionRecord) -> list[Segment]:
-    """Give what a session shows behind its header, oldest first."""
+    """Return what a session shows behind its header, oldest first."""
     found: list[Segment] = []
     last = session.head_position
     owner = session.id
@@ -51,7 +51,7 @@ def segments_of(conn: Connection, session: SessionRecord) -> list[Segment]:
 
 
 def superseded_by(conn: Connection, session: SessionRecord) -> dict[str, str]:
-    """Give the entries that are out of a session's window, with the compaction that took each.
+    """Return the entries that are out of a session's window, with the compaction that took each.
 
     A compaction counts from its place on: a fork from before sees what was there before.
     """
@@ -67,7 +67,7 @@ def superseded_by(conn: Connection, session: SessionRecord) -> dict[str, str]:
 
 
 def find_place(conn: Connection, session: SessionRecord, prefix: str) -> Place:
-    """Give the one entry of a session whose id begins with `prefix`, in either case.
+    """Return the one entry of a session whose id begins with `prefix`, in either case.
 
     Raises:
         EntryNotFound, EntryAmbiguous: there is none, or more than one.
@@ -110,7 +110,7 @@ def _beginning(segment: Segment, text: str) -> Select[str, int, str]:
 
 
 def _bases(conn: Connection, session: SessionRecord) -> list[tuple[str, int]]:
-    """Give the sessions whose entries this one shares, nearest first, each with its last place."""
+    """Return the sessions whose entries this one shares, nearest first, with their last place."""
     if session.base_session is None:
         return []
     near = (

@@ -121,7 +121,7 @@ class EntryRows:
     async def read(
         self, session_id: str, make: Make[T], *, after: str | None = None, limit: int | None = None
     ) -> list[T]:
-        """Give the entries that a session shows, in order: its header, then the oldest first.
+        """Return the entries that a session shows, in order: its header, then the oldest first.
 
         Raises:
             SessionNotFound, EntryNotFound: there is no such session, or no such `after` in it.
@@ -139,7 +139,7 @@ class EntryRows:
         return await self._database.read(work)
 
     async def last(self, session_id: str, make: Make[T], limit: int) -> list[T]:
-        """Give the newest entries of a session, oldest of them first; never its header."""
+        """Return the newest entries of a session, oldest of them first; never its header."""
 
         def work(conn: Connection) -> list[T]:
             session = session_by_id(conn, session_id)
@@ -153,7 +153,7 @@ class EntryRows:
     async def window(
         self, session_id: str, kinds: Sequence[str], agent: str, make: Make[T]
     ) -> list[T]:
-        """Give the entries of these kinds of one agent that no compaction took out of its window.
+        """Return the entries of these kinds of one agent that no compaction took out of its window.
 
         Raises:
             SessionNotFound: there is no such session.
@@ -182,7 +182,7 @@ class EntryRows:
         return await self._database.read(work)
 
     async def find(self, session_id: str, prefix: str, make: Make[T]) -> T:
-        """Give the one entry of a session whose id begins with `prefix`.
+        """Return the one entry of a session whose id begins with `prefix`.
 
         Raises:
             SessionNotFound, EntryNotFound, EntryAmbiguous: there is no such session or entry, or
@@ -239,7 +239,7 @@ class EntryRows:
 
 
 def read_header(conn: Connection, session_id: str) -> EntryRow | None:
-    """Give a session's own header; None if it has none yet."""
+    """Return a session's own header; None if it has none yet."""
     rows = list(_rows(conn, [Segment(session_id, HEADER_POSITION, HEADER_POSITION)], 1))
     return rows[0] if rows else None
 
@@ -284,7 +284,7 @@ def _mark(
 
 
 def _parts(conn: Connection, session: SessionRecord, start: int) -> Iterator[Segment]:
-    """Give what a session shows behind a position."""
+    """Yield what a session shows behind a position."""
     if start < HEADER_POSITION:
         yield Segment(session.id, HEADER_POSITION, HEADER_POSITION)
     for segment in segments_of(conn, session):

@@ -28,7 +28,7 @@ class EntrySearch:
     async def in_project(
         self, project_id: str, query: TextQuery, limit: int, offset: int
     ) -> tuple[Sequence[EntryRow], int]:
-        """Give entries of a project's sessions, and how many fit in all.
+        """Return entries of a project's sessions, and how many fit in all.
 
         An entry that forks share comes once, under the session that has it; if that was deleted,
         under a fork that still shows it.
@@ -58,7 +58,7 @@ class EntrySearch:
     async def in_session(
         self, project_id: str, session_id: str, query: TextQuery, limit: int, offset: int
     ) -> tuple[Sequence[EntryRow], int]:
-        """Give entries that one session shows, and how many fit in all.
+        """Return entries that one session shows, and how many fit in all.
 
         Raises:
             SessionNotFound: the project has no such session.

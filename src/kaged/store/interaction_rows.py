@@ -165,15 +165,15 @@ class InteractionRows:
         await self._database.write(work)
 
     async def get(self, project_id: str, request_id: str) -> InteractionRecord:
-        """Give a question of a project. Raises InteractionNotFound."""
+        """Return a question of a project. Raises InteractionNotFound."""
         return await self._database.read(lambda conn: _one(conn, project_id, request_id))
 
     async def pending_of(self, session_id: str) -> str | None:
-        """Give what a session waits for; None when it waits for nothing."""
+        """Return what a session waits for; None when it waits for nothing."""
         return await self._database.read(lambda conn: _pending_of(conn, session_id))
 
     async def undelivered(self, session_id: str) -> Sequence[InteractionRecord]:
-        """Give the answers that a session's agent has not got yet, oldest first."""
+        """Return the answers that a session's agent has not got yet, oldest first."""
         wanted = (
             select(*_C)
             .where(
@@ -188,7 +188,7 @@ class InteractionRows:
         )
 
     async def all_undelivered(self) -> Sequence[InteractionRecord]:
-        """Give, of every session, the answers that its agent has not got yet, oldest first."""
+        """Return, of every session, the answers not yet delivered to its agent, oldest first."""
         wanted = (
             select(*_C)
             .where(
@@ -204,7 +204,7 @@ class InteractionRows:
     async def page(
         self, project_id: str, status: InteractionStatus | None, limit: int, offset: int
     ) -> tuple[Sequence[InteractionRecord], int]:
-        """Give some questions of a project, newest first, and how many there are in all."""
+        """Return some questions of a project, newest first, and how many there are in all."""
         conditions = [_C.project_id == project_id]
         if status is not None:
             conditions.append(_C.status == status.value)

@@ -141,7 +141,7 @@ class IssueRows:
     async def find(
         self, project_id: str, wanted: IssueFilter, limit: int, offset: int
     ) -> tuple[Sequence[IssueRecord], int]:
-        """Give a page of issues, last changed first, and how many there are in all."""
+        """Return a page of issues, last changed first, and how many there are in all."""
         conditions: list[ColumnElement[bool]] = [
             _C.project_id == project_id,
             _C.status.in_(sorted(wanted.statuses)),
@@ -163,7 +163,7 @@ class IssueRows:
         return await self._database.read(work)
 
     async def get(self, project_id: str, number: int) -> IssueDetail:
-        """Give one issue with its updates. Raises IssueNotFound."""
+        """Return one issue with its updates. Raises IssueNotFound."""
 
         def work(conn: Connection) -> IssueDetail:
             issue = _require(conn, project_id, number)
@@ -181,7 +181,7 @@ class IssueRows:
         return await self._database.read(work)
 
     async def number_of(self, issue_id: str) -> int | None:
-        """Give the number of an issue by its id."""
+        """Return the number of an issue by its id."""
         wanted = select(_C.number).where(_C.id == issue_id)
         return await self._database.read(lambda conn: conn.execute(wanted).scalar())
 
@@ -232,7 +232,7 @@ class IssueRows:
         return made
 
     def now(self) -> int:
-        """Give the time as these rows have it: whole Unix seconds."""
+        """Return the time as these rows have it: whole Unix seconds."""
         return self._clock.now_ms() // 1000
 
 

@@ -47,7 +47,7 @@ def parse_cursor(cursor: str | None) -> int | None:
 
 
 def clamp_limit(limit: int | None) -> int:
-    """Give a page size within what one answer may hold."""
+    """Return a page size within what one answer may hold."""
     return PAGE_DEFAULT if limit is None else max(1, min(limit, PAGE_LIMIT))
 
 

@@ -93,22 +93,22 @@ class PluginTables:
         self._loaded = True
 
     def tables_of(self, plugin: str) -> list[str]:
-        """Give a plugin's tables as the plugin names them, sorted."""
+        """Return a plugin's tables as the plugin names them, sorted."""
         return sorted(name.plain for name in self._names_of(plugin) if _is_table(name))
 
     def owner_of(self, physical: str) -> str | None:
-        """Tell which plugin a name belongs to."""
+        """Return which plugin a name belongs to."""
         found = self._books.names.get(physical)
         return None if found is None else found.plugin
 
     def mentions_foreign(self, plugin: str, text: str) -> bool:
-        """Tell whether a text holds a name that belongs to another plugin."""
+        """Return whether a text holds a name that belongs to another plugin."""
         folded = fold_name(text)
         names = list(self._books.names.values())
         return any(name.physical in folded for name in names if name.plugin != plugin)
 
     async def used_bytes(self, plugin: str) -> int:
-        """Give how much room a plugin's tables take, in whole pages as they were added."""
+        """Return how much room a plugin's tables take, in whole pages as they were added."""
 
         def work(conn: Connection) -> int:
             wanted = select(plugin_usage.c.bytes).where(plugin_usage.c.plugin == plugin)
@@ -146,7 +146,7 @@ class PluginTables:
     async def change(
         self, plugin: str, prefix: str, steps: Sequence[GuestStep], limits: GuestLimits
     ) -> list[int]:
-        """Run statements of a plugin, all or none; give how many rows each changed.
+        """Run statements of a plugin, all or none; return how many rows each changed.
 
         Raises:
             GuestFault: one failed, `step` says which; nothing was changed.
@@ -155,7 +155,7 @@ class PluginTables:
         return await self._database.write_between(lambda: self._change(guest, steps, limits))
 
     async def drop(self, plugin: str) -> list[str]:
-        """Drop everything that a plugin owns; give its tables' names as the plugin said them."""
+        """Drop everything that a plugin owns; return its tables' names as the plugin said them."""
         await self.leave(plugin)
         return await self._database.write_between(lambda: self._drop(plugin))
 

@@ -29,7 +29,7 @@ class Prepared:
         self._fixed: dict[str, Any] = {}
 
     def run(self, conn: Connection, values: Mapping[str, object] | None = None) -> Any:
-        """Execute it; gives the driver's cursor."""
+        """Execute it; returns the driver's cursor."""
         if self._dialect != conn.dialect.name:
             self._compile(conn.dialect)
         given = {**self._fixed, **values} if values else self._fixed
@@ -39,7 +39,7 @@ class Prepared:
         return cursor
 
     def first(self, conn: Connection, values: Mapping[str, object] | None = None) -> Any:
-        """Execute it and give its first row; None if there is none."""
+        """Execute it and return its first row; None if there is none."""
         cursor = self.run(conn, values)
         found = cursor.fetchone()
         cursor.close()

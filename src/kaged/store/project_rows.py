@@ -57,11 +57,11 @@ class ProjectRows:
         return await self._database.write(work)
 
     async def get(self, project_id: str) -> ProjectRecord | None:
-        """Give a project by its id."""
+        """Return a project by its id."""
         return await self._database.read(lambda conn: _one(conn, id=project_id))
 
     async def list(self) -> tuple[ProjectRecord, ...]:
-        """Give all projects, in the order in which they were first loaded."""
+        """Return all projects, in the order in which they were first loaded."""
 
         def work(conn: Connection) -> tuple[ProjectRecord, ...]:
             rows = conn.execute(select(*_C).order_by(_C.id))
@@ -92,7 +92,7 @@ class ProjectRows:
         await self._database.write(work)
 
     async def remove(self, project_id: str) -> bool:
-        """Forget a project; tell whether it was known. Its audit rows stay."""
+        """Forget a project; return whether it was known. Its audit rows stay."""
 
         def work(conn: Connection) -> bool:
             return conn.execute(delete(projects).where(_C.id == project_id)).rowcount > 0

@@ -120,13 +120,13 @@ class RunRows:
         return await self._database.write(work)
 
     async def get(self, project_id: str, run_id: str) -> RunRecord:
-        """Give a run of a project. Raises RunNotFound."""
+        """Return a run of a project. Raises RunNotFound."""
         return await self._database.read(lambda conn: _one(conn, run_id, project_id))
 
     async def page(
         self, project_id: str, limit: int, offset: int
     ) -> tuple[Sequence[RunRecord], int]:
-        """Give some runs of a project, newest first, and how many there are in all."""
+        """Return some runs of a project, newest first, and how many there are in all."""
 
         def work(conn: Connection) -> tuple[Sequence[RunRecord], int]:
             own = _C.project_id == project_id
@@ -137,7 +137,7 @@ class RunRows:
         return await self._database.read(work)
 
     async def running(self) -> Sequence[RunRecord]:
-        """Give the runs that have not ended, oldest first."""
+        """Return the runs that have not ended, oldest first."""
         wanted = select(*_C).where(_C.status == RunStatus.RUNNING.value).order_by(_C.run_id)
         return await self._database.read(
             lambda conn: [_record(row) for row in conn.execute(wanted)]

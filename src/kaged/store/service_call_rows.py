@@ -100,7 +100,7 @@ class ServiceCallRows:
     # ---- calls
 
     async def begin(self, key: CallKey, row: CallRow, *, limit: int) -> CallRow | None:
-        """Note that a call begins; gives the one that was there before and keeps that instead.
+        """Note that a call begins; returns the one that was there before and keeps that instead.
 
         Expired calls go, and the oldest of a user who has more than `limit`.
         """
@@ -159,7 +159,7 @@ class ServiceCallRows:
         return await self._database.write(work)
 
     async def plan(self, plan_id: str) -> PlanRow | None:
-        """Give one plan, expired or not."""
+        """Return one plan, expired or not."""
 
         def work(conn: Connection) -> PlanRow | None:
             row = conn.execute(select(*_P).where(_P.plan_id == plan_id)).first()
@@ -168,7 +168,7 @@ class ServiceCallRows:
         return await self._database.read(work)
 
     async def plans(self, *, user_id: str | None, limit: int = 200) -> tuple[PlanRow, ...]:
-        """Give the unexpired plans of one user or of everybody, newest first."""
+        """Return the unexpired plans of one user or of everybody, newest first."""
         query = select(*_P).where(_P.expires_at_ms > self._clock.now_ms())
         if user_id is not None:
             query = query.where(_P.user_id == user_id)

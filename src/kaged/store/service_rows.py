@@ -61,7 +61,7 @@ class ServiceRows:
     # ---- accounts
 
     async def accounts(self, user_id: str, capability_id: str) -> tuple[AccountRow, ...]:
-        """Give the accounts of one user with one capability, by name."""
+        """Return the accounts of one user with one capability, by name."""
         wanted = and_(_A.user_id == user_id, _A.capability_id == capability_id)
 
         def work(conn: Connection) -> tuple[AccountRow, ...]:
@@ -73,7 +73,7 @@ class ServiceRows:
     async def all_accounts(
         self, *, user_id: str | None, limit: int, offset: int
     ) -> tuple[AccountRow, ...]:
-        """Give a page of accounts for the operator, of one user or of everybody."""
+        """Return a page of accounts for the operator, of one user or of all."""
         query = select(*_A).order_by(_A.user_id, _A.capability_id, _A.account_ref)
         if user_id is not None:
             query = query.where(_A.user_id == user_id)
@@ -99,7 +99,7 @@ class ServiceRows:
         await self._database.write(work)
 
     async def unlink(self, user_id: str, capability_id: str, account_ref: str) -> bool:
-        """Remove an account and what was remembered of it; says whether it was there."""
+        """Remove an account and what was remembered of it; returns whether it was there."""
         wanted = _account_key(user_id, capability_id, account_ref)
         return await self._database.write(
             lambda conn: conn.execute(delete(service_accounts).where(wanted)).rowcount > 0
@@ -108,7 +108,7 @@ class ServiceRows:
     # ---- flows
 
     async def flow(self, flow_id: str) -> FlowRow | None:
-        """Give one flow, expired or not."""
+        """Return one flow, expired or not."""
 
         def work(conn: Connection) -> FlowRow | None:
             row = conn.execute(select(*_F).where(_F.flow_id == flow_id)).first()
@@ -117,7 +117,7 @@ class ServiceRows:
         return await self._database.read(work)
 
     async def pending_flows(self, user_id: str) -> tuple[FlowRow, ...]:
-        """Give the unexpired flows of one user, the latest expiry first."""
+        """Return the unexpired flows of one user, the latest expiry first."""
         wanted = and_(_F.user_id == user_id, _F.expires_at_ms > self._clock.now_ms())
 
         def work(conn: Connection) -> tuple[FlowRow, ...]:
@@ -169,7 +169,7 @@ class ServiceRows:
         )
 
     async def all_flows(self) -> tuple[FlowRow, ...]:
-        """Give every flow, for a change of the key."""
+        """Return every flow, for a change of the key."""
         return await self._database.read(
             lambda conn: tuple(FlowRow(*row) for row in conn.execute(select(*_F)))
         )
@@ -179,7 +179,7 @@ class ServiceRows:
     async def state(
         self, user_id: str, capability_id: str, chat_id: str, name: str
     ) -> JsonObject | None:
-        """Give one entry; an empty `chat_id` is what belongs to no chat."""
+        """Return one entry; an empty `chat_id` is what belongs to no chat."""
         wanted = _state_key(user_id, capability_id, chat_id, name)
 
         def work(conn: Connection) -> JsonObject | None:
@@ -224,7 +224,7 @@ class ServiceRows:
         return await self._database.write(work)
 
     async def delete_state(self, user_id: str, capability_id: str, chat_id: str, name: str) -> bool:
-        """Remove one entry; says whether it was there."""
+        """Remove one entry; returns whether it was there."""
         wanted = _state_key(user_id, capability_id, chat_id, name)
         return await self._database.write(
             lambda conn: conn.execute(delete(service_state).where(wanted)).rowcount > 0

@@ -102,17 +102,17 @@ class SessionRows:
         )
 
     async def get(self, project_id: str, session_id: str) -> SessionRecord:
-        """Give a session. Raises SessionNotFound."""
+        """Return a session. Raises SessionNotFound."""
         return await self._database.read(lambda conn: require_session(conn, project_id, session_id))
 
     async def of_id(self, session_id: str) -> SessionRecord:
-        """Give a session of any project. Raises SessionNotFound."""
+        """Return a session of any project. Raises SessionNotFound."""
         return await self._database.read(lambda conn: session_by_id(conn, session_id))
 
     async def page(
         self, project_id: str, kind: SessionKind | None, limit: int, offset: int
     ) -> tuple[Sequence[SessionRecord], int]:
-        """Give some sessions of a project, last used first, and how many there are in all."""
+        """Return some sessions of a project, last used first, and how many there are in all."""
         conditions = [_C.project_id == project_id, _C.deleted_at_ms.is_(None)]
         if kind is not None:
             conditions.append(_C.kind == kind.value)
@@ -131,7 +131,7 @@ class SessionRows:
         return await self._database.read(work)
 
     async def family(self, project_id: str, limit: int) -> Sequence[SessionRecord]:
-        """Give the sessions of a project, oldest first: a parent comes before its forks."""
+        """Return the sessions of a project, oldest first: a parent comes before its forks."""
         wanted = (
             select(*_C)
             .where(_C.project_id == project_id, _C.deleted_at_ms.is_(None))
@@ -143,7 +143,7 @@ class SessionRows:
         )
 
     async def beginning_with(self, project_id: str, prefix: str) -> SessionRecord:
-        """Give the one session of a project whose id begins so; a whole id is no prefix.
+        """Return the one session of a project whose id begins so; a whole id is no prefix.
 
         Raises:
             SessionNotFound, SessionAmbiguous: there is none, or more than one.
@@ -202,7 +202,7 @@ class SessionRows:
             self.bindings += 1
 
     async def bound_issue(self, project_id: str, session_id: str) -> str:
-        """Give the id of the issue that a session works on.
+        """Return the id of the issue that a session works on.
 
         Raises:
             SessionNotFound: there is no such session in the project.
@@ -259,7 +259,7 @@ def insert_session(conn: Connection, fresh: SessionRecord) -> None:
 
 
 def session_not_found(session_id: str) -> SessionNotFound:
-    """Say that there is no such session."""
+    """Return the error for a session that does not exist."""
     return SessionNotFound(
         f"There is no session {session_id} in this project.",
         fix="`kaged session list` shows the sessions of a project",
@@ -270,7 +270,7 @@ def session_not_found(session_id: str) -> SessionNotFound:
 def set_session_status(
     conn: Connection, session_id: str, status: SessionStatus, detail: str | None, now_ms: int
 ) -> None:
-    """Give a session another status, as a part of a larger unit of work."""
+    """Set a session's status, as a part of a larger unit of work."""
     conn.execute(
         update(sessions)
         .where(_C.id == session_id)

@@ -249,7 +249,7 @@ def _look(
 
 
 def _require_known(backend: Backend, migrations: Sequence[Migration]) -> int:
-    """Look at the database through a connection that cannot write; give its version."""
+    """Look at the database through a connection that cannot write; return its version."""
     backend.check()
     with _translating(backend):
         conn = backend.connect_reader()

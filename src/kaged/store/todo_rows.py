@@ -50,11 +50,11 @@ class TodoRows:
         self._clock = clock
 
     async def of(self, issue_id: str) -> tuple[TodoRecord, ...]:
-        """Give all todos of an issue in list order, abandoned ones too."""
+        """Return all todos of an issue in list order, abandoned ones too."""
         return await self._database.read(lambda conn: _read(conn, issue_id))
 
     async def change(self, issue_id: str, plan: TodoPlan) -> tuple[TodoRecord, ...]:
-        """Change the list as `plan` says; gives the whole list as it is then.
+        """Change the list as `plan` says; returns the whole list as it is then.
 
         The plan gets the list and the time in seconds, and gives back the todos that are new or
         different. If it raises, nothing is changed. It may be asked twice.

@@ -85,7 +85,7 @@ class ToolCallRows:
     async def page(
         self, session_id: str, run_id: str | None, limit: int, offset: int
     ) -> tuple[Sequence[ToolCallRecord], int]:
-        """Give some calls of a session, oldest first, and how many there are in all."""
+        """Return some calls of a session, oldest first, and how many there are in all."""
         conditions = [_C.session_id == session_id]
         if run_id is not None:
             conditions.append(_C.run_id == run_id)

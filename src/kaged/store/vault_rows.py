@@ -38,7 +38,7 @@ class VaultRows:
         self._clock = clock
 
     async def get(self, user_id: str, capability_id: str, account_ref: str) -> VaultRow | None:
-        """Give one row."""
+        """Return one row."""
         wanted = _key(user_id, capability_id, account_ref)
 
         def work(conn: Connection) -> VaultRow | None:
@@ -52,14 +52,14 @@ class VaultRows:
         await self._database.write(lambda conn: put_row(conn, row))
 
     async def delete(self, user_id: str, capability_id: str, account_ref: str) -> bool:
-        """Remove one row; says whether it was there."""
+        """Remove one row; returns whether it was there."""
         wanted = _key(user_id, capability_id, account_ref)
         return await self._database.write(
             lambda conn: conn.execute(delete(service_vault).where(wanted)).rowcount > 0
         )
 
     async def delete_scope(self, user_id: str, capability_id: str) -> int:
-        """Remove all accounts of one user with one capability; gives how many."""
+        """Remove all accounts of one user with one capability; returns how many."""
         wanted = and_(_C.user_id == user_id, _C.capability_id == capability_id)
         return await self._database.write(
             lambda conn: conn.execute(delete(service_vault).where(wanted)).rowcount
@@ -80,13 +80,13 @@ class VaultRows:
         return await self._database.write(work)
 
     async def is_empty(self) -> bool:
-        """Say whether there is no row at all."""
+        """Return whether there is no row at all."""
         return await self._database.read(
             lambda conn: conn.execute(select(_C.version).limit(1)).first() is None
         )
 
     async def keys(self) -> tuple[tuple[str, str, str], ...]:
-        """Give the keys of all rows, without what they hold."""
+        """Return the keys of all rows, without what they hold."""
 
         def work(conn: Connection) -> tuple[tuple[str, str, str], ...]:
             columns = (_C.user_id, _C.capability_id, _C.account_ref)

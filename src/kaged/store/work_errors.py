@@ -14,7 +14,7 @@ class IssueNotFound(KagedError):
 
     @classmethod
     def numbered(cls, number: int) -> IssueNotFound:
-        """Say which number there is no issue for."""
+        """Return the error for an issue number that does not exist."""
         return cls(
             f"There is no issue #{number} in this project.",
             fix="list the issues to see which there are",

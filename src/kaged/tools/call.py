@@ -73,11 +73,11 @@ class ToolCall:
             _log.error("an audit event was lost", audit_event=event, error=str(error))
 
     def readable(self, resolved: str) -> bool:
-        """Say whether the caller may see the content of a resolved path."""
+        """Return whether the caller may see the content of a resolved path."""
         return self.policy is None or self.policy.mode_at(resolved) is not None
 
     def writable(self, resolved: str) -> bool:
-        """Say whether the caller may change a resolved path."""
+        """Return whether the caller may change a resolved path."""
         return self.policy is None or self.policy.mode_at(resolved) == "rw"
 
 

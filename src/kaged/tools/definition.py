@@ -60,7 +60,7 @@ class PathParam:
 
 
 def no_paths(args: JsonObject) -> tuple[PathParam, ...]:  # noqa: ARG001 - the default of `paths`
-    """Say that a call touches no path."""
+    """Return no paths: the call touches none."""
     return ()
 
 

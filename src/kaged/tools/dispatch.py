@@ -55,11 +55,11 @@ class Callers(Protocol):
     """What the desk asks about a caller; the host answers from the loaded project."""
 
     def tools(self, context: ToolCallContext) -> AgentTools:
-        """Give the tools of the calling agent, as they were fixed for its session."""
+        """Return the tools of the calling agent, as they were fixed for its session."""
         ...
 
     def workspace(self, context: ToolCallContext) -> Workspace:
-        """Give the workspace of the caller's project."""
+        """Return the workspace of the caller's project."""
         ...
 
 
@@ -165,7 +165,7 @@ class ToolDesk:
     def admit(
         self, name: str, found: Found | None, params: JsonValue, context: ToolCallContext
     ) -> Admitted:
-        """Take a call through the gates of the host; gives what is needed to run it.
+        """Take a call through the gates of the host; returns what is needed to run it.
 
         Has no effects.
 
@@ -208,7 +208,7 @@ class ToolDesk:
         return Admitted(entry, args, paths, policy, workspace)
 
     def find(self, name: str, context: ToolCallContext) -> Found | None:
-        """Give what a name stands for to this caller."""
+        """Return what a name stands for to this caller."""
         found = self.registry.find(name)
         if found is None and name.startswith("agent-"):
             entry = self.callers.tools(context).synthetic.get(name)
@@ -247,7 +247,7 @@ class ToolDesk:
         return again
 
     def _begin(self, trail: CallTrail, params: JsonValue, context: ToolCallContext) -> ToolStart:
-        """Tell those who listen that a call begins."""
+        """Notify the listeners that a call begins."""
         start = ToolStart(context, trail.tool_name, params)
         for sink in self._starts:
             try:
@@ -270,7 +270,7 @@ class ToolDesk:
         *,
         ended: bool = False,
     ) -> None:
-        """Tell those who keep and show it how a call ended; one that has not was cancelled."""
+        """Report how a call ended to those who keep and show it; one that has not was cancelled."""
         if not self._outcomes:
             return
         said = None if error is None else error.as_json()

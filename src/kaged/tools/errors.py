@@ -82,11 +82,11 @@ class ToolError(KagedError):
 
     @property
     def number(self) -> int:
-        """Give the JSON-RPC error number of this failure."""
+        """Return the JSON-RPC error number of this failure."""
         return number_of(self.code)
 
     def as_json(self) -> JsonObject:
-        """Give the failure in the shape of every tool error (AT-DISP-07)."""
+        """Return the failure in the shape of every tool error (AT-DISP-07)."""
         return {
             "code": self.code,
             "number": self.number,
@@ -102,12 +102,12 @@ class InvalidParams(ToolError):
 
     @classmethod
     def of_field(cls, field: str, problem: str, *, fix: str = "") -> InvalidParams:
-        """Complain about one field."""
+        """Return the error for one field."""
         return cls.of_fields([(field, problem)], fix=fix)
 
     @classmethod
     def of_fields(cls, problems: Iterable[tuple[str, str]], *, fix: str = "") -> InvalidParams:
-        """Complain about several fields at once; the message names all of them."""
+        """Return one error for several fields; the message names all of them."""
         listed = list(problems)
         said = [f"{field}: {problem}" if field else problem for field, problem in listed]
         fields: list[JsonValue] = [
@@ -258,7 +258,7 @@ class ReportedError(ToolError):
 
     @property
     def number(self) -> int:
-        """Give the number it came with, or that of its code."""
+        """Return the number it came with, or that of its code."""
         return number_of(self.code) if self._number is None else self._number
 
 
@@ -268,7 +268,7 @@ _BY_CODE: dict[str, type[ToolError]] = {
 
 
 def tool_error_of(error: KagedError) -> ToolError:
-    """Give any error with a code as a tool error with the same code.
+    """Return any error with a code as a tool error with the same code.
 
     An error that came off the wire keeps its number (AT-DISP-16); a denial of the kernel stays a
     denial.

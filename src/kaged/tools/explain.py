@@ -46,7 +46,7 @@ class Gate:
     remedy: str = ""
 
     def as_json(self) -> JsonObject:
-        """Give it as data."""
+        """Return it as data."""
         return {
             "step": self.step,
             "passed": self.passed,
@@ -69,7 +69,7 @@ class Explanation:
     error: JsonObject | None
 
     def as_json(self) -> JsonObject:
-        """Give it as data."""
+        """Return it as data."""
         return {
             "tool": self.tool,
             "agent": self.agent,
@@ -195,7 +195,7 @@ def _why(tools: AgentTools, entry: RegisteredTool) -> str:
 
 
 def _pipeline_gates(pipeline: Pipeline | None) -> list[Gate]:
-    """Name the policies that would be asked; only they know what they would say."""
+    """Return the policies that would run; their decisions are not known in advance."""
     if pipeline is None:
         return []
     status = pipeline.status

@@ -26,7 +26,7 @@ _VOCABULARY = frozenset(str(code) for code in ToolErrorCode)
 
 
 def agent_error(error: KagedError, context: ToolCallContext, tool_name: str) -> ToolError:
-    """Give an error as the calling agent may see it.
+    """Return an error as the calling agent may see it.
 
     Errors of the tools' own vocabulary, of plugins and of the workspace come through with their
     words; others are the host's business, so that only their code does. A caged caller never sees
@@ -49,7 +49,7 @@ def agent_error(error: KagedError, context: ToolCallContext, tool_name: str) -> 
 
 
 def broken_tool(error: Exception, context: ToolCallContext, tool_name: str) -> ToolError:
-    """Give the error for a tool that raised what it should not; the log gets all of it."""
+    """Return the error for a tool that raised what it should not; the log gets all of it."""
     _log.error(
         "a tool broke",
         tool=tool_name,
@@ -65,7 +65,7 @@ def broken_tool(error: Exception, context: ToolCallContext, tool_name: str) -> T
 
 
 def _speaks(error: KagedError) -> bool:
-    """Say whether an error was written for the caller of a tool."""
+    """Return whether an error was written for the caller of a tool."""
     return type(error).__module__.startswith("kaged.workspace")
 
 

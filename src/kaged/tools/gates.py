@@ -35,7 +35,7 @@ MAX_SUGGESTIONS: Final = 3
 
 
 def no_such_tool(name: str, tools: AgentTools) -> ToolNotFound:
-    """Give the error for a name that means nothing, with close names the caller does have."""
+    """Return the error for a name that means nothing, with close names the caller does have."""
     shown = name[:80]
     close = difflib.get_close_matches(shown, tools.names, n=MAX_SUGGESTIONS)
     fix = f"did you mean {' or '.join(close)}?" if close else ""
@@ -43,7 +43,7 @@ def no_such_tool(name: str, tools: AgentTools) -> ToolNotFound:
 
 
 def arguments(found: Found, params: JsonValue) -> JsonObject:
-    """Give the arguments of a call, those that an alias stands for included."""
+    """Return the arguments of a call, those that an alias stands for included."""
     asked: JsonObject = params if type(params) is dict else {}
     return {**asked, **found.extra} if found.extra else asked
 
@@ -112,7 +112,7 @@ def require_unsealed(
 
 
 def _refused_path(field: str, error: KagedError) -> InvalidParams:
-    """Say which parameter held the path that the workspace refused."""
+    """Return the error that names the parameter whose path the workspace refused."""
     problem: JsonValue = getattr(error, "problem", error.message)
     said: JsonValue = error.data.get("detail")
     detail: JsonObject = dict(said) if isinstance(said, dict) else {}

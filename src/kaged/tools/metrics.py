@@ -69,7 +69,7 @@ class ToolSeries:
         return None
 
     def as_json(self) -> JsonObject:
-        """Give the numbers; `error_rate` counts every call that had no result."""
+        """Return the numbers; `error_rate` counts every call that had no result."""
         unhappy = self.failed + self.denied + self.cancelled
         buckets: JsonObject = {
             f"le_{top}": count
@@ -113,13 +113,13 @@ class ToolMetrics:
         series.count(outcome)
 
     def __iter__(self) -> Iterator[ToolSeries]:
-        """Give all series, in the order of their first calls."""
+        """Return all series, in the order of their first calls."""
         return iter(tuple(self._series.values()))
 
     def stats(
         self, *, project_id: str | None = None, agent: str | None = None, tool: str | None = None
     ) -> JsonObject:
-        """Give the numbers of everything, or of one project, agent or tool; busiest first."""
+        """Return the numbers of everything, or of one project, agent or tool; busiest first."""
         found = [
             one
             for one in self

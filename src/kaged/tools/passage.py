@@ -33,7 +33,7 @@ class ToolPassage:
         self.changed_by: tuple[str, ...] = ()
 
     async def before(self, entry: RegisteredTool, args: JsonObject) -> tuple[str, JsonValue] | None:
-        """Pass `tool_pre_invoke`; gives name and arguments when a plugin changed them.
+        """Run `tool_pre_invoke`; returns name and arguments when a plugin changed them.
 
         Raises:
             PipelineRefused: a plugin said no.
@@ -50,7 +50,7 @@ class ToolPassage:
         return changed
 
     async def after(self, entry: RegisteredTool, result: JsonValue) -> JsonValue:
-        """Pass `tool_post_invoke`; gives the result to hand on. Raises as `before`."""
+        """Run `tool_post_invoke`; returns the result to hand on. Raises as `before`."""
         passed = await policy_answer(
             self._passage.after_tool(entry.name, result, _described(entry))
         )
@@ -59,7 +59,7 @@ class ToolPassage:
     def change_record(
         self, name: str, args: JsonObject, changed: tuple[str, JsonValue], outcome: str
     ) -> JsonObject:
-        """Give the data of the audit event about a changed call; names only, no values."""
+        """Return the data of the audit event about a changed call; names only, no values."""
         parts: list[JsonValue] = []
         if changed[0] != name:
             parts.append("name")

@@ -43,7 +43,7 @@ class ToolPermissions:
         self._refuse_hard_links = refuse_hard_links
 
     def compiled(self, policy: CagePolicy | None) -> CompiledPolicy | None:
-        """Give a policy ready for many decisions; None is a caller without a cage.
+        """Return a policy ready for many decisions; None is a caller without a cage.
 
         The mounts are looked up on the disk the first time only: what a caller does to its own
         files afterwards does not move its grants.
@@ -141,7 +141,7 @@ def _mount(grant: FsGrant, all_grants: tuple[FsGrant, ...]) -> Mount | None:
 
 
 def _writable_anyway(real: str, all_grants: tuple[FsGrant, ...]) -> bool:
-    """Say whether the caller may write there by another grant, so that `ro` only takes away."""
+    """Return whether the caller may write there by another grant, so that `ro` only takes away."""
     try:
         return any(
             other.mode == FsMode.RW and _below(real, real_path(other.path)) for other in all_grants
@@ -171,7 +171,7 @@ def _moved_by_caller(path: str, grant: FsGrant, all_grants: tuple[FsGrant, ...])
 
 
 def _links(path: str) -> Iterator[str]:
-    """Give the components of a path that are symbolic links."""
+    """Yield the components of a path that are symbolic links."""
     walked = ""
     for part in path.strip("/").split("/"):
         walked += f"/{part}"

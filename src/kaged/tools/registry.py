@@ -85,7 +85,7 @@ class ToolRegistry:
         return len(self._tools)
 
     def __contains__(self, name: object) -> bool:
-        """Say whether a tool has this name; aliases do not count."""
+        """Return whether a tool has this name; aliases do not count."""
         return name in self._tools
 
     # -- coming and going ----------------------------------------------------------------------
@@ -124,7 +124,7 @@ class ToolRegistry:
             self.register(tool)
 
     def withdraw(self, name: str) -> bool:
-        """Take a tool out again; says whether it was there."""
+        """Take a tool out again; returns whether it was there."""
         entry = self._tools.pop(name, None)
         if entry is None:
             return False
@@ -134,7 +134,7 @@ class ToolRegistry:
         return True
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call `callback` after each change; gives a function that ends this."""
+        """Call `callback` after each change; returns a function that ends this."""
         self._watchers = (*self._watchers, callback)
 
         def end() -> None:
@@ -149,15 +149,15 @@ class ToolRegistry:
     # -- looking -------------------------------------------------------------------------------
 
     def find(self, name: str) -> Found | None:
-        """Give what a name or alias stands for."""
+        """Return what a name or alias stands for."""
         return self._found.get(name)
 
     def get(self, name: str) -> RegisteredTool | None:
-        """Give the tool of a canonical name."""
+        """Return the tool of a canonical name."""
         return self._tools.get(name)
 
     def list(self, namespace: str | None = None) -> tuple[RegisteredTool, ...]:
-        """Give the tools, or those of one namespace, by name."""
+        """Return the tools, or those of one namespace, by name."""
         return tuple(
             entry
             for _, entry in sorted(self._tools.items())
@@ -165,12 +165,12 @@ class ToolRegistry:
         )
 
     def names(self, namespace: str | None = None) -> tuple[str, ...]:
-        """Give the canonical names, sorted."""
+        """Return the canonical names, sorted."""
         return tuple(entry.name for entry in self.list(namespace))
 
 
 def outside_name(owner: str, tool: str) -> str:
-    """Give the name under which a tool of an MCP server or Lua script is registered."""
+    """Return the name under which a tool of an MCP server or Lua script is registered."""
     return f"{owner}.{re.sub(r'[^A-Za-z0-9_-]', '_', tool)}"
 
 

@@ -88,11 +88,11 @@ class AgentTools:
 
     @property
     def names(self) -> list[str]:
-        """Give the names of all its tools, sorted."""
+        """Return the names of all its tools, sorted."""
         return sorted((*self.enabled, *self.synthetic))
 
     def export(self, registry: ToolRegistry) -> list[JsonObject]:
-        """Give the tools as a model is told about them: name, description, parameters.
+        """Return the tools as a model is told about them: name, description, parameters.
 
         A tool that left the registry is left out; a switched-off action does not show.
         """
@@ -154,7 +154,7 @@ def resolve_tools(
 
 
 def _default(agent: ResolvedAgent, entry: RegisteredTool, *, from_plugin: bool) -> str:
-    """Give the reason why a tool is on before any rule is looked at; empty when it is off."""
+    """Return the reason why a tool is on before any rule is looked at; empty when it is off."""
     if from_plugin:
         return f"plugin {entry.definition.plugin_name} is declared on this agent"
     if agent.is_root and any(glob_matches(pattern, entry.name) for pattern in ROOT_DEFAULTS):
@@ -183,7 +183,7 @@ def _decide(
 
 
 def _children(entry: RegisteredTool) -> dict[str, str]:
-    """Give the actions that once were tools, with the names they had."""
+    """Return the actions that once were tools, with the names they had."""
     return {
         str(extra["action"]): alias
         for alias, extra in entry.tool.aliases.items()
@@ -192,7 +192,7 @@ def _children(entry: RegisteredTool) -> dict[str, str]:
 
 
 def _best(rules: list[ToolRule], entry: RegisteredTool, alias: str | None) -> ToolRule | None:
-    """Give the most specific rule about a tool, or about the action behind an alias."""
+    """Return the most specific rule about a tool, or about the action behind an alias."""
     best: ToolRule | None = None
     for rule in rules:
         if _is_about(rule, entry, alias) and (best is None or rule.specificity >= best.specificity):

@@ -42,7 +42,7 @@ class ParamSchema:
         self._names = tuple(properties) if isinstance(properties, dict) else ()
 
     def parse(self, params: JsonObject) -> JsonObject:
-        """Give the arguments with defaults applied.
+        """Return the arguments with defaults applied.
 
         Raises:
             InvalidParams: with every field that does not fit.
@@ -67,7 +67,7 @@ class ParamSchema:
 
 
 def schema_hash(schema: JsonObject) -> str:
-    """Give a short name for exactly this schema; it changes when the schema does."""
+    """Return a short name for exactly this schema; it changes when the schema does."""
     return hashlib.sha256(_SORTED.encode(schema)).hexdigest()[:16]
 
 

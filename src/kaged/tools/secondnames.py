@@ -45,7 +45,7 @@ class OneNamePolicy(CompiledPolicy):
         self._points = tuple(f"{one}/" for one in shown if one.startswith(roots)) if roots else ()
 
     def mode_at(self, path: str) -> FsMode | None:
-        """Say how a resolved path is granted; not at all when it may be something outside."""
+        """Return how a resolved path is granted; not at all when it may be something outside."""
         mode = super().mode_at(path)
         return None if mode is None or self._comes_from_elsewhere(path) else mode
 
@@ -76,7 +76,7 @@ class OneNamePolicy(CompiledPolicy):
 
 
 def mount_points(table: str) -> tuple[str, ...]:
-    """Give the places of all mounts out of the text of a mount table."""
+    """Return the places of all mounts out of the text of a mount table."""
     found: list[str] = []
     for line in table.splitlines():
         columns = line.split(" ")

@@ -174,7 +174,7 @@ class CallTrail:
 
 
 def is_refusal(error: ToolError) -> bool:
-    """Say whether a failure is a refusal, which is audited as `tool.denied` (AT-AMB-52)."""
+    """Return whether a failure is a refusal, which is audited as `tool.denied` (AT-AMB-52)."""
     return isinstance(error, ToolRefused) or error.code in DENYING_CODES
 
 

@@ -23,7 +23,7 @@ WAIT_LIMIT_S = 3600
 def auth_begin_params(
     capability_id: str, account_hint: str | None, context_token: str
 ) -> JsonObject:
-    """Give the params of `auth_begin`."""
+    """Return the params of `auth_begin`."""
     return {
         "capability_id": capability_id,
         "account_hint": account_hint,
@@ -41,7 +41,7 @@ def auth_complete_params(
     account_hint: str | None,
     context_token: str,
 ) -> JsonObject:
-    """Give the params of `auth_complete`, in the names of both generations.
+    """Return the params of `auth_complete`, in the names of both generations.
 
     Bridges of the first read `code` and `callback_url`; each ignores what it does not know.
     """
@@ -59,7 +59,7 @@ def auth_complete_params(
 
 
 def auth_poll_params(capability_id: str, flow_state: JsonObject, context_token: str) -> JsonObject:
-    """Give the params of `auth_poll`."""
+    """Return the params of `auth_poll`."""
     return {
         "capability_id": capability_id,
         "flow_state": flow_state,
@@ -68,7 +68,7 @@ def auth_poll_params(capability_id: str, flow_state: JsonObject, context_token: 
 
 
 def auth_revoke_params(capability_id: str, account_ref: str, context_token: str) -> JsonObject:
-    """Give the params of `auth_revoke`."""
+    """Return the params of `auth_revoke`."""
     return {
         "capability_id": capability_id,
         "account_ref": account_ref,
@@ -85,7 +85,7 @@ def invoke_params(
     idempotency_key: str | None,
     context_token: str,
 ) -> JsonObject:
-    """Give the params of `invoke`; all members are always there, null where there is nothing."""
+    """Return the params of `invoke`; all members are always there, null where there is nothing."""
     return {
         "capability_id": capability_id,
         "operation": operation,

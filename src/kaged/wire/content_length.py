@@ -72,7 +72,7 @@ class ContentLengthFramer:
         return len(self._buffer)
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take what arrived and give every body that is now complete.
+        """Take what arrived and return every body that is now complete.
 
         Raises:
             HeaderInvalid: a header block is malformed; `fault` says how.
@@ -97,7 +97,7 @@ class ContentLengthFramer:
         return bodies
 
     def encode(self, payload: bytes) -> bytes:
-        """Give the header and body to write for one message, with this framer's limit."""
+        """Return the header and body to write for one message, with this framer's limit."""
         return encode_content(payload, self._limit)
 
     def _read_header(self, chunk: bytes, at: int) -> int:
@@ -171,7 +171,7 @@ def _find_length(header: bytes) -> bytes:
 
 
 def encode_content(payload: bytes, limit_bytes: int = CONTENT_LIMIT_BYTES) -> bytes:
-    """Give the header block and the payload.
+    """Return the header block and the payload.
 
     Raises:
         Unsendable: the payload is over the limit.

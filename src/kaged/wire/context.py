@@ -49,11 +49,11 @@ class CallContext:
 
     @property
     def from_agent(self) -> bool:
-        """Say whether the call comes out of an agent run."""
+        """Return whether the call comes out of an agent run."""
         return self.agent_path is not None
 
     def to_wire(self) -> JsonObject:
-        """Give the JSON object; all five members are always there (PH-AMB-16)."""
+        """Return the JSON object; all five members are always there (PH-AMB-16)."""
         return {
             "operator_id": self.operator_id,
             "project_id": self.project_id,
@@ -64,7 +64,7 @@ class CallContext:
 
 
 def with_context(params: JsonObject, context: CallContext) -> JsonObject:
-    """Give params with the host's own context; one sent by the caller is replaced (PH-CTX-10)."""
+    """Return params with the host's own context; one the caller sent is replaced (PH-CTX-10)."""
     return {**params, CONTEXT_MEMBER: context.to_wire()}
 
 

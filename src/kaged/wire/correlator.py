@@ -72,7 +72,7 @@ class Correlator(Generic[T]):
         return len(self._open)
 
     def open(self, method: str, waiter: T, deadline_s: float | None = None) -> OpenRequest[T]:
-        """Give the next id to a request that is about to be sent.
+        """Open a request that is about to be sent, under the next id.
 
         Raises:
             TooManyOpen: `open_limit` requests wait already; no id was used.
@@ -89,7 +89,7 @@ class Correlator(Generic[T]):
         return request
 
     def settle(self, response: Response) -> OpenRequest[T] | Ignored:
-        """Take an answer: give the request it ends, or why it ends none."""
+        """Take an answer: return the request it ends, or why it ends none."""
         message_id = response.id
         if message_id is None:
             return Ignored.NULL_ID
@@ -104,7 +104,7 @@ class Correlator(Generic[T]):
         return Ignored.UNKNOWN
 
     def settle_invalid(self, invalid: Invalid) -> OpenRequest[T] | None:
-        """Take a malformed message: give the request it was meant to answer, which fails now."""
+        """Take a malformed message: return the request it was meant to answer, which fails now."""
         return None if invalid.open_id is None else self._open.pop(invalid.open_id, None)
 
     def give_up(self, request_id: int) -> OpenRequest[T] | None:
@@ -120,12 +120,12 @@ class Correlator(Generic[T]):
         return request
 
     def next_deadline_s(self) -> float | None:
-        """Give the earliest deadline of the open requests, to set one timer by."""
+        """Return the earliest deadline of the open requests, to set one timer by."""
         deadlines = [r.deadline_s for r in self._open.values() if r.deadline_s is not None]
         return min(deadlines, default=None)
 
     def expire(self, now_s: float) -> list[OpenRequest[T]]:
-        """Give up on every request whose deadline has come; they are in the order of sending."""
+        """Close every request whose deadline has come and return them in the order of sending."""
         due = [
             request
             for request in self._open.values()
@@ -136,7 +136,7 @@ class Correlator(Generic[T]):
         return due
 
     def reset(self) -> list[OpenRequest[T]]:
-        """Start anew for a new process: give the requests that will never be answered."""
+        """Start anew for a new process: return the requests that will never be answered."""
         lost = list(self._open.values())
         self._open.clear()
         self._given_up.clear()

@@ -128,7 +128,7 @@ def bridge_request_id(random_bits: Callable[[int], int]) -> str:
 
 
 def encode_request(request: BridgeRequest) -> bytes:
-    """Give the bytes for a bridge's standard input: ASCII, one line, no line feed.
+    """Return the bytes for a bridge's standard input: ASCII, one line, no line feed.
 
     Raises:
         ValueError: params hold raw identity (SC-BRG-14) or the namespace is malformed; both are
@@ -173,14 +173,14 @@ def parse_request(data: bytes) -> BridgeRequest:
 
 
 def encode_result(request_id: str, result: JsonObject) -> bytes:
-    """Give a bridge's success answer."""
+    """Return a bridge's success answer."""
     return encode_json(
         {"version": BRIDGE_VERSION, "id": request_id, "result": result}, ascii_only=True
     )
 
 
 def encode_failure(request_id: str, code: str, message: str) -> bytes:
-    """Give a bridge's error answer, to be written with exit status 0."""
+    """Return a bridge's error answer, to be written with exit status 0."""
     error: JsonObject = {"code": code, "message": message}
     return encode_json(
         {"version": BRIDGE_VERSION, "id": request_id, "error": error}, ascii_only=True

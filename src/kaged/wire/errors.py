@@ -34,7 +34,7 @@ class ErrorCode(IntEnum):
 
     @property
     def wire_name(self) -> str:
-        """Give the name the specification uses, such as `resource_busy`."""
+        """Return the name the specification uses, such as `resource_busy`."""
         return self.name.lower()
 
 
@@ -63,7 +63,7 @@ class NumberClass(StrEnum):
 
 
 def number_class(number: int) -> NumberClass:
-    """Say who gives this number its meaning (PH-AMB-41)."""
+    """Return who gives this number its meaning (PH-AMB-41)."""
     if number in _STANDARD:
         return NumberClass.STANDARD
     if number in _KAGED:
@@ -74,12 +74,12 @@ def number_class(number: int) -> NumberClass:
 
 
 def is_reserved(number: int) -> bool:
-    """Say whether a plugin may not use this number; the host passes it on with a warning."""
+    """Return whether a plugin may not use this number; the host passes it on with a warning."""
     return number_class(number) is NumberClass.RESERVED
 
 
 def is_retryable(number: int) -> bool:
-    """Say whether the caller should try again later; the host itself never does (PH-ERR-11)."""
+    """Return whether the caller should try again later; the host itself never does (PH-ERR-11)."""
     return number == ErrorCode.RESOURCE_BUSY
 
 
@@ -110,7 +110,7 @@ _SERVICE_PREFIX = "capability_"
 
 
 def number_of(code: str) -> ErrorCode:
-    """Give the wire number of one of our string codes.
+    """Return the wire number of one of our string codes.
 
     Codes of service capabilities (`capability_…`, but not `capability_denied`) travel as
     internal errors that carry their code in the message and data (SC-AMB-06); every other code
@@ -125,7 +125,7 @@ def number_of(code: str) -> ErrorCode:
 
 
 def number_of_error(error: KagedError) -> int:
-    """Give the number to send for an error: its own when it came off the wire with one."""
+    """Return the number to send for an error: its own when it came off the wire with one."""
     return error.number if isinstance(error, RpcError) else number_of(error.code)
 
 
@@ -148,12 +148,12 @@ class RpcError(KagedError):
 
     @property
     def retryable(self) -> bool:
-        """Say whether the caller should try again later."""
+        """Return whether the caller should try again later."""
         return is_retryable(self.number)
 
     @property
     def reserved(self) -> bool:
-        """Say whether the number is one the sender may not use, which deserves a warning."""
+        """Return whether the number is one the sender may not use, which deserves a warning."""
         return is_reserved(self.number)
 
 
@@ -286,7 +286,7 @@ _CLASSES: MappingProxyType[int, type[RpcError]] = MappingProxyType(
 
 
 def error_class(number: int) -> type[RpcError]:
-    """Give the class that stands for a number; RpcError for numbers without a fixed meaning."""
+    """Return the class that stands for a number; RpcError for numbers without a fixed meaning."""
     return _CLASSES.get(number, RpcError)
 
 
@@ -302,7 +302,7 @@ def service_error_data(
     request_id: str | None = None,
     retry_after_s: float | None = None,
 ) -> JsonObject:
-    """Give the `data` member of a service-capability error (SC-AMB-06)."""
+    """Return the `data` member of a service-capability error (SC-AMB-06)."""
     data: JsonObject = {"code": code, "retryable": retryable}
     if request_id is not None:
         data["request_id"] = request_id
@@ -312,7 +312,7 @@ def service_error_data(
 
 
 def service_error_message(code: str, text: str) -> str:
-    """Give the message of a service-capability error: the code comes first (SC-AMB-06)."""
+    """Return the message of a service-capability error: the code comes first (SC-AMB-06)."""
     return f"{code}: {text}"
 
 

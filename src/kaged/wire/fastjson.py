@@ -53,7 +53,7 @@ def encode_json(value: JsonValue) -> bytes:
 
 
 def decode_message(line: bytes) -> Incoming:
-    """Tell what a line is. Never raises, whatever the bytes are."""
+    """Return what a line is. Never raises, whatever the bytes are."""
     try:
         value = decode_json(line)
     except NotJson as error:

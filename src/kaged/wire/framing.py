@@ -50,7 +50,7 @@ class Framer(Protocol):
         ...
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take what arrived and give every message that is now complete, in order.
+        """Take what arrived and return every message that is now complete, in order.
 
         Raises:
             FramingError: the framing is broken; the framer refuses all further input.
@@ -58,7 +58,7 @@ class Framer(Protocol):
         ...
 
     def encode(self, payload: bytes) -> bytes:
-        """Give the bytes to write for one message.
+        """Return the bytes to write for one message.
 
         Raises:
             Unsendable: the payload is over the limit or cannot be framed.

@@ -30,7 +30,7 @@ class LengthPrefixFramer:
         return len(self._buffer)
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take what arrived and give every frame that is now complete.
+        """Take what arrived and return every frame that is now complete.
 
         Raises:
             OversizeMessage: a frame announces more than the limit; `complete` has those before it.
@@ -59,7 +59,7 @@ class LengthPrefixFramer:
                 self._need = -1
 
     def encode(self, payload: bytes) -> bytes:
-        """Give the frame to write for one message, with this framer's limit."""
+        """Return the frame to write for one message, with this framer's limit."""
         return encode_frame(payload, self._limit)
 
     def _length(self, prefix: bytes, frames: list[bytes]) -> int:
@@ -77,7 +77,7 @@ class LengthPrefixFramer:
 
 
 def encode_frame(payload: bytes, limit_bytes: int = FRAME_LIMIT_BYTES) -> bytes:
-    """Give the length prefix and the payload.
+    """Return the length prefix and the payload.
 
     Raises:
         Unsendable: the payload is over the limit.

@@ -34,7 +34,7 @@ class LineFramer:
         return len(self._buffer)
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Take what arrived and give every line that is now complete.
+        """Take what arrived and return every line that is now complete.
 
         Raises:
             OversizeMessage: a line is over the limit; `complete` has the lines before it.
@@ -60,7 +60,7 @@ class LineFramer:
         return self._feed_long(chunk, lines)
 
     def encode(self, payload: bytes) -> bytes:
-        """Give the line to write for one message, with this framer's limit."""
+        """Return the line to write for one message, with this framer's limit."""
         return encode_line(payload, self._limit)
 
     def _feed_long(self, chunk: bytes, lines: list[bytes]) -> list[bytes]:
@@ -91,7 +91,7 @@ class LineFramer:
 
 
 def encode_line(payload: bytes, limit_bytes: int = LINE_LIMIT_BYTES) -> bytes:
-    r"""Give one line for a serialised message: the payload and a single line feed.
+    r"""Return one line for a serialised message: the payload and a single line feed.
 
     Raises:
         Unsendable: the payload is over the limit, or holds a raw line feed and would be two lines.

@@ -52,7 +52,7 @@ class ErrorObject:
     data: JsonValue = None
 
     def to_exception(self) -> RpcError:
-        """Give the exception for the caller whose request was answered with this."""
+        """Return the exception for the caller whose request was answered with this."""
         return rpc_error(self.code, self.message, self.data)
 
 
@@ -99,7 +99,7 @@ class Invalid:
 
     @property
     def reply_id(self) -> MessageId | None:
-        """Give the id to refuse it with.
+        """Return the id to refuse it with.
 
         Never the id of an answer: it counts in our direction, and the sender could take the
         refusal for the answer to a request of its own with the same number.
@@ -108,7 +108,7 @@ class Invalid:
 
     @property
     def open_id(self) -> MessageId | None:
-        """Give the id of the request of ours that this was meant to answer (PH-AMB-32)."""
+        """Return the id of the request of ours that this was meant to answer (PH-AMB-32)."""
         return self.id if self.is_answer else None
 
 
@@ -137,7 +137,7 @@ class Noise:
     reason: NoiseReason = NoiseReason.SYNTAX
 
     def excerpt(self, limit_chars: int = NOISE_EXCERPT_CHARS) -> str:
-        """Give the start of the line as text for a log or an audit record (PH-WIRE-13)."""
+        """Return the start of the line as text for a log or an audit record (PH-WIRE-13)."""
         # A character takes at most four bytes, so this much decodes to enough of them.
         start = self.line[: limit_chars * 4].removesuffix(b"\r")
         return start.decode("utf-8", "backslashreplace")[:limit_chars]
@@ -149,7 +149,7 @@ Incoming: TypeAlias = Request | Notification | Response | Invalid | Batch | Nois
 
 
 def classify(value: JsonValue) -> Request | Notification | Response | Invalid | Batch:
-    """Tell what a decoded JSON value is as a JSON-RPC message. Never raises.
+    """Return what a decoded JSON value is as a JSON-RPC message. Never raises.
 
     Extra members are ignored. A null `params` counts as absent, as several language servers
     send it. Ids are integers or text: floats (1.0 included), booleans and structures are not, and
@@ -218,7 +218,7 @@ def _error_object(value: JsonValue) -> ErrorObject | None:
 
 
 def to_wire(message: Outgoing) -> JsonObject:
-    """Give the JSON object of a message; absent members are left out, not null."""
+    """Return the JSON object of a message; absent members are left out, not null."""
     if isinstance(message, Response):
         wire: JsonObject = {"jsonrpc": VERSION, "id": message.id}
         if message.error is None:

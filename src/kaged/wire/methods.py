@@ -36,7 +36,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*){1,3}")
 
 
 def is_method_name(name: str) -> bool:
-    """Say whether a name has the form of a method or notification (PH-METH-15).
+    """Return whether a name has the form of a method or notification (PH-METH-15).
 
     Two to four segments between dots, each lower-case ASCII letters, digits and underscores with
     a letter first. Reserved namespaces have this form too; see `is_plugin_method_name`.
@@ -45,12 +45,12 @@ def is_method_name(name: str) -> bool:
 
 
 def is_reserved_name(name: str) -> bool:
-    """Say whether a name lies in a namespace that plugins may not use (PH-METH-16)."""
+    """Return whether a name lies in a namespace that plugins may not use (PH-METH-16)."""
     return name.startswith(_RESERVED_NAMESPACES)
 
 
 def is_plugin_method_name(name: str) -> bool:
-    """Say whether a plugin may declare this method or send this notification (PH-NOTIF-01)."""
+    """Return whether a plugin may declare this method or send this notification (PH-NOTIF-01)."""
     return is_method_name(name) and not is_reserved_name(name)
 
 

@@ -88,7 +88,7 @@ def encode_json(value: JsonValue, *, ascii_only: bool = False) -> bytes:
 
 
 def decode_message(line: bytes) -> Incoming:
-    """Tell what a line is. Never raises, whatever the bytes are."""
+    """Return what a line is. Never raises, whatever the bytes are."""
     try:
         value = decode_json(line)
     except NotJson as error:
@@ -114,7 +114,7 @@ def unsendable(error: Exception) -> Unsendable:
 
 
 def is_deeper(value: JsonValue, data: bytes, limit: int) -> bool:
-    """Say whether a value is nested deeper than `limit`; `data` is the JSON it was decoded from.
+    """Return whether a value is nested deeper than `limit`; `data` is its JSON.
 
     Takes time linear in `data`, and next to none for short or flat values, which is why it wants
     both forms: a few members are quickly walked, and many are quickly counted as brackets.
@@ -130,7 +130,7 @@ def is_deeper(value: JsonValue, data: bytes, limit: int) -> bool:
 
 
 def _walked_depth(value: JsonValue) -> int | None:
-    """Measure the depth level by level, or give None when there is too much to walk."""
+    """Measure the depth level by level, or return None when there is too much to walk."""
     level = [value] if isinstance(value, _HOLDERS) else []
     depth = 0
     budget = _WALK_MEMBERS

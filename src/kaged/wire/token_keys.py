@@ -47,7 +47,7 @@ class TokenKey:
             )
 
     def sign(self, text: bytes) -> bytes:
-        """Give the HMAC-SHA256 of a text."""
+        """Return the HMAC-SHA256 of a text."""
         return hmac.digest(self.secret, text, "sha256")
 
     def for_bridge(self, namespace: str) -> TokenKey:
@@ -61,7 +61,7 @@ class TokenKey:
         return TokenKey(self.sign(_BRIDGE_LABEL + namespace.encode("ascii")))
 
     def export_text(self) -> str:
-        """Give the text for a bridge's environment, which `parse_key` reads back.
+        """Return the text for a bridge's environment, which `parse_key` reads back.
 
         Only for 32-byte keys: their 43 characters are an odd number, so nobody can take the text
         for hex.

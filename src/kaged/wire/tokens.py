@@ -125,12 +125,12 @@ class VerifiedToken(NamedTuple):
 
 
 def bridge_audience(namespace: str) -> str:
-    """Give the audience of tokens for one bridge."""
+    """Return the audience of tokens for one bridge."""
     return f"bridge:{namespace}"
 
 
 def bridge_ttl_s(timeout_s: int) -> int:
-    """Give the lifetime of a token for one bridge call: the call and a minute, at most 300 s."""
+    """Return the lifetime of a token for one bridge call: the call and a minute, at most 300 s."""
     return min(SANDBOX_TTL_S, timeout_s + 60)
 
 
@@ -198,7 +198,7 @@ def verify_token(
     audience_required: bool = False,
     max_lifetime_s: int = MAX_LIFETIME_S,
 ) -> VerifiedToken:
-    """Check a token and give what it says.
+    """Check a token and return what it says.
 
     `token` is taken as it came in a request, whatever its type. A token without an `aud` claim
     passes unless `audience_required`: hosts and bridges of the first generations do not write it,

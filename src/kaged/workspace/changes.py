@@ -50,7 +50,7 @@ class ChangeFeed:
         self._listeners: list[Listener] = []
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Let `listener` hear of every change from now on; call the result to end that."""
+        """Call `listener` for every change from now on; call the result to end that."""
         self._listeners.append(listener)
 
         def unsubscribe() -> None:
@@ -60,7 +60,7 @@ class ChangeFeed:
         return unsubscribe
 
     def publish(self, change: FileChange) -> None:
-        """Tell every listener; a listener that breaks is logged and stops nobody else."""
+        """Call every listener; one that raises is logged and stops no other."""
         for listener in tuple(self._listeners):
             try:
                 listener(change)

@@ -44,7 +44,7 @@ class FileContent:
 
 
 def sha256_of(data: bytes) -> str:
-    """Give the hash that read log and writer compare contents by."""
+    """Return the hash that read log and writer compare contents by."""
     return hashlib.sha256(data).hexdigest()
 
 

@@ -77,7 +77,7 @@ class PathGuard:
         return ProjectPath("./" + "/".join(parts), path, text)
 
     def relative_of(self, resolved: str) -> str:
-        """Give the `./` form of a resolved path.
+        """Return the `./` form of a resolved path.
 
         Raises:
             PathRefused: it lies outside the project.
@@ -137,7 +137,7 @@ class PathGuard:
 
 
 def kind_of(mode: int) -> str:
-    """Say in words what an inode is when it is no regular file, e.g. `is a FIFO`."""
+    """Return in words what an inode is when it is no regular file, e.g. `is a FIFO`."""
     return _KINDS.get(stat.S_IFMT(mode), "is no regular file")
 
 

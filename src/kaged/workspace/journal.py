@@ -58,7 +58,7 @@ class UndoJournal:
     def steps(
         self, *, session_id: str | None = None, run_id: str | None = None
     ) -> tuple[UndoStep, ...]:
-        """Give the steps, newest first, of everybody or of one session or run."""
+        """Return the steps, newest first, of everybody or of one session or run."""
         return tuple(
             step
             for step in reversed(self._steps.values())
@@ -78,7 +78,7 @@ class UndoJournal:
 
 
 def plan_undo(steps: Sequence[UndoStep]) -> list[PlannedWrite]:
-    """Say what has to be written to take back these steps, given newest first.
+    """Return what has to be written to take back these steps, given newest first.
 
     Raises:
         UndoNotFound: there are none.

@@ -55,7 +55,7 @@ class JournalFiles:
         self._later = later
 
     def load(self, root: str, max_bytes: int, max_steps: int) -> list[UndoStep]:
-        """Give the newest steps, oldest of them first; what is beyond the limits is removed.
+        """Return the newest steps, oldest of them first; what is beyond the limits is removed.
 
         A file that is not whole is left out and removed: undo never guesses.
         """

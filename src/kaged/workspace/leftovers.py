@@ -22,7 +22,7 @@ _NAME: Final = re.compile(re.escape(TEMP_PREFIX) + r"(\d{1,10})-\d{1,12}\Z")
 
 
 def sweep_leftovers(root: str, before_s: float) -> int:
-    """Remove what lies below a folder under a temporary name since before a moment; gives how many.
+    """Remove what is below a folder under a temporary name since a moment; returns how many.
 
     `before_s` is when this daemon started, in seconds since the epoch: its own files are younger.
     Files of a process that still runs are another daemon's, and stay. Links are not followed.

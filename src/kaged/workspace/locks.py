@@ -85,7 +85,7 @@ class FileLocks:
                 self._give_back(key, exclusive=True)
 
     def held(self) -> int:
-        """Say how many files are in use or waited for, for the daemon's status."""
+        """Return how many files are in use or waited for, for the daemon's status."""
         return len(self._files)
 
     def _deadline_s(self) -> float:

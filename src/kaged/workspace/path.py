@@ -93,14 +93,14 @@ def _require_inside(parts: tuple[str, ...], text: str) -> None:
 
 
 def relative_form(root: str, resolved: str) -> str:
-    """Give the `./` form of an absolute path at or below `root`; both are normalised."""
+    """Return the `./` form of an absolute path at or below `root`; both are normalised."""
     if resolved == root:
         return "./"
     return "./" + resolved[len(root.rstrip("/")) + 1 :]
 
 
 def is_inside(root: str, resolved: str) -> bool:
-    """Say whether a normalised absolute path is `root` or lies below it, by components."""
+    """Return whether a normalised absolute path is `root` or lies below it, by components."""
     return resolved == root or resolved.startswith(root.rstrip("/") + "/")
 
 

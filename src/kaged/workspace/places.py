@@ -39,7 +39,7 @@ class Places:
 
     @contextmanager
     def parent_of(self, path: ProjectPath, *, make: bool = False) -> Generator[int]:
-        """Give a descriptor of the directory that holds the file.
+        """Yield a descriptor of the directory that holds the file.
 
         Raises:
             FileMissing: it does not exist and was not to be made.
@@ -67,7 +67,7 @@ class Places:
             os.close(handle)
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         for handle in self._open.values():
             os.close(handle)
         self._open.clear()
@@ -139,12 +139,12 @@ class Places:
 
 
 def parent_path(path: ProjectPath) -> str:
-    """Give the resolved path of the directory that holds a file."""
+    """Return the resolved path of the directory that holds a file."""
     return path.resolved.rpartition("/")[0] or "/"
 
 
 def name_of(path: ProjectPath) -> str:
-    """Give the last component of a resolved path."""
+    """Return the last component of a resolved path."""
     return path.resolved.rpartition("/")[2]
 
 

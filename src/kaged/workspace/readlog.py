@@ -38,12 +38,12 @@ class ReadLog:
             self._drop_oldest()
 
     def sha_of(self, session_id: str, caller: str, resolved: str) -> str | None:
-        """Give the hash of what this agent knows the file to be, None if it never saw it."""
+        """Return the hash of what this agent knows the file to be, None if it never saw it."""
         seen = self._readers.get((session_id, caller))
         return None if seen is None else seen.get(resolved)
 
     def require(self, session_id: str, caller: str, path: ProjectPath, sha256: str) -> None:
-        """Insist that the agent knows the file as it is now.
+        """Raise unless the agent knows the file as it is now.
 
         Raises:
             FileNotRead: it never saw the file in this session.

@@ -52,7 +52,7 @@ def stage(
     mode: int | None = None,
     flush: bool = True,
 ) -> str:
-    """Write the new content beside its target, with mode and owner of `like`; give its name.
+    """Write the new content beside its target, with mode and owner of `like`; return its name.
 
     `mode` stands in place of the mode that `like` has, or that a new file would get.
 
@@ -79,7 +79,7 @@ def stage(
 
 
 def put(directory: int, item: Staged) -> None:
-    """Give the staged content its name, or take the name away when there is none.
+    """Rename the staged content to its name, or remove the file when there is no content.
 
     Raises:
         Displaced: somebody changed, removed or made the file meanwhile.

@@ -32,7 +32,7 @@ def _libc() -> ctypes.CDLL:
 
 @cache
 def has_openat2() -> bool:
-    """Say whether the kernel offers `openat2` (Linux 5.6) and nothing filters it away."""
+    """Return whether the kernel offers `openat2` (Linux 5.6) and nothing filters it away."""
     try:
         os.close(_openat2("/", _PLACE))
     except OSError:

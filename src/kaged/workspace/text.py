@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def printable(name: str) -> str:
-    """Give a file's name as text that can be sent and shown on one line.
+    """Return a file's name as text that can be sent and shown on one line.
 
     Bytes that are no UTF-8, and control characters, come out as backslash escapes.
     """
@@ -17,7 +17,7 @@ def printable(name: str) -> str:
 
 
 def sendable(text: str) -> str:
-    """Give a path as text that can be sent: bytes that are no UTF-8 come out as escapes."""
+    """Return a path as text that can be sent: bytes that are no UTF-8 come out as escapes."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

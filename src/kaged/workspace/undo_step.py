@@ -33,7 +33,7 @@ class UndoStep:
         return sum(len(one.before) for one in self.files if one.before is not None)
 
     def as_json(self) -> JsonObject:
-        """Give the step for an operator's eyes, without contents."""
+        """Return the step as shown to an operator, without contents."""
         return {
             "step": self.number,
             "time": iso_utc(self.ts_ms),
@@ -49,7 +49,7 @@ class UndoStep:
 
 
 def was_kept(one: Written) -> bool:
-    """Tell whether what was there before is at hand: nothing, or a content."""
+    """Return whether what was there before is at hand: nothing, or a content."""
     return one.created or one.before is not None
 
 

@@ -87,7 +87,7 @@ class Workspace:
             raise PathSealed(path.relative)
 
     def relative_of(self, resolved: str) -> str:
-        """Give the `./` form of a resolved path; raises PathRefused for one outside."""
+        """Return the `./` form of a resolved path; raises PathRefused for one outside."""
         return self.guard.relative_of(resolved)
 
     def open_read(self, path: ProjectPath) -> int:

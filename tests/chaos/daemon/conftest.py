@@ -13,14 +13,14 @@ from fakes.running_daemon import DaemonProcess, kaged, make_project, start_daemo
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """Give a folder whose path is short enough for a socket below it, unlike pytest's own."""
+    """Yield a folder whose path is short enough for a socket below it, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         yield Path(folder).resolve()
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """Give a home; whatever daemon holds it at the end is ended."""
+    """Yield a home; whatever daemon holds it at the end is ended."""
     yield tmp_path / "h"
     if (tmp_path / "h").exists():
         kaged(tmp_path / "h", "daemon", "stop", "--force")
@@ -28,7 +28,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def start(home: Path) -> Iterator[Callable[..., DaemonProcess]]:
-    """Give a function that starts a daemon and waits until it is ready or gave up."""
+    """Yield a function that starts a daemon and waits until it is ready or gave up."""
     started: list[DaemonProcess] = []
 
     def begin(where: Path | None = None, **options: object) -> DaemonProcess:
@@ -44,5 +44,5 @@ def start(home: Path) -> Iterator[Callable[..., DaemonProcess]]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Give the root of a project with two agents."""
+    """Return the root of a project with two agents."""
     return make_project(tmp_path / "sample")

@@ -251,7 +251,7 @@ def test_a_clock_that_went_back_loses_no_order_and_breaks_no_chain(home: Path) -
 
 
 def _in_small_disk(size: str, disk: Path) -> tuple[str, ...]:
-    """Give the command line prefix that runs kaged with a small disk of its own at `disk`."""
+    """Return the command line prefix that runs kaged with a small disk of its own at `disk`."""
     mount = f'mount -t tmpfs -o size={size},mode=700 none "{disk}" && exec "$@"'
     return ("unshare", "-rm", "sh", "-c", mount, "sh", *KAGED)
 

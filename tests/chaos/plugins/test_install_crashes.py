@@ -114,7 +114,7 @@ async def prepare(root: Path, operation: str) -> None:
 
 
 def in_child(work: Coroutine[Any, Any, None]) -> int:
-    """Run something in a process of its own and give its exit code."""
+    """Run something in a process of its own and return its exit code."""
     pid = os.fork()  # noqa: TID251 - the child is killed in the middle of an install
     if pid:
         work.close()
@@ -129,7 +129,7 @@ def in_child(work: Coroutine[Any, Any, None]) -> int:
 
 
 def drive(top: Path, operation: str) -> list[str]:
-    """Crash the operation at each of its steps; give the version found after each."""
+    """Crash the operation at each of its steps; return the version found after each."""
     outcomes: list[str] = []
     for step in range(1, MOST_STEPS):
         root = top / str(step)

@@ -78,7 +78,7 @@ class Scene:
             assert await self.lab.call(good) == "here"
 
     async def back(self) -> None:
-        """See that the victim comes back after its backoff and answers."""
+        """Check that the victim comes back after its backoff and answers."""
         await self.lab.until(self.victim, S.CRASHED)
         self.lab.behave(self.victim, {"on": {"a.b": [{"result": "again"}]}})
         self.lab.wake(4)

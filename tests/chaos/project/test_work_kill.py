@@ -23,7 +23,7 @@ ACKNOWLEDGED = 400
 
 
 def run_and_kill(root: Path, round_: int) -> list[dict[str, Any]]:
-    """Let a child work as fast as it can, kill it; give what it had acknowledged."""
+    """Let a child work as fast as it can, kill it; return what it had acknowledged."""
     child = subprocess.Popen(
         [sys.executable, str(HERE / "children" / "work.py"), str(root), str(round_)],
         stdout=subprocess.PIPE,

@@ -20,7 +20,7 @@ HOST = Path(__file__).parent / "children" / "dying_host.py"
 
 
 async def _killed_when(stage: str, folder: Path) -> str:
-    """Start a host, kill it with SIGKILL when it got that far; gives the flow it began."""
+    """Start a host, kill it with SIGKILL when it got that far; returns the flow it began."""
     host = subprocess.Popen(
         [sys.executable, str(HOST), str(folder), stage], stdout=subprocess.PIPE, text=True
     )

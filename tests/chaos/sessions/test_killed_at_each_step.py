@@ -67,7 +67,7 @@ class Victim:
         return self.ask("GET", self.on(session, "/entries"))["items"]
 
     def said(self, session: str) -> list[str]:
-        """Give the messages of a session in short."""
+        """Return the messages of a session in short."""
         lines: list[str] = []
         for one in self.entries(session):
             for block in one["content"].get("content") or ():

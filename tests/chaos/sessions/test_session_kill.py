@@ -16,7 +16,7 @@ ACKNOWLEDGED = 150
 
 
 def run_and_kill(root: Path, lines_wanted: int) -> list[list[str]]:
-    """Let a child work, kill it after so many acknowledgements; give all of them."""
+    """Let a child work, kill it after so many acknowledgements; return all of them."""
     child = subprocess.Popen([sys.executable, str(CHILD), str(root)], stdout=subprocess.PIPE)
     assert child.stdout is not None
     lines: list[bytes] = []

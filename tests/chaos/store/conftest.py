@@ -13,7 +13,7 @@ from kaged.base import Ids, ManualClock
 
 @pytest.fixture
 async def home(tmp_path: Path, clock: ManualClock, ids: Ids) -> AsyncIterator[StoreHome]:
-    """Give a folder for a database; what is opened through it is closed at the end."""
+    """Yield a folder for a database; what is opened through it is closed at the end."""
     home = StoreHome(tmp_path, clock, ids)
     yield home
     await home.close()

@@ -15,7 +15,7 @@ ACKNOWLEDGED = 60
 
 
 def run_and_kill(home: StoreHome, round_: int) -> set[str]:
-    """Let a child record as fast as it can, kill it after some events; give the acknowledged."""
+    """Let a child record as fast as it can, kill it after some events; return the acknowledged."""
     child = subprocess.Popen(
         [sys.executable, str(CHILDREN / "record.py"), str(home.root), str(round_)],
         stdout=subprocess.PIPE,

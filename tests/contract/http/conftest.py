@@ -13,26 +13,26 @@ from fakes.running_daemon import InProcess, daemon_in_process, make_project
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """Give a folder whose path is short enough for a socket below it, unlike pytest's own."""
+    """Yield a folder whose path is short enough for a socket below it, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         yield Path(folder).resolve()
 
 
 @pytest.fixture
 async def inside(tmp_path: Path) -> AsyncGenerator[InProcess]:
-    """Give a daemon whose application is called without a socket."""
+    """Yield a daemon whose application is called without a socket."""
     async with daemon_in_process(tmp_path / "h") as daemon:
         yield daemon
 
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncGenerator[InProcess]:
-    """Give a daemon that answers on its sockets."""
+    """Yield a daemon that answers on its sockets."""
     async with daemon_in_process(tmp_path / "h", serve=True) as daemon:
         yield daemon
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """Give the root of a project with two agents."""
+    """Return the root of a project with two agents."""
     return make_project(tmp_path / "sample")

@@ -210,7 +210,7 @@ async def test_there_is_a_limit_to_the_number_of_clients(
 
 
 async def _knock(daemon: InProcess, **headers: str) -> tuple[int, bytes]:
-    """Ask for the stream over TCP with exactly these headers; gives status and body."""
+    """Ask for the stream over TCP with exactly these headers; returns status and body."""
     reader, writer = await asyncio.open_connection("127.0.0.1", daemon.port)
     own = {"host": f"127.0.0.1:{daemon.port}", **headers}
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in own.items())

@@ -88,7 +88,7 @@ class TokenDelegationPlugin(Plugin):
 def examples(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
-    """Give the name of a module with the examples, under both kinds of imports."""
+    """Yield the name of a module with the examples, under both kinds of imports."""
     name = f"spec_examples_{request.param}"
     imports = CPEX_IMPORTS if request.param == "cpex" else OWN_IMPORTS
     (tmp_path / f"{name}.py").write_text(imports + EXAMPLES, encoding="utf-8")

@@ -51,7 +51,7 @@ class Client:
         self.writer.write(len(data).to_bytes(4, "big") + data)
 
     async def receive(self) -> Any:
-        """Give the next message, or None at the end of the connection."""
+        """Return the next message, or None at the end of the connection."""
         async with asyncio.timeout(WAIT_S):
             try:
                 length = int.from_bytes(await self._reader.readexactly(4), "big")

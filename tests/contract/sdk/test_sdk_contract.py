@@ -276,7 +276,7 @@ async def test_split_and_joined_lines_are_put_together(talk: PluginTalk) -> None
 
 
 async def _play_storage(talk: PluginTalk, *answers: dict[str, object]) -> list[tuple[str, object]]:
-    """Answer the plugin's requests in order; give what it asked."""
+    """Answer the plugin's requests in order; return what it asked."""
     asked: list[tuple[str, object]] = []
     for answer in answers:
         ask = await talk.receive()

@@ -57,7 +57,7 @@ def our_children() -> set[int]:
 
 
 async def facts(spawner: Spawner, place: Path) -> tuple[bool, list[str]]:
-    """Start a cage; say whether it came from stock, and what it sees."""
+    """Start a cage; return whether it came from stock, and what it sees."""
     known = spawner.launchers.pids
     policy = CagePolicy(fs=(FsGrant(str(place), FsMode.RW),))
     process = await spawner.spawn(CageRequest("test", policy, ("sh", "-c", FACTS)))

@@ -35,7 +35,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 @pytest.fixture
 def closes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Give the numbers that we, and not the loop, have closed."""
+    """Return the numbers that we, and not the loop, have closed."""
     found: list[int] = []
     close = os.close
 

@@ -43,7 +43,7 @@ def uncaged(*command: str, **more: Any) -> UncagedRequest:
 
 
 async def exchange(process: CageProcess) -> None:
-    """Hear from the program itself: it runs now, and not bwrap in its place."""
+    """Called when the program itself reports in: it runs now, no longer bwrap in its place."""
     assert process.stdin_fd is not None
     assert process.stdout_fd is not None
     os.write(process.stdin_fd, b"x")

@@ -16,7 +16,7 @@ from kaged.config import init_project
 
 
 def run(code: str, *args: str) -> str:
-    """Run Python code in a fresh process and give what it printed."""
+    """Run Python code in a fresh process and return what it printed."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *args],
         capture_output=True,

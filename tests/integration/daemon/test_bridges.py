@@ -312,7 +312,7 @@ async def test_a_debug_session_ends_with_the_run_that_began_it(stage: Stage) -> 
 
 
 def adapter(folder: Path, level: str) -> dict[str, Any]:
-    """Give a planned adapter that keeps the log of its level."""
+    """Return a planned adapter that keeps the log of its level."""
     fake = FAKE.with_name("fake_dap_adapter.py")
     argv = [sys.executable, str(fake), str(folder / "dap.json"), str(folder / f"{level}.jsonl")]
     return {"type": level, "adapter": argv, "requires_ptrace": False}

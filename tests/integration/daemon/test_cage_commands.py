@@ -22,7 +22,7 @@ def _json(home: Path, *arguments: str, expect: int = 0) -> Any:
 
 @pytest.fixture
 def own(home: Path) -> Path:
-    """Give a home with a configuration that takes any free port."""
+    """Return a home with a configuration that takes any free port."""
     return make_home(home)
 
 

@@ -25,7 +25,7 @@ def _json(home: Path, *arguments: str, expect: int = 0) -> Any:
 
 @pytest.fixture
 def own(home: Path) -> Path:
-    """Give a home with a configuration that takes any free port."""
+    """Return a home with a configuration that takes any free port."""
     return make_home(home)
 
 
@@ -189,7 +189,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(own: Path, project: Path) -> 
 
 
 def _on_terminal(home: Path, *arguments: str, **env: str) -> str:
-    """Run a command with a terminal as its output; gives what it painted."""
+    """Run a command with a terminal as its output; returns what it painted."""
     leader, follower = pty.openpty()
     with subprocess.Popen(
         [*KAGED, *arguments], env={**environment(home), "TERM": "xterm-256color", **env},

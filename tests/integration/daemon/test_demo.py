@@ -18,7 +18,7 @@ SCENES = 10
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """Play the demo once; gives what it said and the folder that it was played in."""
+    """Play the demo once; returns what it said and the folder that it was played in."""
     folder = tmp_path_factory.mktemp("d")
     home = folder / "home"
     home.mkdir()
@@ -123,7 +123,7 @@ def test_it_touches_nothing_of_the_users_and_leaves_nothing_behind(
 
 
 def plain(line: str) -> str:
-    """Give a line without what differs from run to run: times, ids, counts of tokens."""
+    """Return a line without what differs from run to run: times, ids, counts of tokens."""
     line = re.sub(r"\b([a-z]{2,4})_[0-9A-Z]{4}…", r"\1_…", line.strip())
     return re.sub(r"\d+(\.\d+)?( ms| s\b| tokens| out| in\b)", r"N\2", line)
 

@@ -18,7 +18,7 @@ WAIT_S = 60
 
 
 def play(home: Path, *turns: dict[str, Any]) -> None:
-    """Say what the model `m` plays in this home."""
+    """Set what the model `m` plays in this home."""
     home.mkdir(mode=0o700, exist_ok=True)
     (home / "script.yaml").write_text(yaml.safe_dump({"turns": list(turns)}), encoding="utf-8")
     local = home / "local.toml"
@@ -45,7 +45,7 @@ class Talk:
         return (await self.host.get(f"{self.base}/{self.id}/runs"))["items"][0]
 
     async def ended(self, text: str) -> dict[str, Any]:
-        """Say something and wait for the end of its run."""
+        """Send a message and wait for the end of its run."""
         run_id = await self.say(text)
         rooms: Any = self.host.inside.daemon.services.sessions
         async with asyncio.timeout(WAIT_S):

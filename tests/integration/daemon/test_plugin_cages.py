@@ -44,14 +44,14 @@ def put_plugin(home: Path, name: str, *capabilities: str, **more: Any) -> Path:
 
 @contextmanager
 def served(daemon: DaemonProcess) -> Generator[httpx.Client]:
-    """Give a client of a daemon that has looked into its plugin store."""
+    """Yield a client of a daemon that has looked into its plugin store."""
     with daemon.client() as client:
         assert wait_until(lambda: bool(client.get("/plugins").json()["items"]), SystemClock())
         yield client
 
 
 def in_cages(daemon: int) -> list[int]:
-    """Give the descendants of a daemon that are bwrap's or below one."""
+    """Return the descendants of a daemon that are bwrap's or below one."""
     parents: dict[int, tuple[int, str]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

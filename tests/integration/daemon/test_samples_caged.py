@@ -30,7 +30,7 @@ def config(**programs: Path) -> str:
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """Give the code blocks of one language in a page of the documentation."""
+    """Return the code blocks of one language in a page of the documentation."""
     return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 
 

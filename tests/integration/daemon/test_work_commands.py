@@ -45,7 +45,7 @@ class Desk:
 
 @pytest.fixture
 def desk(home: Path, tmp_path: Path) -> Desk:
-    """Give commands on a loaded project."""
+    """Return commands on a loaded project."""
     made = Desk(make_home(home), make_project(tmp_path / "sample", PROJECT))
     made.json("project", "load")
     return made

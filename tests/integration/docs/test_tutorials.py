@@ -24,7 +24,7 @@ def script_of(page: Path) -> str:
 
 
 def run(name: str, tmp_path: Path) -> str:
-    """Run a page's commands in one shell; gives all that they said."""
+    """Run a page's commands in one shell; returns all that they said."""
     page = ROOT / "docs" / "tutorial" / name
     # A short path: the daemon's socket lies below it.
     env = {

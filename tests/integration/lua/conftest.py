@@ -13,6 +13,6 @@ from kaged.base import Ids, ManualClock
 
 @pytest.fixture
 async def lab(tmp_path: Path, clock: ManualClock, ids: Ids) -> AsyncGenerator[LuaLab]:
-    """Give a project whose scripts run in real cages."""
+    """Yield a project whose scripts run in real cages."""
     async with lua_lab(tmp_path, clock, ids) as made:
         yield made

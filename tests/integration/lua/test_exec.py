@@ -21,7 +21,7 @@ ASK = "kage.request_capabilities({'exec'})\n"
 
 @pytest.fixture
 def exe(lab: LuaLab) -> LuaLab:
-    """Give a lab in which the script `probe` may run programs."""
+    """Return a lab in which the script `probe` may run programs."""
     lab.grants["probe"] = ["exec"]
     return lab
 

@@ -16,7 +16,7 @@ REWIND = Path(__file__).parents[3] / "plugins" / "examples" / "rewind.lua"
 
 @pytest.fixture
 async def rewind(lab: LuaLab) -> LuaLab:
-    """Give a project in git with the example loaded and both grants."""
+    """Return a project in git with the example loaded and both grants."""
     lab.repository()
     lab.grants["rewind"] = ["session_write", "exec"]
     await lab.begin()

@@ -40,7 +40,7 @@ kage.register_command{name='seen', description='', handler=function()
 
 @pytest.fixture
 async def mover(lab: LuaLab) -> LuaLab:
-    """Give a lab with a script that may move, and a current session of two messages."""
+    """Return a lab with a script that may move, and a current session of two messages."""
     lab.grants["mover"] = ["session_write"]
     await lab.load(mover=COMMANDS)
     await lab.begin("one", "two")

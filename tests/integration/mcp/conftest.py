@@ -11,6 +11,6 @@ import pytest
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """Give a folder whose path is short enough for a socket below it, unlike pytest's own."""
+    """Yield a folder whose path is short enough for a socket below it, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="kgm-") as folder:
         yield Path(folder).resolve()

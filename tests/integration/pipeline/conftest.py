@@ -14,7 +14,7 @@ from kaged.cage import CageSettings, Spawner
 
 @pytest.fixture
 async def spawner() -> AsyncIterator[Spawner]:
-    """Give a spawner with the strongest back ends of this machine."""
+    """Yield a spawner with the strongest back ends of this machine."""
     folder = Path(tempfile.mkdtemp(prefix="kaged-pipeline-cache-"))
     folder.chmod(0o755)
     found = Spawner(CageSettings(cache_dir=folder))

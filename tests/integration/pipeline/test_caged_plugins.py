@@ -92,7 +92,7 @@ class Place:
         return result
 
     async def outcome(self) -> dict[str, Any]:
-        """Give everything that can be compared about one call."""
+        """Return everything that can be compared about one call."""
         shared = GlobalContext("r")
         try:
             result = await self.call(context=shared)

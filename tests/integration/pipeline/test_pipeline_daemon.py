@@ -92,7 +92,7 @@ class Site:
         return [row["data"] for row in json.loads(done.stdout)]
 
     def until(self, name: str, count: int) -> dict[str, Any]:
-        """Wait for an event, by following the trail; gives the newest."""
+        """Wait for an event, by following the trail; returns the newest."""
         for _ in range(600):
             found = self.events(name)
             if len(found) >= count:

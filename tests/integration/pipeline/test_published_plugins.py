@@ -67,7 +67,7 @@ def install() -> Path:
 
 @pytest.fixture(scope="module")
 def published() -> Iterator[Path]:
-    """Give the folder of the installed plugins, importable."""
+    """Yield the folder of the installed plugins, importable."""
     folder = install()
     sys.path.insert(0, str(folder))
     yield folder
@@ -96,7 +96,7 @@ class Host:
 
 @pytest.fixture
 async def host(published: Path, spawner: Spawner) -> AsyncIterator[Host]:
-    """Give a pipeline that can load published plugins, here and caged."""
+    """Yield a pipeline that can load published plugins, here and caged."""
     clock = SystemClock()
     pipeline = Pipeline(clock, Ids(clock), kinds={"caged": CagedKind(spawner)})
     yield Host(pipeline)

@@ -10,7 +10,7 @@ from fakes.plugin_lab import PluginLab
 
 @pytest.fixture
 async def lab(tmp_path: Path) -> AsyncIterator[PluginLab]:
-    """Give a plugin host with real cages; short timeouts, no real backoff."""
+    """Yield a plugin host with real cages; short timeouts, no real backoff."""
     made = PluginLab(tmp_path, initialize_timeout_s=10.0, config_patience_s=0.5)
     await made.open()
     yield made

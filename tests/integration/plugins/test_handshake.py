@@ -20,7 +20,7 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Path:
-    """Give a directory that a stub may be granted to write its log into."""
+    """Return a directory that a stub may be granted to write its log into."""
     folder = tmp_path / "shared"
     folder.mkdir()
     folder.chmod(0o777)

@@ -23,7 +23,7 @@ PATIENCE_S = 15.0
 
 @pytest.fixture
 async def arena(tmp_path: Path, clock: ManualClock) -> AsyncIterator[StorageArena]:
-    """Give a store with a broker, on a clock that stands still."""
+    """Yield a store with a broker, on a clock that stands still."""
     made = await StorageArena(tmp_path, clock).open()
     yield made
     await made.close()
@@ -31,7 +31,7 @@ async def arena(tmp_path: Path, clock: ManualClock) -> AsyncIterator[StorageAren
 
 @pytest.fixture
 async def notes(arena: StorageArena) -> StorageArena:
-    """Give a plugin `notes` with a table `items` of three rows."""
+    """Return a plugin `notes` with a table `items` of three rows."""
     await arena.exec("notes", "CREATE TABLE items (id INTEGER PRIMARY KEY, body TEXT, rank REAL)")
     await arena.exec(
         "notes", "INSERT INTO items (body, rank) VALUES ('one', 1.5), ('two', 2.5), ('three', 3.5)"

@@ -18,7 +18,7 @@ WRITE = "kaged:storage:write"
 
 @pytest.fixture
 async def asking(tmp_path: Path) -> AsyncIterator[AskingLab]:
-    """Give caged plugins that ask the host for storage."""
+    """Yield caged plugins that ask the host for storage."""
     async with asking_lab(tmp_path) as lab:
         yield lab
 

@@ -13,6 +13,6 @@ from kaged.base import Ids, ManualClock
 
 @pytest.fixture
 async def lab(tmp_path: Path, clock: ManualClock, ids: Ids) -> AsyncIterator[WorkLab]:
-    """Give the project tools on a store of their own."""
+    """Yield the project tools on a store of their own."""
     async with work_lab(tmp_path, clock, ids) as made:
         yield made

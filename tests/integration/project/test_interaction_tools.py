@@ -34,7 +34,7 @@ FIELDS: list[dict[str, Any]] = [
 
 
 async def asked(lab: WorkLab, name: str, **params: Any) -> tuple[asyncio.Task[Any], str]:
-    """Ask, and give the waiting call with the id of the question."""
+    """Ask, and return the waiting call with the id of the question."""
     before = len(lab.announced)
     call = lab.tasks.start(lab.call(name, **params), "call")
     await until(lambda: len(lab.announced) > before or call.done())

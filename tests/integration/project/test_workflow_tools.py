@@ -20,7 +20,7 @@ DEPLOY: dict[str, Any] = {"name": "deploy", "inputs": {"branch": "main"}}
 
 
 async def finished(lab: WorkLab, run_id: str) -> Any:
-    """Let a run end and give its status."""
+    """Let a run end and return its status."""
     lab.runner.go_on.set()
     await until(lambda: not len(lab.tasks))
     return await lab.call("kaged.workflow.status", run_id=run_id)

@@ -13,7 +13,7 @@ from kaged.base import ManualClock
 
 @pytest.fixture
 async def lab(tmp_path: Path, clock: ManualClock) -> AsyncIterator[ServiceLab]:
-    """Give a host with one provider (`gog.email`)."""
+    """Yield a host with one provider (`gog.email`)."""
     found = await ServiceLab(tmp_path, clock).open()
     await found.register()
     yield found
@@ -22,7 +22,7 @@ async def lab(tmp_path: Path, clock: ManualClock) -> AsyncIterator[ServiceLab]:
 
 @pytest.fixture
 async def empty_lab(tmp_path: Path, clock: ManualClock) -> AsyncIterator[ServiceLab]:
-    """Give a host without providers."""
+    """Yield a host without providers."""
     found = await ServiceLab(tmp_path, clock).open()
     yield found
     await found.close()

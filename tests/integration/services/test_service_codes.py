@@ -93,7 +93,7 @@ async def test_every_code_can_be_provoked(lab: ServiceLab) -> None:
 
 
 async def provoke_all(lab: ServiceLab) -> dict[str, str]:  # noqa: PLR0915 - one per code
-    """Bring about the condition of every code; gives what was said for each."""
+    """Bring about the condition of every code; returns what was said for each."""
     found: dict[str, str] = {}
 
     async def provoke(call: Awaitable[Any]) -> None:

@@ -28,7 +28,7 @@ SAYS_OTHERWISE = "echo ASH_CONTEXT_TOKEN=for-bob; exec sleep 611"
 
 
 def children() -> dict[int, tuple[str, bytes]]:
-    """Give every process below this one: its command line and its environment."""
+    """Return every process below this one: its command line and its environment."""
     parents: dict[int, int] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
@@ -53,7 +53,7 @@ def children() -> dict[int, tuple[str, bytes]]:
 
 
 def user_of(environ: bytes) -> str | None:
-    """Give whom the token in an environment acts for; None when there is none."""
+    """Return whom the token in an environment acts for; None when there is none."""
     for one in environ.split(b"\0"):
         if one.startswith(b"ASH_CONTEXT_TOKEN="):
             payload = one.partition(b"=")[2].split(b".")[1]

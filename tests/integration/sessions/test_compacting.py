@@ -30,7 +30,7 @@ def project(**compaction: Any) -> str:
 
 
 async def talked(lab: LoopLab, turns: int = 8) -> str:
-    """Say so much that the window is nearly full; gives the session."""
+    """Send messages until the window is nearly full; returns the session."""
     lab.model.turns[:] = [say(f"Answer {number}. " + "x" * 400) for number in range(turns)]
     lab.model.context_tokens = 100_000
     session = await lab.session()

@@ -59,7 +59,7 @@ async def test_a_vendor_without_dots_gets_names_it_takes_and_calls_lead_back(
 
 
 def _every_error() -> list[Exception]:
-    """Give one of each error that a tool can end with, and two that are nobody's plan."""
+    """Return one of each error that a tool can end with, and two unexpected ones."""
     made: list[Exception] = []
     waiting: list[Any] = [ToolError]
     while waiting:

@@ -248,7 +248,7 @@ async def test_compaction_is_told_before_and_after_its_strategy(tmp_path: Path) 
 
 
 async def filled(stage: SessionStage, **primary: Any) -> str:
-    """Talk until the window is nearly full; gives the session."""
+    """Talk until the window is nearly full; returns the session."""
     await stage.load(**primary)
     model = stage.loop.model
     model.context_tokens = 100_000

@@ -14,7 +14,7 @@ ALL_ON = "primary: {model: default, system_prompt: You help., tools: {'*': {enab
 
 
 def reminders(model: PlayedModel, number: int = -1) -> list[str]:
-    """Give the system messages of a request behind the prompt."""
+    """Return the system messages of a request behind the prompt."""
     asked = model.requests[number].messages
     return [one.text for one in asked[1:] if isinstance(one, SystemMessage)]
 

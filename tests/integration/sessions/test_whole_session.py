@@ -290,7 +290,7 @@ def _calls(sea: Sea, session: str, tool: str) -> list[str]:
 
 
 def _statuses(sea: Sea, session: str) -> list[str]:
-    """How the runs of a session ended, newest first."""
+    """Return how the runs of a session ended, newest first."""
     return [one["status"] for one in sea.get(f"/sessions/{session}/runs")["items"]]
 
 

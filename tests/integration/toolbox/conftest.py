@@ -13,7 +13,7 @@ from kaged.toolbox.files import file_tools
 
 @pytest.fixture
 async def lab(tmp_path: Path) -> AsyncIterator[LspLab]:
-    """Give a project with a planned language server for Python, and the file tools."""
+    """Yield a project with a planned language server for Python, and the file tools."""
     made = LspLab(tmp_path, tools=file_tools())
     yield made
     await made.close()

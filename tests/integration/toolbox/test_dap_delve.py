@@ -51,7 +51,7 @@ func double(x int) int {
 
 @pytest.fixture(scope="session")
 def go_cache() -> str:
-    """Give the build cache of all runs: the standard library is compiled once, not per test."""
+    """Return the build cache of all runs: the standard library is compiled once, not per test."""
     for program in ("dlv", "go"):
         assert shutil.which(program), f"{program} is missing: run scripts/setup --tests"
     made = ROOT / "build" / "go-cache"

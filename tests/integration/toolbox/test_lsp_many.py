@@ -48,7 +48,7 @@ def contents(lab: LspLab) -> dict[Path, bytes]:
 
 @pytest.fixture
 async def quick_lab() -> AsyncIterator[LspLab]:
-    """Give a project in memory: 200 renames of 200 files are no work for a disk."""
+    """Yield a project in memory: 200 renames of 200 files are no work for a disk."""
     with tempfile.TemporaryDirectory(prefix="kaged-test-", dir="/dev/shm") as folder:
         made = LspLab(Path(folder))
         yield made

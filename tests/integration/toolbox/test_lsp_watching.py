@@ -22,7 +22,7 @@ WRONG = "def greet(x: int) -> int:\n    return x\n"
 
 
 def outside(lab: LspLab) -> list[tuple[str, int]]:
-    """Give what the planned server was told of files, by name."""
+    """Return the file notifications the planned server got, by name."""
     return [
         (one["uri"].rpartition("/project/")[2], one["type"])
         for message in lab.received("workspace/didChangeWatchedFiles")

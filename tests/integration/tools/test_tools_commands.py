@@ -29,7 +29,7 @@ CODER = ("--agent", "primary.subagents.coder")
 
 @pytest.fixture
 def place() -> Iterator[tuple[Path, Path]]:
-    """Give the home of a running daemon and a project that it has loaded."""
+    """Yield the home of a running daemon and a project that it has loaded."""
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         base = Path(folder).resolve()
         root = make_project(base / "project", PROJECT)

@@ -117,7 +117,7 @@ class PluginStage:
         return refused.value
 
     def requests(self) -> list[dict[str, Any]]:
-        """Give the tool calls that reached the plugin."""
+        """Return the tool calls that reached the plugin."""
         path = self.log / "lines"
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         found = [json.loads(line) for line in lines]

@@ -103,12 +103,12 @@ class WholeDesk:
         return answer.json()["result"]
 
     async def code(self, tool: str, key: str = "primary", **params: Any) -> str:
-        """Give the error code of a call, or `ok`."""
+        """Return the error code of a call, or `ok`."""
         answer = await self.post(tool, key, params)
         return "ok" if answer.status_code == 200 else str(answer.json()["error"]["code"])
 
     async def events(self, name: str) -> list[dict[str, Any]]:
-        """Give the audit rows of a name, oldest first."""
+        """Return the audit rows of a name, oldest first."""
         await self.inside.daemon.services.audit.flush()
         answer = await self.inside.client.get(f"/api/v1/audit?limit=200&event={name}")
         assert answer.status_code == 200, answer.text
@@ -450,7 +450,7 @@ async def test_every_result_is_plain_json_of_the_promised_shape(desk: WholeDesk)
 
 
 async def _check_record(desk: WholeDesk) -> None:
-    """See that every row on record has the shape of its event."""
+    """Check that every row on record has the shape of its event."""
     await desk.inside.daemon.services.audit.flush()
     answer = await desk.inside.client.get("/api/v1/audit?limit=500")
     rows = answer.json()["items"]
@@ -470,7 +470,7 @@ async def _check_record(desk: WholeDesk) -> None:
 
 
 def _paths(value: Any) -> list[str]:
-    """Give every value of a result that stands under the name of a path."""
+    """Return every value of a result that stands under the name of a path."""
     found: list[str] = []
     if isinstance(value, dict):
         for name, one in value.items():

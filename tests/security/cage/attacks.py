@@ -135,7 +135,7 @@ def word(number: int) -> str:
 
 
 def call(name: str, *args: Any) -> str:
-    """Make a raw system call; give the error's name, or `allowed`."""
+    """Make a raw system call; return the error's name, or `allowed`."""
     number = _COMMON.get(name)
     if number is None:
         number = _NUMBERS[name][0 if MACHINE == "x86_64" else 1]
@@ -151,7 +151,7 @@ def _argument(value: Any) -> Any:
 
 
 def tried(action: Callable[[], Any]) -> str:
-    """Run an action; give the error's name, or `allowed`."""
+    """Run an action; return the error's name, or `allowed`."""
     try:
         action()
     except OSError as error:
@@ -160,7 +160,7 @@ def tried(action: Callable[[], Any]) -> str:
 
 
 def in_child(action: Callable[[], int]) -> str:
-    """Run an action in a fork; give how it ended."""
+    """Run an action in a fork; return how it ended."""
     pid = os.fork()  # noqa: TID251 - an attack that is run inside a cage
     if pid == 0:
         code = 99

@@ -107,7 +107,7 @@ RELAXED: dict[str, set[str]] = {
 
 
 def expected(name: str, profile: str) -> set[str]:
-    """Give the answers that an attempt may meet under a profile."""
+    """Return the answers that an attempt may meet under a profile."""
     found = _longest(name, RELAXED) if profile == "relaxed" else None
     if found is None:
         found = _longest(name, EXPECTED)

@@ -70,7 +70,7 @@ def outcome(identity: str, profile: str) -> dict[str, Any]:
 
 
 def python_for_everyone() -> str:
-    """Give an interpreter that an ordinary user can reach; ours may lie below a private home."""
+    """Return an interpreter that an ordinary user can reach; ours may lie below a private home."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     for path in (f"/usr/bin/python{version}", "/usr/bin/python3"):
         if Path(path).exists():
@@ -79,7 +79,7 @@ def python_for_everyone() -> str:
 
 
 def site_packages() -> list[str]:
-    """Give where our libraries are, for an interpreter that is not ours."""
+    """Return where our libraries are, for an interpreter that is not ours."""
     return [path for path in sys.path if path.endswith("site-packages")]
 
 

@@ -28,7 +28,7 @@ RO, RW = FsMode.RO, FsMode.RW
 
 
 def doomed(place: Path, cache: Path, how: str) -> tuple[subprocess.Popen[str], list[int]]:
-    """Start a daemon with three cages; give it and pidfds of their first processes."""
+    """Start a daemon with three cages; return it and pidfds of their first processes."""
     daemon = subprocess.Popen(
         [sys.executable, str(DOOMED), str(place), str(cache), how],
         stdout=subprocess.PIPE,

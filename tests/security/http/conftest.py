@@ -16,19 +16,19 @@ from kaged.serve.http.credentials import read_token
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """Give a folder whose path is short enough for a socket below it, unlike pytest's own."""
+    """Yield a folder whose path is short enough for a socket below it, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         yield Path(folder).resolve()
 
 
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncGenerator[InProcess]:
-    """Give a daemon that answers on its sockets."""
+    """Yield a daemon that answers on its sockets."""
     async with daemon_in_process(tmp_path / "h", serve=True) as daemon:
         yield daemon
 
 
 @pytest.fixture
 def token(served: InProcess) -> str:
-    """Give the operator's bearer token."""
+    """Return the operator's bearer token."""
     return read_token(token_file(served.places), os.getuid())

@@ -12,7 +12,7 @@ from fakes.outside_lab import OutsideLab
 
 @pytest.fixture
 async def lab(tmp_path: Path) -> AsyncIterator[OutsideLab]:
-    """Give a lab; what it started ends with the test."""
+    """Yield a lab; what it started ends with the test."""
     made = OutsideLab(tmp_path)
     yield made
     await made.close()

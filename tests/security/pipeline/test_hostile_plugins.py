@@ -93,7 +93,7 @@ def secretive() -> Extensions:
 
 
 def reachable(*roots: object) -> str:
-    """Walk attributes (private ones too), `__dict__`s and containers; give all that is found."""
+    """Walk attributes (private ones too), `__dict__`s and containers; return all that is found."""
     found: list[str] = []
     seen: set[int] = set()
     alive: list[object] = []  # so that no id is used twice

@@ -15,7 +15,7 @@ from requirements import requirement
 
 @pytest.fixture
 def tmp_path() -> Iterator[Path]:
-    """Give a folder whose path is short enough for a socket below it, unlike pytest's own."""
+    """Yield a folder whose path is short enough for a socket below it, unlike pytest's own."""
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         yield Path(folder).resolve()
 

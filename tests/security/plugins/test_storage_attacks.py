@@ -28,7 +28,7 @@ HASTY = {"attacker": StorageQuota(read_time_s=0.3, write_time_s=0.2)}
 
 @pytest.fixture
 async def arena(tmp_path: Path) -> AsyncIterator[StorageArena]:
-    """Give an attacker, its victims and the host's own rows in one database."""
+    """Yield an attacker, its victims and the host's own rows in one database."""
     made = await settled(tmp_path)
     yield made
     await made.close()
@@ -52,7 +52,7 @@ async def settled(root: Path) -> StorageArena:
 
 
 def untouched(arena: StorageArena) -> dict[str, Any]:
-    """Give everything in the database that is not the attacker's, but for the audit log."""
+    """Return everything in the database that is not the attacker's, but for the audit log."""
     own = {f"plugin_attacker_{name}" for name in ("notes", "tags")}
     names = sorted(arena.physical_tables() - own - {"audit_events", "audit_anchor"})
     tables = {name: arena.raw(f'SELECT * FROM "{name}"') for name in names}
@@ -61,7 +61,7 @@ def untouched(arena: StorageArena) -> dict[str, Any]:
 
 
 def leaks(answer: dict[str, Any]) -> list[str]:
-    """Give the secrets that an answer holds."""
+    """Return the secrets that an answer holds."""
     text = json.dumps(answer)
     return [secret for secret in SECRETS if secret in text]
 

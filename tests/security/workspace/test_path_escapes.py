@@ -173,7 +173,7 @@ def top(tmp_path: Path) -> Path:
 
 
 def outside(top: Path) -> dict[str, bytes | None]:
-    """Give everything that is not the project's."""
+    """Return everything that is not the project's."""
     return {
         str(one): one.read_bytes() if one.is_file() else None
         for one in (top, *top.iterdir(), *(top / "project-secret").iterdir())

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def rows(document: str, prefix: str) -> dict[str, str]:
-    """Give the `says` text of the rows of one area, by id."""
+    """Return the `says` text of the rows of one area, by id."""
     text = (ROOT / "docs" / "requirements" / f"{document}.yaml").read_text(encoding="utf-8")
     found: dict[str, str] = {}
     for block in re.split(r"\n(?=- id:)", text):
@@ -27,7 +27,7 @@ def rows(document: str, prefix: str) -> dict[str, str]:
 
 
 def listed(text: str) -> list[str]:
-    """Give the field names of a list such as `a, b (in some form) and c`."""
+    """Return the field names of a list such as `a, b (in some form) and c`."""
     bare = re.sub(r"\([^)]*\)", "", text).replace(" and ", ", ")
     words = [word.strip(" .") for word in bare.split(",")]
     return [word for word in words if re.fullmatch(r"[a-z_]+", word)]

@@ -8,7 +8,7 @@ from kaged.cage.bpf import INSTRUCTION
 
 
 class Machine:
-    """Runs one filter; `ask` gives the action for a system call."""
+    """Runs one filter; `ask` returns the action for a system call."""
 
     def __init__(self, program: bytes) -> None:
         assert len(program) % INSTRUCTION.size == 0

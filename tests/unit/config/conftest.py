@@ -11,11 +11,11 @@ from unit.config.trials import OperatorFiles, ProjectFolder
 
 @pytest.fixture
 def project(tmp_path: Path) -> ProjectFolder:
-    """Give an empty project folder."""
+    """Return an empty project folder."""
     return ProjectFolder(tmp_path / "sample")
 
 
 @pytest.fixture
 def operator(tmp_path: Path) -> OperatorFiles:
-    """Give an operator without files."""
+    """Return an operator without files."""
     return OperatorFiles(tmp_path)

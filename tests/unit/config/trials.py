@@ -36,7 +36,7 @@ class ProjectFolder:
         return load_project(self.root)
 
     def problems(self, text: str) -> tuple[Problem, ...]:
-        """Give what is wrong with a project file that must not load."""
+        """Return what is wrong with a project file that must not load."""
         with pytest.raises(ConfigInvalid) as caught:
             self.load(text)
         return caught.value.problems
@@ -73,7 +73,7 @@ class OperatorFiles:
         return load_local_config(self.local_toml, environ or {})
 
     def config_problems(self, text: str) -> tuple[Problem, ...]:
-        """Give what is wrong with a config.toml that must not load."""
+        """Return what is wrong with a config.toml that must not load."""
         with pytest.raises(ConfigInvalid) as caught:
             self.config(text)
         return caught.value.problems
@@ -103,7 +103,7 @@ def manifest_text(extra: str = "", base: str = MINIMAL_MANIFEST) -> str:
 
 
 def manifest_problems(extra: str = "", base: str = MINIMAL_MANIFEST) -> tuple[Problem, ...]:
-    """Give what is wrong with a manifest that must not load."""
+    """Return what is wrong with a manifest that must not load."""
     with pytest.raises(ConfigInvalid) as caught:
         manifest(extra, base)
     return caught.value.problems
@@ -115,10 +115,10 @@ def without_key(key: str, base: str = MINIMAL_MANIFEST) -> str:
 
 
 def errors(problems: tuple[Problem, ...]) -> list[tuple[str, str]]:
-    """Give key path and code of the problems that stop something."""
+    """Return key path and code of the problems that stop something."""
     return [(p.key_path, p.code) for p in problems if p.severity.value == "error"]
 
 
 def warnings(problems: tuple[Problem, ...]) -> list[tuple[str, str]]:
-    """Give key path and code of the problems that stop nothing."""
+    """Return key path and code of the problems that stop nothing."""
     return [(p.key_path, p.code) for p in problems if p.severity.value == "warning"]

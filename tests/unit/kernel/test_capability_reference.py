@@ -32,7 +32,7 @@ ERRORS: list[type[KagedError]] = [
 
 
 def rows(heading: str) -> list[list[str]]:
-    """Give the cells of the first table under a heading, without its header."""
+    """Return the cells of the first table under a heading, without its header."""
     text = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1]
     table = re.search(r"^\|.*(?:\n\|.*)*", text, re.MULTILINE)
     assert table is not None

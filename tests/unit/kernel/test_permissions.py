@@ -369,7 +369,7 @@ needs = st.one_of(
 
 
 def _met(need: ToolRequirement, policy: CagePolicy, path: str) -> bool:
-    """Say the same as the kernel, the slow and plain way."""
+    """Return the kernel's answer, worked out the slow and plain way."""
     if isinstance(need, FsRequirement):
         covering = [g for g in policy.fs if contains(g.path, path)]
         deepest = max((len(g.path.rstrip("/")) for g in covering), default=-1)

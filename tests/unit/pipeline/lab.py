@@ -118,6 +118,6 @@ async def outcome(
     payload: Any = CALL,
     **options: Any,
 ) -> PluginResult[Any]:
-    """Run one call through the plugins and give the result of the chain."""
+    """Run one call through the plugins and return the result of the chain."""
     lab = await Lab.of(*entries, **options)
     return await lab.call(payload, extensions=extensions)

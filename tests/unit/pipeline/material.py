@@ -112,7 +112,7 @@ extensions = st.builds(
 
 
 def full_extensions(**changes: Any) -> Extensions:
-    """Give a container whose twelve slots are all filled, nested parts included."""
+    """Return a container whose twelve slots are all filled, nested parts included."""
     slots: dict[str, Any] = {
         "request": RequestExtension(
             environment="production",

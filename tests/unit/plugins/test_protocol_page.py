@@ -19,7 +19,7 @@ CANCEL = "kaged.cancel"
 
 
 def rows(heading: str) -> dict[str, list[str]]:
-    """Give the rows of the table under a heading, by what stands first in them."""
+    """Return the rows of the table under a heading, by what stands first in them."""
     section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     found = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:3] == "| `"]
     return {re.findall(r"`([^`]+)`", row[0])[0]: row for row in found}

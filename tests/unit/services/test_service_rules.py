@@ -95,7 +95,7 @@ def test_a_credential_key_anywhere_refuses_the_whole_output(key: str) -> None:
 
 
 def _marked(row: str) -> set[str]:
-    """Give the suites in which a test carries the mark of a row."""
+    """Return the suites in which a test carries the mark of a row."""
     found: set[str] = set()
     for path in TESTS.rglob("test_*.py"):
         for mark in re.findall(r"requirement\(([^)]*)\)", path.read_text(encoding="utf-8")):

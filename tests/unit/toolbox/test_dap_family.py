@@ -83,7 +83,7 @@ class Stage:
         self.say(number, {"type": "event", "event": event, "body": body})
 
     async def asked(self, number: int, command: str) -> Any:
-        """Wait for a request to a session and give it."""
+        """Wait for a request to a session and return it."""
         async with asyncio.timeout(20):
             while True:
                 for kind, channel, body in self.pipe.taken():
@@ -109,7 +109,7 @@ class Stage:
         )
 
     async def ask(self, number: int, command: str, arguments: Any = None, **body: Any) -> Any:
-        """Ask the family, let a session answer, and give what comes of it."""
+        """Ask the family, let a session answer, and return what comes of it."""
         asking = asyncio.ensure_future(self.family.request(command, arguments))  # noqa: TID251 - awaited below
         self.answer(number, await self.asked(number, command), **body)
         return await asking

@@ -41,7 +41,7 @@ CODER = "primary.subagents.coder"
 
 @pytest.fixture
 def registry() -> ToolRegistry:
-    """Give a registry with every built-in name, and the tools of two plugins and a server."""
+    """Return a registry with every built-in name, and the tools of two plugins and a server."""
     made = ToolRegistry()
     made.register_all(make_tool(name) for name in PLAIN)
     made.register_all(make_tool(name, root_only=True) for name in ROOT_ONLY)

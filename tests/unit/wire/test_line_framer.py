@@ -21,7 +21,7 @@ def _cut(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def _reference(data: bytes, limit: int) -> tuple[list[bytes], bool]:
-    """What the framer must give: the lines before the first that is over the limit."""
+    """Return what the framer must give: the lines before the first that is over the limit."""
     *lines, rest = data.split(b"\n")
     for index, line in enumerate(lines):
         if len(line) > limit:

@@ -61,7 +61,7 @@ def descriptors() -> int:
 
 
 def tree(root: Path) -> dict[str, bytes | None]:
-    """Give everything below a directory; what is no plain file has no content."""
+    """Return everything below a directory; what is no plain file has no content."""
     return {
         str(one.relative_to(root)): one.read_bytes() if stat.S_ISREG(one.lstat().st_mode) else None
         for one in sorted(root.rglob("*"))

@@ -104,7 +104,7 @@ _JSON_TYPES = (str, int, float, bool, dict, list, type(None))
 
 
 def _plain_types(one: Field) -> frozenset[type]:
-    """Give the exact types that a field takes without a closer look, null among them."""
+    """Return the exact types that a field takes without a closer look, null among them."""
     if one.kind is FieldKind.ANY:
         return frozenset(_JSON_TYPES)
     return frozenset((*ACCEPTED[one.kind], *((type(None),) if one.nullable else ())))

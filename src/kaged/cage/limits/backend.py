@@ -79,7 +79,7 @@ class LimitsBackend(Protocol):
         ...
 
     def sweep(self) -> int:
-        """Remove what dead daemons left behind; give the number of groups removed."""
+        """Remove what dead daemons left behind; return the number of groups removed."""
         ...
 
     def close(self) -> None:

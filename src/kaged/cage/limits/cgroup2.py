@@ -25,7 +25,7 @@ class Cgroup2Group:
 
     @property
     def enter_words(self) -> tuple[str, ...]:
-        """Nothing: version 2 takes its lock for whole processes whoever moves them."""
+        """Nothing: version 2 takes its lock for whole processes, whichever process moves them."""
         return ()
 
     @property

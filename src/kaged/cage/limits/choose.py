@@ -20,7 +20,7 @@ _NEEDED = frozenset({Resource.MEMORY, Resource.PIDS})
 def choose_backend(
     proc: Path = Path("/proc"), *, allow_cgroups: bool = True, scope: ScopeRequest | None = None
 ) -> LimitsBackend:
-    """Give the strongest back end that works here: cgroup v2, a systemd scope, cgroup v1, rlimits.
+    """Return the strongest back end that works: cgroup v2, a systemd scope, cgroup v1, rlimits.
 
     Each candidate makes and removes a trial group with real limits before it is believed. With
     `scope` systemd may be asked to hand a part of the version 2 tree to this process.

@@ -16,7 +16,7 @@ BWRAP_PROCESSES = 1
 
 
 def rlimits_for(limits: CageLimits, enforced: frozenset[Resource]) -> tuple[tuple[int, int], ...]:
-    """Give the rlimits of a cage's first process, as pairs of what and value (soft is hard).
+    """Return the rlimits of a cage's first process, as pairs of what and value (soft is hard).
 
     Those a cgroup enforces for the cage as a whole are left to it: `RLIMIT_DATA` per process would
     refuse a program that the cage's memory still has room for.
@@ -64,7 +64,7 @@ class RlimitGroup:
         """Do nothing: rlimits know no shares."""
 
     def stat(self) -> LimitStat:
-        """Know nothing."""
+        """Return no figures: none are known."""
         return LimitStat()
 
     def destroy(self) -> bool:
@@ -90,7 +90,7 @@ class RlimitsBackend:
         return 0
 
     def close(self) -> None:
-        """Have nothing to remove."""
+        """Do nothing: there is nothing to remove."""
 
 
 __all__ = ["BWRAP_PROCESSES", "RlimitGroup", "RlimitsBackend", "rlimits_for"]

@@ -40,7 +40,7 @@ class ScopeRequest:
     root: bool = field(default_factory=lambda: os.geteuid() == 0)
 
     def ask(self, unit: str, mount: tree.CgroupMount, proc: Path) -> None:
-        """Have this process moved into a scope of that name; returns when it is there.
+        """Move this process into a scope of that name; returns when it is there.
 
         Raises:
             OSError: it was not, and why; nothing has changed then.
@@ -58,7 +58,7 @@ class ScopeRequest:
             raise OSError("systemd gave a scope and did not move the daemon into it")
 
     def words(self, unit: str) -> tuple[str, ...]:
-        """Give the arguments of the one call, for the bus of the manager that is asked."""
+        """Return the arguments of the one call, for the bus of the manager that is asked."""
         return (
             "--system" if self.root else "--user",
             f"--timeout={ASK_TIMEOUT_S}",
@@ -97,7 +97,7 @@ def _require_controllers(mount: tree.CgroupMount) -> None:
 
 
 def _service_of(own: str) -> str | None:
-    """Name the service that a group belongs to; none for a person's session or scope."""
+    """Return the service that a group belongs to; None for a person's session or scope."""
     for part in reversed(own.split("/")):
         if part.endswith(".service"):
             return None if part.startswith("user@") else part

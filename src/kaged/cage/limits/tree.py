@@ -67,17 +67,17 @@ def _own_groups(text: str) -> dict[frozenset[str], str]:
 
 
 def instance_name() -> str:
-    """Name this daemon process so that no later one has the same name."""
+    """Return a name for this daemon process that no later one has."""
     return f"kaged-{os.getpid()}-{_start_time(os.getpid())}"
 
 
 def backend_name() -> str:
-    """Name a back end within this process: a daemon may run a trial one beside its own."""
+    """Return a back end's name in this process: a daemon may run a trial one beside its own."""
     return f"b{next(_BACKENDS)}"
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a group of this name belongs to a daemon that no longer runs."""
+    """Return whether a group of this name belongs to a daemon that no longer runs."""
     found = _INSTANCE.fullmatch(name)
     return found is not None and _start_time(int(found[1])) != found[2]
 
@@ -162,7 +162,7 @@ def kill_members(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> int:
-    """Remove the groups of dead daemons from a directory; give how many."""
+    """Remove the groups of dead daemons from a directory; return how many."""
     removed = 0
     with contextlib.suppress(OSError):
         for child in folder.iterdir():

@@ -13,7 +13,7 @@ _CAPACITY = 254 * 256
 
 
 def synthetic_address(place: int) -> str:
-    """Give the address of the name at this place; places count from 0."""
+    """Return the address of the name at this place; places count from 0."""
     if not 0 <= place < _CAPACITY:
         raise ValueError(f"there are {_CAPACITY} synthetic addresses, not {place + 1}")
     number = place + _FIRST
@@ -21,7 +21,7 @@ def synthetic_address(place: int) -> str:
 
 
 def is_synthetic(address: str) -> bool:
-    """Say whether an address stands for a name, known or not."""
+    """Return whether an address stands for a name, known or not."""
     return address.startswith("127.77.")
 
 
@@ -44,7 +44,7 @@ class AddressBook:
         self._next = len(granted)
 
     def address_of(self, name: str) -> str | None:
-        """Give the address for a normalised name, or None if the cage may not know it."""
+        """Return the address for a normalised name, or None if the cage may not know it."""
         address = self._granted.get(name)
         if address is not None or not self._open or name == LOCALHOST:
             return address
@@ -63,7 +63,7 @@ class AddressBook:
         return address
 
     def name_of(self, address: str) -> str | None:
-        """Give the name that an address stands for, or None."""
+        """Return the name that an address stands for, or None."""
         name = self._names.get(address)
         if name is not None and name in self._claimed:
             self._claimed.move_to_end(name)

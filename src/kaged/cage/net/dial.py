@@ -28,7 +28,7 @@ class Resolver(Protocol):
     """Looks names up for cages, on the daemon's side."""
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
-        """Give the addresses of a host, best first. Raises OSError when there are none."""
+        """Return the addresses of a host, best first. Raises OSError when there are none."""
         ...
 
 
@@ -42,7 +42,7 @@ class SystemResolver:
         self._threads = ThreadPoolExecutor(_RESOLVER_THREADS, thread_name_prefix="kaged-resolve")
 
     async def resolve(self, host: str, port: int) -> Sequence[str]:
-        """Give the addresses of a host, best first. Raises OSError when there are none."""
+        """Return the addresses of a host, best first. Raises OSError when there are none."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, _look_up, host, port)
 

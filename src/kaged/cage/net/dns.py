@@ -68,7 +68,7 @@ def parse_question(packet: bytes) -> Question | None:
 def answer_query(packet: bytes, look_up: Callable[[str], str | None]) -> bytes | None:
     """Answer one packet; None means that silence is the right answer.
 
-    `look_up` gives the IPv4 address for a name as it was asked (lower case), or None for a name
+    `look_up` returns the IPv4 address for a name as it was asked (lower case), or None for a name
     that the cage may not know, which is answered as if it did not exist.
     """
     if not _HEADER.size <= len(packet) <= MAX_QUERY_BYTES:

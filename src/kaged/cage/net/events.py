@@ -63,7 +63,7 @@ class NetEvent:
     count: int = 1
 
     def data(self) -> JsonObject:
-        """Give the event's fields for the audit log."""
+        """Return the event's fields for the audit log."""
         common: JsonObject = {
             "cage_id": self.cage_id,
             "what": self.cage,
@@ -156,7 +156,7 @@ class Recorder:
         self._denials = denials
 
     def now_s(self) -> float:
-        """Give the time to hand to `connected` as the start of a connection."""
+        """Return the time to hand to `connected` as the start of a connection."""
         return self._clock.monotonic_s()
 
     def connected(

@@ -60,7 +60,7 @@ class NetGate:
         self.facts = facts or NetFacts()
 
     async def start(self, bwrap: str | None = None) -> list[NetProbe]:
-        """Start the helper and find out what this machine can do; gives the rows for `doctor`."""
+        """Start the helper and find out what this machine can do; returns the rows for `doctor`."""
         rows = await probe_network(self._helper, bwrap)
         self.facts = facts_from(rows)
         return rows

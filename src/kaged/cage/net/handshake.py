@@ -172,7 +172,7 @@ class ProxyHandshake:
 
 
 def reply_for(kind: ProxyKind, outcome: Outcome, reason: str) -> bytes:
-    """Say in the client's protocol how its question came out."""
+    """Return the answer to the client's request in its own protocol."""
     match kind:
         case ProxyKind.CONNECT:
             if outcome is Outcome.OPEN:

@@ -27,7 +27,7 @@ class NameServer:
         self._loop.add_reader(sock, self._on_packet, sock)
 
     def look_up(self, asked: str) -> str | None:
-        """Give the address inside that stands for a name, or None, which is put on record."""
+        """Return the address inside that stands for a name, or None, which is put on record."""
         try:
             name = normalise_host(asked)
         except NetTargetInvalid:

@@ -74,7 +74,7 @@ class NamespaceHelper:
         netlink: Sequence[NetlinkBatch] = (),
         dial: Sequence[tuple[str, int]] = (),
     ) -> list[socket.socket]:
-        """Say `netlink` to the kernel and open `sockets` in the namespace behind `net_fd`.
+        """Send `netlink` to the kernel and open `sockets` in the namespace behind `net_fd`.
 
         `dial` connects from the inside to the given places, for trial runs. All or nothing: the
         sockets come back non-blocking and in the order asked for, those dialled last.

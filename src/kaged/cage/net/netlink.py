@@ -81,7 +81,7 @@ class NetlinkBatch:
 
 
 def extra_address(address: str) -> NetlinkBatch:
-    """Give lo one more address.
+    """Return the batch that adds one more address to lo.
 
     The C library hides IPv4 results (`AI_ADDRCONFIG`) from a machine whose only address is
     127.0.0.1; any second address makes name lookups work as they do outside.

@@ -92,7 +92,7 @@ def work(control: socket.socket, libc: ctypes.CDLL) -> None:
 
 
 def rehearse(libc: ctypes.CDLL) -> None:
-    """Go through the motions once, so that a waiting cage does not pay for first times.
+    """Run each step once ahead of time, so that a waiting cage does not pay for first times.
 
     A fresh fork shares its memory with its parent until it writes; this writes now.
     """
@@ -170,7 +170,7 @@ def await_loopback() -> None:
 
 
 def loopback_is_up() -> bool:
-    """Say whether lo is up in this namespace."""
+    """Return whether lo is up in this namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         answer_ = fcntl.ioctl(sock, _SIOCGIFFLAGS, struct.pack("16sH14x", b"lo", 0))
         return bool(struct.unpack_from("16xH", answer_)[0] & _IFF_UP)

@@ -287,7 +287,7 @@ class _Listeners:
         self._found[family, address, port] = Listener(kind, address, port, host)
 
     def takes(self, address: str, port: int) -> bool:
-        """Say whether a TCP port is spoken for."""
+        """Return whether a TCP port is taken."""
         return ("tcp4", address, port) in self._found
 
     def done(self) -> tuple[Listener, ...]:

@@ -99,7 +99,7 @@ class _Trial:
     async def arrives(
         self, listener: SocketSpec, steps: Sequence[NetlinkBatch], dial: tuple[str, int]
     ) -> str:
-        """Give "" when a connection from inside to `dial` arrives at `listener`, else why not."""
+        """Return "" when a connection from inside to `dial` arrives at `listener`, else why not."""
         try:
             listening, dialled = await self.helper.open(self.net_fd, [listener], steps, [dial])
         except NamespaceUnavailable as error:

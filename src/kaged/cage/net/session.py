@@ -61,7 +61,7 @@ class ConnectionBudget:
         return True
 
     def give(self) -> None:
-        """Give one back."""
+        """Put one back."""
         self._left += 1
 
 

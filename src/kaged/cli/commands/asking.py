@@ -36,7 +36,7 @@ def show_interaction(asked: dict[str, Any], output: Output) -> None:
 
 
 def ask_person(asked: dict[str, Any], output: Output, read: Read) -> dict[str, Any]:
-    """Put a question to the person at the terminal; gives the body of their answer."""
+    """Put a question to the person at the terminal; returns the body of their answer."""
     show_interaction(asked, output)
     output.line()
     if asked["kind"] == "checkpoint":
@@ -85,7 +85,7 @@ def answer_of(
 
 
 def gist_of(asked: dict[str, Any]) -> str:
-    """Say in one line what is asked."""
+    """Return in one line what is asked."""
     payload = asked["payload"]
     if asked["kind"] == "checkpoint":
         return str(payload["message"])

@@ -63,7 +63,7 @@ def _register_check(app: typer.Typer) -> None:
 def _register_claims(app: typer.Typer) -> None:
     @command(app, "claims")
     def claims(namespace: Namespace, as_json: AsJson = False) -> None:
-        """Check a context token from standard input; print whom it speaks for, always as JSON.
+        """Check a context token from standard input; print whom it acts for, always as JSON.
 
         For bridges written in shell: the key is read from ASH_CONTEXT_TOKEN_SECRET. Exit code 1
         and nothing on standard output when the token is not good.

@@ -47,7 +47,7 @@ def build() -> typer.Typer:
         policy: Policy = None,
         as_json: AsJson = False,
     ) -> None:
-        """Say in sentences what an agent or a plugin can reach, and what it cannot."""
+        """Explain in sentences what an agent or a plugin can reach, and what it cannot."""
         output = Output(as_json=as_json)
         _check(name, kind, policy)
         views, _ = _views(project)

@@ -138,7 +138,7 @@ class Chat:
             work(rest.strip())
 
     def _script(self, name: str, rest: str) -> bool:
-        """Run a script's command; says whether a script has one of that name."""
+        """Run a script's command; returns whether a script has one of that name."""
         from kaged.cli.commands.lua_dialogs import on_terminal, run_script_command, script_has
 
         if not script_has(self._client, name):
@@ -152,7 +152,7 @@ class Chat:
         return True
 
     def _say(self, text: str | None) -> None:
-        """Say something to the agent; None answers what it asks."""
+        """Send a message to the agent; None answers what it asks."""
         from kaged.cli.commands.asking import at_terminal
         from kaged.cli.commands.driving import Conversation, someone_there
         from kaged.cli.runview import RunView
@@ -245,7 +245,7 @@ def _current(client: ProjectClient) -> str | None:
 
 
 def _lines(talk: Chat) -> Callable[[], str | None]:
-    """Give a reader of lines: a prompt at a terminal, plain lines from a pipe."""
+    """Return a reader of lines: a prompt at a terminal, plain lines from a pipe."""
 
     def ask() -> str | None:
         try:

@@ -95,7 +95,7 @@ def _register_life(app: typer.Typer) -> None:
 
 
 def _own_command() -> str:
-    """Give the absolute path of the command that runs now, or of the one beside the interpreter."""
+    """Return the absolute path of the running command, or of the one beside the interpreter."""
     own = Path(sys.argv[0])
     return str((own if own.name == "kaged" else Path(sys.executable).with_name("kaged")).absolute())
 

@@ -87,7 +87,7 @@ class Conversation:
         self._stream.__exit__(None, None, None)
 
     def say(self, text: str, **wishes: Any) -> Ended:
-        """Say something and watch until the agent is done, or waits for an answer nobody gives."""
+        """Send a message and watch until the agent is done, or waits for an answer."""
         body = {"text": text, **{name: one for name, one in wishes.items() if one is not None}}
         started = self._client.post(f"/sessions/{self.session_id}/message", body)
         return self.watch(started["run_id"])
@@ -169,7 +169,7 @@ class Conversation:
         return Ended(run_id, found["status"], found["steps"], found["usage"] or {}, found["error"])
 
     def next_run(self, before: str | None) -> str:
-        """Give the run that goes on with an answer. Raises RunNotStarted."""
+        """Return the run that goes on with an answer. Raises RunNotStarted."""
         until_s = self._clock.monotonic_s() + START_S
         while self._clock.monotonic_s() < until_s:
             event = self._stream.next(TICK_S)
@@ -184,7 +184,7 @@ class Conversation:
         )
 
     def latest_run(self) -> str | None:
-        """Give the newest run of the session; None before the first."""
+        """Return the newest run of the session; None before the first."""
         runs = self._client.get(f"/sessions/{self.session_id}/runs", {"limit": 1})["items"]
         return str(runs[0]["id"]) if runs else None
 
@@ -225,7 +225,7 @@ class Conversation:
 
 
 def summary_of(ended: Ended, took_s: float) -> str:
-    """Say in a few words what a run took."""
+    """Return a short summary of what a run took."""
     usage = ended.usage
     parts = [
         "1 step" if ended.steps == 1 else f"{ended.steps} steps",
@@ -247,7 +247,7 @@ def begin_session(client: ProjectClient, *, text: str, model: str | None) -> str
 
 
 def someone_there() -> bool:
-    """Say whether a person can be asked: both ends of the terminal are theirs."""
+    """Return whether a person can be asked: both ends of the terminal are theirs."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 

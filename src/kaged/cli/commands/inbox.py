@@ -94,7 +94,7 @@ def _register_deciding(app: typer.Typer) -> None:
     def reject(
         request: Request, text: Text = None, project: InProject = HERE, as_json: AsJson = False
     ) -> None:
-        """Tell an agent at a checkpoint that it may not do what it wants to."""
+        """Reject what an agent asks for at a checkpoint."""
         _decide(request, {"decision": "reject", "text": text}, project, as_json)
 
     @command(app, "reply")
@@ -104,12 +104,12 @@ def _register_deciding(app: typer.Typer) -> None:
         project: InProject = HERE,
         as_json: AsJson = False,
     ) -> None:
-        """Say something to an agent at a checkpoint."""
+        """Reply to an agent at a checkpoint."""
         _decide(request, {"decision": "reply", "text": text}, project, as_json)
 
     @command(app, "withdraw")
     def withdraw(request: Request, project: InProject = HERE, as_json: AsJson = False) -> None:
-        """Tell an agent that there will be no answer."""
+        """Withdraw a question: the agent gets no answer."""
         output = Output(as_json=as_json)
         with in_project(project) as client:
             found = client.delete(f"/interactions/{request}")

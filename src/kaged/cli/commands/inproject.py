@@ -37,11 +37,11 @@ class ProjectClient:
         self._base = f"/projects/{project_id}"
 
     def get(self, path: str, params: dict[str, Any] | None = None) -> Any:
-        """Ask for something."""
+        """Send a GET request."""
         return self._client.get(f"{self._base}{path}", params)
 
     def post(self, path: str, body: Any = None) -> Any:
-        """Have something done."""
+        """Send a POST request."""
         return self._client.post(f"{self._base}{path}", body)
 
     def put(self, path: str, body: Any) -> Any:
@@ -53,7 +53,7 @@ class ProjectClient:
         return self._client.patch(f"{self._base}{path}", body)
 
     def delete(self, path: str) -> Any:
-        """Have something taken away."""
+        """Send a DELETE request."""
         return self._client.delete(f"{self._base}{path}")
 
     def upload(self, path: str, data: bytes) -> Any:
@@ -61,19 +61,19 @@ class ProjectClient:
         return self._client.upload(f"{self._base}{path}", data)
 
     def stream(self, path: str) -> Iterator[bytes]:
-        """Ask for something long and give it piece by piece."""
+        """Send a GET request and yield the answer piece by piece."""
         return self._client.stream(f"{self._base}{path}")
 
 
 @contextmanager
 def in_project(which: str) -> Generator[ProjectClient]:
-    """Speak to the daemon about a loaded project."""
+    """Yield a client of the daemon for a loaded project."""
     with daemon() as client:
         yield ProjectClient(client, find_project(client, which)["id"])
 
 
 def text_or_file(text: str | None, file: Path | None) -> str | None:
-    """Give a text from the command line, or from a file; `-` is standard input."""
+    """Return a text from the command line, or from a file; `-` is standard input."""
     if text is not None and file is not None:
         raise typer.BadParameter("give the text or the file, not both")
     if file is None:

@@ -78,7 +78,7 @@ def build() -> typer.Typer:
 
     @command(app, "check")
     def check(file: File, as_json: AsJson = False) -> None:
-        """Load a script in its cage without letting it do anything; say what it wants."""
+        """Load a script in its cage without letting it do anything; show what it asks for."""
         output = Output(as_json=as_json)
         if file.suffix != ".lua":
             raise typer.BadParameter(f"{file} does not end in .lua")

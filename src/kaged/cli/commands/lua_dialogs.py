@@ -22,9 +22,9 @@ def run_script_command(
     *,
     interactive: bool,
 ) -> dict[str, Any]:
-    """Run a command of a script and answer its dialogs; gives what the daemon said.
+    """Run a command of a script and answer its dialogs; returns what the daemon said.
 
-    `second` gives another client of the same project: while one waits for the command, the other
+    `second` returns another client of the same project: while one waits for the command, the other
     asks for dialogs.
     """
     body = {"name": name, "raw": raw, "interactive": interactive}
@@ -82,13 +82,13 @@ def _select(title: str, items: list[dict[str, Any]]) -> int | None:
 
 
 def script_has(client: ProjectClient, name: str) -> bool:
-    """Whether a script of the project has a command of that name, or such an alias."""
+    """Return whether a script of the project has a command of that name, or such an alias."""
     commands = client.get("/lua")["commands"]
     return any(name == one["name"] or name in (one.get("aliases") or ()) for one in commands)
 
 
 def on_terminal() -> bool:
-    """Whether somebody can be asked here."""
+    """Return whether somebody can be asked here."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 

@@ -63,7 +63,7 @@ def build() -> typer.Typer:
 
     @command(app, "approve")
     def approve(name: Name, as_json: AsJson = False) -> None:
-        """Agree to a server's tools as they are now; changed and new ones are offered again."""
+        """Approve a server's tools as they are now; changed and new ones are offered again."""
         _act(name, "approve", as_json=as_json)
 
     @command(app, "logs")

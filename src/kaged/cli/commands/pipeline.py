@@ -77,7 +77,7 @@ def build() -> typer.Typer:
         hook: Annotated[str | None, typer.Option(help="Only this hook.")] = None,
         as_json: AsJson = False,
     ) -> None:
-        """Say who runs when on which hook, what each sees, what each may change or deny."""
+        """Explain which plugins run when on which hook, what each sees, may change or deny."""
         output = Output(as_json=as_json)
         report = asyncio.run(_checked(_chosen(file)))
         if not report.sound:
@@ -139,7 +139,7 @@ def _chosen(file: Path | None) -> tuple[Settings, Path]:
 
 @asynccontextmanager
 async def _kinds(settings: Settings, file: Path) -> AsyncGenerator[Mapping[str, PluginKind]]:
-    """Lend the kinds of plugins that need cages, with a spawner of this command's own."""
+    """Yield the kinds of plugins that need cages, with a spawner of this command's own."""
     from kaged.app.cages import cage_settings
     from kaged.app.pipeline import plugin_kinds
     from kaged.cage import Spawner

@@ -215,7 +215,7 @@ def _parameters(text: str) -> dict[str, Any]:
 
 
 def _counters(metrics: dict[str, Any]) -> dict[str, str]:
-    """Give a plugin's counters in one line each."""
+    """Return a plugin's counters in one line each."""
     found = {
         name: _cell(metrics[name])
         for name in ("calls", "hooks", "hook_timeouts", "restarts", "notifications_dropped")

@@ -98,7 +98,7 @@ def register_consents(app: typer.Typer) -> None:
 
     @command(app, "deny")
     def deny(consent_id: ConsentId, as_json: AsJson = False) -> None:
-        """Say no to what a project asks for; the project stays pending."""
+        """Refuse what a project asks for; the project stays pending."""
         output = Output(as_json=as_json)
         with daemon() as client:
             done = client.post(f"/consents/{consent_id}", {"allowed": False})
@@ -177,7 +177,7 @@ def _consent(client: DaemonClient, consent_id: str) -> dict[str, Any]:
 def _agree(
     client: DaemonClient, asked: dict[str, Any], path: Path | None, output: Output, *, yes: bool
 ) -> dict[str, Any]:
-    """Show one question, ask it, and send the yes; gives what the daemon said."""
+    """Show one question, ask it, and send the yes; returns what the daemon said."""
     prompt = asked["prompt"]
     for line in prompt["lines"] if prompt else _facts(asked):
         output.line(line)
@@ -212,7 +212,7 @@ def _row(one: dict[str, Any], columns: list[str]) -> list[str]:
 
 
 def _project_of(client: DaemonClient, name: str, project: str, *, needed: bool) -> str | None:
-    """Give the project that is meant: the one named, or the only one that uses the plugin."""
+    """Return the project that is meant: the one named, or the only one that uses the plugin."""
     if project:
         return str(find_project(client, project)["id"])
     using = client.get(f"/plugins/{name}").get("projects") or []

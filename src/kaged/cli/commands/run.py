@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
         project: InProject = HERE,
         as_json: AsJson = False,
     ) -> None:
-        """Give an agent a task and watch it work; Ctrl-C cancels."""
+        """Start an agent on a task and watch it work; Ctrl-C cancels."""
         from kaged.cli.commands.asking import at_terminal
         from kaged.cli.commands.driving import Conversation, begin_session, someone_there
         from kaged.cli.runview import RunView

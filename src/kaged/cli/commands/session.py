@@ -188,7 +188,7 @@ def _register_moving(app: typer.Typer) -> None:
         project: InProject = HERE,
         as_json: AsJson = False,
     ) -> None:
-        """Give a session another title."""
+        """Change a session's title."""
         output = Output(as_json=as_json)
         with in_project(project) as client:
             done = client.patch(f"/sessions/{session}", {"title": text})

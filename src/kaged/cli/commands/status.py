@@ -1,4 +1,4 @@
-"""`kaged status`: is there a daemon, and how does it fare."""
+"""`kaged status`: is there a daemon, and what is its status."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def register(app: typer.Typer) -> None:
 
     @command(app, "status")
     def status(as_json: AsJson = False, no_start: NoStart = False) -> None:
-        """Show which daemon this is and how it fares; starts one when none runs."""
+        """Show which daemon this is and its status; starts one when none runs."""
         with daemon(start=not no_start) as client:
             show_status(client.get("/status"), Output(as_json=as_json))
 

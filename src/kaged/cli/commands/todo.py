@@ -74,7 +74,7 @@ def _register_tasks(app: typer.Typer) -> None:
 
     @command(app, "drop")
     def drop(issue: Issue, task: Task, project: InProject = HERE, as_json: AsJson = False) -> None:
-        """Give a task up, also a criterion; it is kept on record."""
+        """Abandon a task, also a criterion; it is kept on record."""
         _act({"action": "drop", "content": task}, issue, project, as_json)
 
     @command(app, "note")

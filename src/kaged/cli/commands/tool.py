@@ -96,7 +96,7 @@ def build() -> typer.Typer:
         as_json: AsJson = False,
         no_start: NoStart = False,
     ) -> None:
-        """Say whether a call would be allowed, by which rule, and what would change that.
+        """Explain whether a call would be allowed, by which rule, and what would change that.
 
         Nothing is run. Exit code 4 when it would be refused.
         """

@@ -99,7 +99,7 @@ def _register_watching(app: typer.Typer) -> None:
 
     @command(app, "status")
     def status(run_id: RunId, project: InProject = HERE, as_json: AsJson = False) -> None:
-        """Show how a run fares."""
+        """Show the status of a run."""
         output = Output(as_json=as_json)
         with in_project(project) as client:
             found = client.get(f"/runs/{run_id}")

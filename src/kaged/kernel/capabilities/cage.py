@@ -41,7 +41,7 @@ class CapabilityBases:
     absent: frozenset[str] = frozenset()
 
     def resolve(self, place: CapabilityPath) -> tuple[AbsPath, ...]:
-        """Give the host paths that a capability's path stands for; none without a project."""
+        """Return the host paths that a capability's path stands for; none without a project."""
         if place.base is PathBase.HOST:
             return (place.path,)
         if place.base is PathBase.CONFIG:
@@ -51,7 +51,7 @@ class CapabilityBases:
 
 
 def project_paths(caps: CapabilitySet, bases: CapabilityBases) -> tuple[AbsPath, ...]:
-    """Give the host paths that `project:` entries stand for, so that callers can look for them."""
+    """Return the host paths of `project:` entries, so that callers can look for them."""
     places = (i.place for i in caps if isinstance(i, FsCapability | ExecCapability))
     below = (place for place in places if place.base is PathBase.PROJECT)
     return tuple(dict.fromkeys(path for place in below for path in bases.resolve(place)))
@@ -63,7 +63,7 @@ def cage_policy(
     bases: CapabilityBases,
     limits: CageLimits | None = None,
 ) -> CagePolicy:
-    """Give the policy of a plugin's cage: what its capabilities say, and nothing else.
+    """Return the policy of a plugin's cage: what its capabilities say, and nothing else.
 
     The install directory comes first and stays read-only. State is always ephemeral and seccomp
     always default; no argument changes that. The directory of an exec entry is in `exec` only:

@@ -28,7 +28,7 @@ class CapabilityDiff:
         return bool(self.added or self.removed)
 
     def lines(self) -> tuple[str, ...]:
-        """Give the lines of an upgrade prompt: `+ <text> (NEW)` and `- <text> (REMOVED)`."""
+        """Return the lines of an upgrade prompt: `+ <text> (NEW)` and `- <text> (REMOVED)`."""
         return (
             *(f"+ {item.text} (NEW)" for item in self.added),
             *(f"- {item.text} (REMOVED)" for item in self.removed),

@@ -54,7 +54,7 @@ class Explanation:
 
 
 def explain(item: ManifestCapability) -> Explanation:
-    """Say in plain words what a capability allows."""
+    """Return in plain words what a capability allows."""
     if isinstance(item, FsCapability):
         return _explain_fs(item)
     if isinstance(item, ExecCapability):

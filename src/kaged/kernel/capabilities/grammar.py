@@ -58,7 +58,7 @@ class CapabilityProblem:
     nearest: str
 
     def __str__(self) -> str:
-        """Give one line for people."""
+        """Return one line for people."""
         hint = f"; did you mean {self.nearest}?" if self.nearest else ""
         return f"{self.where}: {self.text}: {self.message}{hint}"
 
@@ -125,7 +125,7 @@ def _read(value: object) -> ManifestCapability:
 
 
 def shown(value: object) -> str:
-    """Give any value as a short, printable piece of text."""
+    """Return any value as a short, printable piece of text."""
     text = value if isinstance(value, str) and value.isprintable() and value else repr(value)
     return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
 

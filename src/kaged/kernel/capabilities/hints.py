@@ -13,7 +13,7 @@ _SCHEME = re.compile(r"\A(?:net:)?\s*(?:https?:|tcp:|wss?:)?(?://)?")
 
 
 def guesses(text: str) -> list[str]:
-    """Give capability texts that may have been meant, likeliest first; none need be valid."""
+    """Return capability texts that may have been meant, likeliest first; none need be valid."""
     text = text.strip()
     lowered = text.lower()
     words = re.split(r"[^a-z]+", lowered)

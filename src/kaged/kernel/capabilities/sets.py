@@ -47,7 +47,7 @@ class CapabilitySet:
         return cls(unique, tuple(item.text for item in unique))
 
     def __iter__(self) -> Iterator[ManifestCapability]:
-        """Give the terms in written order."""
+        """Return the terms in written order."""
         return iter(self.items)
 
     def __len__(self) -> int:
@@ -60,15 +60,15 @@ class CapabilitySet:
         return tuple(item.text for item in self.items)
 
     def mode_at(self, place: CapabilityPath) -> FsMode | None:
-        """Say how a path is granted by the fs entries: not at all, read-only or read-write."""
+        """Return how a path is granted by the fs entries: not at all, read-only or read-write."""
         return _mode_at(_fs_modes(self.items), place)
 
     def covers(self, item: ManifestCapability) -> bool:
-        """Say whether this list gives everything that `item` alone would give."""
+        """Return whether this list gives everything that `item` alone would give."""
         return CapabilitySet((item,)).issubset(self)
 
     def issubset(self, other: CapabilitySet) -> bool:
-        """Say whether this list grants nothing that `other` does not grant.
+        """Return whether this list grants nothing that `other` does not grant.
 
         Compared as texts: that `config:` or `project:` may lie below some host path is not seen.
         """
@@ -86,7 +86,7 @@ class CapabilitySet:
         )
 
     def normalised(self) -> CapabilitySet:
-        """Give the smallest list that grants the same, sorted by text.
+        """Return the smallest list that grants the same, sorted by text.
 
         Two lists grant the same exactly when their normalised lists are equal.
         """
@@ -115,7 +115,7 @@ class CapabilitySet:
         return CapabilitySet.of(items)
 
     def overreach(self, claimed: Iterable[object]) -> tuple[str, ...]:
-        """Give the claims of a running plugin that this list does not have, as it wrote them.
+        """Return the claims of a running plugin that this list does not have, as it wrote them.
 
         Claims are compared as whole normalised texts: a narrower path that is not listed is
         overreach. Only `kaged:storage:read` is covered by another entry, `kaged:storage:write`.

@@ -43,7 +43,7 @@ class CapabilityPath:
         return self.path if self.base is PathBase.HOST else f"{self.base}:{self.path}"
 
     def contains(self, other: CapabilityPath) -> bool:
-        """Say whether `other` is this path or lies below it; the three bases never meet."""
+        """Return whether `other` is this path or lies below it; the three bases never meet."""
         return self.base is other.base and within(other.path, self.path)
 
 
@@ -113,7 +113,7 @@ ManifestCapability: TypeAlias = (
 
 
 def covers(one: ManifestCapability, other: ManifestCapability) -> bool:
-    """Say whether the term `one` alone gives at least what the term `other` alone gives."""
+    """Return whether the term `one` alone gives at least what the term `other` alone gives."""
     match one, other:
         case _, NoNetCapability():
             return True

@@ -51,7 +51,7 @@ class HookRegistry:
         self._kinds: dict[str, HookKind] = {kind.name: kind for kind in _built_in_kinds()}
 
     def kind(self, hook: str) -> HookKind | None:
-        """Give what is known about a hook; knowledge of identity and message hooks is fetched."""
+        """Return what is known about a hook; knowledge of identity and message hooks is fetched."""
         known = self._kinds.get(hook)
         if known is None and (hook in _LATE_HOOKS or hook.startswith("cmf.")):
             for kind in _late_kinds():
@@ -67,20 +67,20 @@ class HookRegistry:
         self._kinds[str(hook_type)] = HookKind(str(hook_type), payload_class, payload_class)
 
     def get_payload_type(self, hook_type: str) -> type[PluginPayload] | None:
-        """Give the payload class of a hook."""
+        """Return the payload class of a hook."""
         kind = self.kind(str(hook_type))
         return None if kind is None else kind.payload
 
     def get_result_type(self, hook_type: str) -> type[PluginResult[Any]] | None:
-        """Give the result class of a known hook."""
+        """Return the result class of a known hook."""
         return None if self.kind(str(hook_type)) is None else PluginResult
 
     def is_registered(self, hook_type: str) -> bool:
-        """Say whether a hook is known."""
+        """Return whether a hook is known."""
         return self.kind(str(hook_type)) is not None
 
     def get_registered_hooks(self) -> list[str]:
-        """Give the names of the known hooks."""
+        """Return the names of the known hooks."""
         return list(self._kinds)
 
     def json_to_payload(self, hook_type: str, payload: str | dict[str, Any]) -> PluginPayload:

@@ -95,7 +95,7 @@ class SubjectRateLimit(Plugin):
         )
 
     def _take(self, subject: str) -> float | None:
-        """Take a token; gives the seconds until there is one when there is none."""
+        """Take a token; returns the seconds until there is one when there is none."""
         now = self._now()
         bucket = self._buckets.get(subject)
         if bucket is None:

@@ -54,7 +54,7 @@ def map_texts(value: Any, change: Callable[[str], str], depth: int = 0) -> Any:
 
 
 def compile_names(patterns: Iterable[str]) -> Callable[[str], bool]:
-    """Give a test for names like `shell.*`; `*` and `?` are wildcards, case counts."""
+    """Return a test for names like `shell.*`; `*` and `?` are wildcards, case counts."""
     sources = [fnmatch.translate(pattern) for pattern in patterns]
     if not sources:
         return lambda _name: False

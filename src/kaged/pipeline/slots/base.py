@@ -27,7 +27,7 @@ class Frozen(BaseModel):
 
 
 def _absent_state(model: BaseModel, name: str) -> Any:
-    """Give the state that a light copy does not carry; called for names that are not there."""
+    """Return the state that a light copy does not carry; called for names that are not there."""
     if name in _NONE_HERE:
         return None
     if name == "__pydantic_fields_set__":

@@ -22,7 +22,7 @@ from kaged.pipeline.slots.security import SecurityExtension
 class Extensions(Frozen):  # noqa: PLW1641 - pydantic adds the hash of a frozen model
     """Typed context of one call; every slot is optional.
 
-    Frozen: `model_copy(update={...})` gives a changed copy (it does not validate the update).
+    Frozen: `model_copy(update={...})` returns a changed copy (it does not validate the update).
     Only the host fills it; what a plugin gives back passes `merge_extensions` first.
     """
 

@@ -47,7 +47,7 @@ class DelegationExtension(Slot):
     age_seconds: float = 0.0
 
     def with_new_hop(self, hop: DelegationHop) -> DelegationExtension:
-        """Give a new extension whose chain ends with `hop`."""
+        """Return a new extension whose chain ends with `hop`."""
         age = _age_seconds(self.chain[0].timestamp) if self.chain else 0.0
         chain = (*self.chain, hop)
         return DelegationExtension(

@@ -13,7 +13,7 @@ class PluginsSettings:
 
     @property
     def enabled(self) -> bool:
-        """Whether `get_plugin_manager` gives a manager."""
+        """Whether `get_plugin_manager` returns a manager."""
         return _flag("PLUGINS_ENABLED")
 
     @property
@@ -46,7 +46,7 @@ class PluginsSettings:
 
 
 def get_settings() -> PluginsSettings:
-    """Give the settings as the environment has them now."""
+    """Return the settings as the environment has them now."""
     return settings
 
 

@@ -55,12 +55,12 @@ class TenantPluginManager:
 
     @property
     def config(self) -> Config | None:
-        """Give the configuration, once it is known."""
+        """Return the configuration, once it is known."""
         return self._config
 
     @property
     def initialized(self) -> bool:
-        """Say whether plugins are loaded."""
+        """Return whether plugins are loaded."""
         return self._pipeline is not None
 
     @property
@@ -70,7 +70,7 @@ class TenantPluginManager:
 
     @property
     def executor(self) -> TenantPluginManager:
-        """Give what runs plugins: this object."""
+        """Return what runs plugins: this object."""
         return self
 
     async def initialize(self) -> None:
@@ -178,14 +178,14 @@ class TenantPluginManager:
         return result
 
     def get_plugin(self, name: str) -> Plugin | None:
-        """Give a loaded plugin object by name; None for unknown ones and those out of process."""
+        """Return a loaded plugin object by name; None for unknown ones and those out of process."""
         for live in () if self._pipeline is None else self._pipeline.live:
             if live.loaded.config.name == name:
                 return getattr(live.started, "plugin", None)
         return None
 
     def has_hooks_for(self, hook_type: str) -> bool:
-        """Say whether any loaded plugin has this hook."""
+        """Return whether any loaded plugin has this hook."""
         return self._pipeline is not None and self._pipeline.has_hooks_for(str(hook_type))
 
     def reset_runtime_disabled(self) -> None:
@@ -254,7 +254,7 @@ class PluginLoader:
 
 
 def get_hook_registry() -> HookRegistry:
-    """Give the registry of known hooks, one per process."""
+    """Return the registry of known hooks, one per process."""
     return _registry
 
 
@@ -262,7 +262,7 @@ def get_plugin_manager(
     observability: ObservabilityProvider | None = None,
     hook_policies: Mapping[str, HookPayloadPolicy] | None = None,
 ) -> PluginManager | None:
-    """Give the process-wide manager; None unless PLUGINS_ENABLED is set."""
+    """Return the process-wide manager; None unless PLUGINS_ENABLED is set."""
     if not settings.enabled:
         return None
     return PluginManager(

@@ -16,12 +16,12 @@ class CopyOnWriteList(list[Any]):
 
 
 def copyonwrite(value: Any) -> Any:
-    """Give a private copy."""
+    """Return a private copy."""
     return isolate_payload(value)
 
 
 def wrap_payload_for_isolation(payload: Any) -> Any:
-    """Give a private copy of a payload."""
+    """Return a private copy of a payload."""
     return isolate_payload(payload)
 
 

@@ -26,7 +26,7 @@ class ObservabilityProvider(Protocol):
         resource_name: str | None = None,
         attributes: dict[str, Any] | None = None,
     ) -> str | None:
-        """Begin a span and give its id."""
+        """Begin a span and return its id."""
         ...
 
     def end_span(

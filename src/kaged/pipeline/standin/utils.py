@@ -28,12 +28,12 @@ def get_attr(obj: Any, attr: str, default: Any = "") -> Any:
 
 
 def get_matchable_value(payload: Any, hook_type: str) -> str | None:
-    """Give the value of a payload that conditions look at."""
+    """Return the value of a payload that conditions look at."""
     return matchable_value(payload, str(hook_type))
 
 
 def matches(condition: PluginCondition, context: GlobalContext) -> bool:
-    """Say whether the parts of a condition about the request match."""
+    """Return whether the parts of a condition about the request match."""
     test = compile_conditions([condition], "")
     return test is None or test(None, context)
 
@@ -41,7 +41,7 @@ def matches(condition: PluginCondition, context: GlobalContext) -> bool:
 def payload_matches(
     payload: Any, hook_type: str, conditions: Sequence[PluginCondition], context: GlobalContext
 ) -> bool:
-    """Say whether any condition matches a payload of a hook."""
+    """Return whether any condition matches a payload of a hook."""
     test = compile_conditions(conditions, str(hook_type))
     return test is None or test(payload, context)
 

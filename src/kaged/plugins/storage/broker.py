@@ -89,7 +89,7 @@ class StorageBroker:
         return cls(store, audit, clock, ids, quota=quota, quotas=quotas, rewriter=rewriter)
 
     def available(self, plugin: str) -> bool:
-        """Whether storage is ready; the same for all plugins, whatever their capabilities."""
+        """Return whether storage is ready; the same for all plugins, despite their capabilities."""
         del plugin
         return self._tables.usable
 
@@ -122,11 +122,11 @@ class StorageBroker:
         await self._tables.leave(plugin)
 
     def tables_of(self, plugin: str) -> list[str]:
-        """Give the names of a plugin's tables, as the plugin knows them."""
+        """Return the names of a plugin's tables, as the plugin knows them."""
         return self._tables.tables_of(plugin)
 
     async def drop(self, plugin: str) -> list[str]:
-        """Drop all tables of a plugin (uninstall); give their names as the plugin knew them."""
+        """Drop all tables of a plugin (uninstall); return their names as the plugin knew them."""
         self._desks.pop(plugin, None)
         async with self._turn:
             return await self._tables.drop(plugin)
@@ -140,7 +140,7 @@ class StorageBroker:
         return await write_export(self._tables, PluginSchema.of(plugin), target)
 
     async def used_bytes(self, plugin: str) -> int:
-        """Give how much room a plugin's tables take, for status pages."""
+        """Return how much room a plugin's tables take, for status pages."""
         return await self._tables.used_bytes(plugin)
 
     # -- methods -------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class Desk:
     _known: OrderedDict[str, Rewritten] = field(default_factory=OrderedDict[str, Rewritten])
 
     def recall(self, sql: str) -> Rewritten | None:
-        """Give the rewritten form of a statement that was seen not long ago."""
+        """Return the rewritten form of a statement that was seen not long ago."""
         found = self._known.get(sql)
         if found is not None:
             self._known.move_to_end(sql)
@@ -88,14 +88,14 @@ class Desk:
             )
 
     def current(self, now_s: float) -> Transaction | None:
-        """Give the open transaction; one that was idle for too long is rolled back by this."""
+        """Return the open transaction; one that was idle for too long is rolled back by this."""
         held = self.transaction
         if held is not None and now_s - held.touched_s > TRANSACTION_IDLE_S:
             self.transaction = held = None
         return held
 
     def require(self, transaction_id: str, now_s: float) -> Transaction:
-        """Give the open transaction with this id.
+        """Return the open transaction with this id.
 
         Raises:
             PluginError: there is none.

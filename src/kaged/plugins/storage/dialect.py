@@ -65,7 +65,7 @@ def parse_statement(sql: str) -> exp.Expr:
 
 
 def replace_names(sql: str, replacement: Callable[[str], str | None]) -> str:
-    """Give a statement with names exchanged; `replacement` gives the new text or None.
+    """Return a statement with names exchanged; `replacement` returns the new text or None.
 
     Looks at names alone: what stands in a string or a comment stays.
     """
@@ -94,7 +94,7 @@ def _unreadable(sql: str) -> InvalidParams | StorageAccessDenied:
 
 
 def _single(tokens: list[Token]) -> list[Token]:
-    """Give the tokens of the one statement, without the semicolons at its end."""
+    """Return the tokens of the one statement, without the semicolons at its end."""
     if len(tokens) > TOKENS_LIMIT:
         raise InvalidParams(
             f"the statement is too long to read; the limit is {TOKENS_LIMIT} words and signs",

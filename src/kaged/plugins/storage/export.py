@@ -99,7 +99,7 @@ def _table(table: DumpedTable, name: str, plain: Callable[[str], str], file: Tex
 
 
 def _plain(schema: PluginSchema, name: str) -> str | None:
-    """Give a name without the prefix; None for one that has none."""
+    """Return a name without the prefix; None for one that has none."""
     plain = schema.hide(name)
     return quoted(plain) if plain != name else None
 

@@ -25,11 +25,11 @@ class PluginSchema:
 
     @classmethod
     def of(cls, plugin: str) -> PluginSchema:
-        """Give the schema of a plugin; different plugins have different prefixes."""
+        """Return the schema of a plugin; different plugins have different prefixes."""
         return cls(plugin, f"plugin_{plugin.replace('-', '_')}_")
 
     def physical(self, plain: str) -> str:
-        """Give the name in the database for a name that the plugin used.
+        """Return the name in the database for a name that the plugin used.
 
         Raises:
             StorageAccessDenied: the name is not one that a plugin may use.
@@ -43,7 +43,7 @@ class PluginSchema:
         return self.prefix + plain
 
     def claim(self, plain: str, kind: NameKind) -> Claim:
-        """Give the claim to a name of this schema; raises as `physical` does."""
+        """Return the claim to a name of this schema; raises as `physical` does."""
         return Claim(fold_name(self.physical(plain)), plain, kind)
 
     def hide(self, text: str) -> str:

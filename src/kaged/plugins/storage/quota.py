@@ -24,11 +24,11 @@ class StorageQuota:
     write_time_s: float = 2.0
 
     def reading(self) -> GuestLimits:
-        """Give the limits of one query."""
+        """Return the limits of one query."""
         return GuestLimits(self.read_time_s, self.rows, self.result_bytes, self.database_bytes)
 
     def writing(self) -> GuestLimits:
-        """Give the limits of one transaction."""
+        """Return the limits of one transaction."""
         return GuestLimits(self.write_time_s, self.rows, self.result_bytes, self.database_bytes)
 
 

@@ -44,7 +44,7 @@ def refusal(error: StoreError, schema: PluginSchema, tables: PluginTables) -> Rp
 def denied_event(
     plugin: str, sql: str, error: StorageAccessDenied, fault: StoreError | None
 ) -> AuditEvent:
-    """Give the audit event for a denied access (PH-AUD-20).
+    """Return the audit event for a denied access (PH-AUD-20).
 
     A table is named only where its name is a bare word: a quoted one may be a value.
     """

@@ -181,7 +181,7 @@ class _Rewrite:
     # -- columns -------------------------------------------------------------------------------
 
     def _column(self, node: exp.Column) -> None:
-        """See that a column's qualifier still means its table."""
+        """Check that a column's qualifier still means its table."""
         if node.args.get("db") or node.args.get("catalog"):
             raise outside(node.sql(dialect="sqlite"))
         qualifier = node.args.get("table")
@@ -196,7 +196,7 @@ class _Rewrite:
             self._put(qualifier, with_alias=False)
 
     def _loses_alias(self, node: exp.Column) -> bool:
-        """Tell whether this is a place where SQLite knows the table by its real name only."""
+        """Return whether this is a place where SQLite knows the table by its real name only."""
         ends = node.find_ancestor(exp.Returning, exp.Select, *_DEFINITIONS)
         return isinstance(ends, exp.Returning | exp.Create | exp.Alter)
 

@@ -48,7 +48,7 @@ class Rewritten:
         return frozenset(fold_name(one.plain) for one in claims if one.kind is NameKind.TABLE)
 
     def column(self, name: str) -> str:
-        """Give a result column's name as the plugin wrote it, without what was put in."""
+        """Return a result column's name as the plugin wrote it, without what was put in."""
         for inserted, original in self.shown:
             if inserted in name:
                 name = name.replace(inserted, original)

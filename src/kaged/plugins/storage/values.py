@@ -52,7 +52,7 @@ def _value(value: JsonValue, place: int) -> GuestValue:
 
 
 def shape_rows(found: GuestRows, statement: Rewritten, limit_bytes: int) -> JsonObject:
-    """Give rows as the answer to a query: objects by column, and the columns in order.
+    """Return rows as the answer to a query: objects by column, and the columns in order.
 
     Blobs become base64 text; infinite numbers, for which JSON has no form, become null.
 

@@ -95,7 +95,7 @@ class Caller:
 
     @property
     def label(self) -> str:
-        """Give a short name for logs and the audit trail."""
+        """Return a short name for logs and the audit trail."""
         return self.operator_id or f"anonymous/{self.via}"
 
 
@@ -139,7 +139,7 @@ class Knock:
             self._by_name.setdefault(name.lower(), []).append(value)
 
     def single(self, name: bytes) -> str | None:
-        """Give the one value of a header, None when absent.
+        """Return the one value of a header, None when absent.
 
         Raises AccessDenied when it occurs twice: two readers may then believe different ones.
         """
@@ -149,16 +149,16 @@ class Knock:
         return values[0].decode("latin-1").strip() if values else None
 
     def first(self, name: bytes) -> str:
-        """Give the first value of a header as it came, for the record; empty when absent."""
+        """Return the first value of a header as it came, for the record; empty when absent."""
         return next(iter(self.all(name)), "")
 
     def all(self, name: bytes) -> Iterable[str]:
-        """Give every value of a header."""
+        """Return every value of a header."""
         return [value.decode("latin-1") for value in self._by_name.get(name, [])]
 
 
 def require_caller(rules: AccessRules, credentials: Credentials, knock: Knock) -> Caller:
-    """Let a request in and say who asks.
+    """Let a request in and return who asks.
 
     Raises:
         HostNotAllowed, OriginNotAllowed, AccessDenied, Unauthenticated: it may not come in.
@@ -182,7 +182,7 @@ def require_caller(rules: AccessRules, credentials: Credentials, knock: Knock) -
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a bind address stays on this machine."""
+    """Return whether a bind address stays on this machine."""
     if host == "localhost":
         return True
     try:

@@ -95,7 +95,7 @@ class KagedHttpProtocol(HttpToolsProtocol):
         self._linger_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        """Learn who connected, or turn the connection away when there are too many."""
+        """Called when a peer connected; the connection is refused when there are too many."""
         super().connection_made(transport)
         self.app_state = {**self.app_state, STATE_KEY: peer_of(cast("_Transport", transport))}
         if len(self.connections) > 2 * MAX_CONNECTIONS:

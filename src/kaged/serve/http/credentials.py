@@ -67,7 +67,7 @@ class TokenFile:
             ) from error
 
     def matches(self, token: str) -> bool:
-        """Say whether `token` is the operator's, in constant time."""
+        """Return whether `token` is the operator's, in constant time."""
         return hmac.compare_digest(_digest(token), self._digest)
 
     def rotate(self) -> str:
@@ -176,7 +176,7 @@ class CookieSessions:
         self._expiry: dict[bytes, float] = {}
 
     def open(self) -> str:
-        """Start a session and give the cookie value."""
+        """Start a session and return the cookie value."""
         _drop_expired(self._expiry, self._clock)
         while len(self._expiry) >= MAX_COOKIE_SESSIONS:
             self._expiry.pop(next(iter(self._expiry)))
@@ -185,7 +185,7 @@ class CookieSessions:
         return value
 
     def valid(self, value: str) -> bool:
-        """Say whether `value` names a session that still lives."""
+        """Return whether `value` names a session that still lives."""
         expiry = self._expiry.get(_digest(value))
         return expiry is not None and self._clock.monotonic_s() < expiry
 

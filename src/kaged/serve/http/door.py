@@ -62,7 +62,7 @@ class Door:
         await self._layers(scope, receive, send)
 
     async def routes(self) -> FastAPI:
-        """Give the routes, loaded by whoever is the first to need them."""
+        """Return the routes, loaded on first use."""
         if self._routes is None:
             async with self._loading:
                 if self._routes is None:

@@ -80,7 +80,7 @@ def error_response(
 
 
 def request_id_of(connection: HTTPConnection) -> str | None:
-    """Give the id under which this request is logged."""
+    """Return the id under which this request is logged."""
     value: object = getattr(connection.state, "request_id", None)
     return value if isinstance(value, str) else None
 

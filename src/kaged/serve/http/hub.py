@@ -126,11 +126,11 @@ class EventHub:
             waker.set()
 
     def gap_after(self, after: int) -> Gap | None:
-        """Say which events a reader that has seen up to `after` can no longer get."""
+        """Return which events a reader that has seen up to `after` can no longer get."""
         return Gap(after + 1, self.oldest - 1) if after + 1 < self.oldest else None
 
     def read(self, after: int, limit: int = READ_BATCH) -> list[Event]:
-        """Give up to `limit` events with numbers above `after`, oldest first."""
+        """Return up to `limit` events with numbers above `after`, oldest first."""
         if not self._ring or after >= self._latest:
             return []
         start = max(0, after + 1 - self._ring[0].seq)
@@ -138,7 +138,7 @@ class EventHub:
 
     @contextmanager
     def subscribe(self) -> Generator[asyncio.Event]:
-        """Give a flag that is set whenever there may be something new.
+        """Yield a flag that is set whenever there may be something new.
 
         Raises:
             TooManySubscribers: the limit is reached.

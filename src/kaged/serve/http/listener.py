@@ -171,7 +171,7 @@ class HttpServer(uvicorn.Server):
 
 
 def addresses(sockets: Sequence[socket.socket]) -> tuple[str | None, str | None]:
-    """Give the Unix path and the TCP base URL of bound sockets, None where there is none."""
+    """Return the Unix path and the TCP base URL of bound sockets, None where there is none."""
     unix: str | None = None
     url: str | None = None
     for sock in sockets:

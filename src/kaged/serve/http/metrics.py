@@ -62,7 +62,7 @@ class Metrics:
         self._refused.labels(code).inc()
 
     def watch(self, name: str, help_text: str, read: Callable[[], float]) -> None:
-        """Show the value that `read` gives at the moment of asking."""
+        """Show the value that `read` returns at the moment of asking."""
         Gauge(name, help_text, registry=self.registry).set_function(read)
 
     def collect(self, *collectors: Collector) -> None:

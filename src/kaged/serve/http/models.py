@@ -102,7 +102,7 @@ class AuditHealthOut(Model):
 
 
 class StatusOut(Model):
-    """Which daemon this is and how it fares."""
+    """Which daemon this is, and its status."""
 
     version: str
     pid: int

@@ -31,11 +31,11 @@ class PluginCollector(Collector):
         self._read = read
 
     def describe(self) -> list[Metric]:
-        """Say nothing ahead of time: asking needs the plugin host, which may come later."""
+        """Return nothing ahead of time: collecting needs the plugin host, which may come later."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Give all families."""
+        """Yield all families."""
         plugins: list[Any] = list(self._read())
         state = GaugeMetricFamily(
             "kaged_plugin_state", "1 for the state a plugin is in.", labels=["plugin", "state"]

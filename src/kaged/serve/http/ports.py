@@ -70,13 +70,13 @@ class ProjectDesk(Protocol):
         ...
 
     async def get(self, project_id: str) -> ProjectView:
-        """Give one project."""
+        """Return one project."""
         ...
 
     async def page(
         self, cursor: str | None, limit: int
     ) -> tuple[Sequence[ProjectView], str | None]:
-        """Give a page of projects and the cursor of the next."""
+        """Return a page of projects and the cursor of the next."""
         ...
 
     async def set_trusted(self, project_id: str, trusted: bool, who: Asker) -> ProjectView:
@@ -104,19 +104,19 @@ class PluginDesk(Protocol):
         ...
 
     def logs(self, name: str) -> Sequence[str]:
-        """Give the last lines of its standard error."""
+        """Return the last lines of its standard error."""
         ...
 
     def knobs(self, name: str) -> JsonObject:
-        """Give its knobs as the manifest declares them."""
+        """Return its knobs as the manifest declares them."""
         ...
 
     def knob_values(self, name: str, project_id: str, agent_path: str) -> JsonObject:
-        """Give its knobs with the values in force for one agent of a loaded project."""
+        """Return its knobs with the values in force for one agent of a loaded project."""
         ...
 
     def compaction_knobs(self, project_id: str, agent_path: str) -> list[JsonObject]:
-        """Give the knobs of an agent's observers and compactors, each with its plugin."""
+        """Return the knobs of an agent's observers and compactors, each with its plugin."""
         ...
 
     async def write_knob(
@@ -126,7 +126,7 @@ class PluginDesk(Protocol):
         ...
 
     async def consents(self, project_id: str | None) -> Sequence[JsonObject]:
-        """Give the questions that wait for the operator, and those answered with no."""
+        """Return the questions that wait for the operator, and those answered with no."""
         ...
 
     async def answer_consent(
@@ -138,11 +138,11 @@ class PluginDesk(Protocol):
         path: str | None,
         who: Asker,
     ) -> JsonObject:
-        """Take the operator's answer; give the next question, if there is one."""
+        """Take the operator's answer; return the next question, if there is one."""
         ...
 
     async def preview(self, path: str) -> JsonObject:
-        """Give what the operator is shown before an install or upgrade."""
+        """Return what the operator is shown before an install or upgrade."""
         ...
 
     async def install(self, path: str, digest: str, who: Asker) -> JsonObject:
@@ -150,11 +150,11 @@ class PluginDesk(Protocol):
         ...
 
     async def preview_renewal(self, name: str) -> JsonObject:
-        """Give what the operator is shown before agreeing to changed files of a plugin."""
+        """Return what the operator is shown before agreeing to changed files of a plugin."""
         ...
 
     async def renew(self, name: str, digest: str, who: Asker) -> JsonObject:
-        """Agree to an installed plugin's files as they are now."""
+        """Approve an installed plugin's files as they are now."""
         ...
 
     async def export(self, name: str, path: str, who: Asker) -> JsonObject:
@@ -210,11 +210,11 @@ class ToolDeskPort(Protocol):
     def explain(
         self, project_id: str, agent: str, name: str, params: JsonObject, who: Asker
     ) -> JsonObject:
-        """Say whether a call would be allowed, by which rules, and what would change that."""
+        """Return whether a call would be allowed, by which rules, and what would change that."""
         ...
 
     def stats(self, project_id: str | None, agent: str | None, tool: str | None) -> JsonObject:
-        """Give how often tools were called, how that ended and how long it took."""
+        """Return how often tools were called, how that ended and how long it took."""
         ...
 
 
@@ -256,7 +256,7 @@ class ModelPort(Protocol):
         ...
 
     async def check(self, alias: str) -> JsonObject:
-        """Ask a model one small question and say how it went."""
+        """Ask a model one small question and return how it went."""
         ...
 
 
@@ -274,7 +274,7 @@ class AccountsPort(Protocol):
     async def accounts(
         self, user_id: str | None, limit: int, offset: int, who: Asker
     ) -> Sequence[JsonObject]:
-        """Give a page of linked accounts."""
+        """Return a page of linked accounts."""
         ...
 
     async def revoke(
@@ -284,7 +284,7 @@ class AccountsPort(Protocol):
         ...
 
     async def approvals(self, who: Asker) -> Sequence[JsonObject]:
-        """Give what waits for consent, and what was decided lately."""
+        """Return what waits for consent, and what was decided lately."""
         ...
 
     async def decide(self, plan_id: str, *, allowed: bool, who: Asker) -> JsonObject:
@@ -300,7 +300,7 @@ class ScriptPort(Protocol):
     """The Lua scripts of loaded projects."""
 
     async def describe(self, project_id: str) -> JsonObject:
-        """Give a project's scripts and commands."""
+        """Return a project's scripts and commands."""
         ...
 
     async def reload(self, project_id: str, who: Asker) -> JsonObject:
@@ -314,7 +314,7 @@ class ScriptPort(Protocol):
         ...
 
     async def dialogs(self, project_id: str, wait_s: float) -> list[JsonObject]:
-        """Give what scripts ask people, waiting for something if need be."""
+        """Return what scripts ask people, waiting for something if need be."""
         ...
 
     async def answer(self, project_id: str, dialog_id: str, value: JsonValue) -> None:
@@ -324,7 +324,7 @@ class ScriptPort(Protocol):
     async def front(
         self, project_id: str, script: str, entry: str, params: JsonObject
     ) -> JsonObject:
-        """Have a script draw, complete or hear a key for a front end."""
+        """Let a script draw, complete or handle a key for a front end."""
         ...
 
     async def check(self, name: str, source: str) -> JsonObject:

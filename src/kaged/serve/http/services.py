@@ -68,12 +68,12 @@ class Doorway:
         self._failure: KagedError | None = None
 
     def open(self, rooms: Rooms) -> None:
-        """Let everybody in."""
+        """Allow everybody."""
         self._rooms = rooms
         self._changed.set()
 
     def fail(self, error: KagedError) -> None:
-        """Tell everybody who waits, and will come, that they do not open."""
+        """Fail everybody who waits, now and later: the daemon did not start."""
         self._failure = error
         self._changed.set()
 
@@ -92,7 +92,7 @@ class Doorway:
             )
 
     def rooms(self) -> Rooms:
-        """Give the rooms. Raises StillOpening before they are open."""
+        """Return the rooms. Raises StillOpening before they are open."""
         if self._rooms is None:
             raise StillOpening("The daemon is still opening.", fix="Try again in a moment.")
         return self._rooms
@@ -122,7 +122,7 @@ class HttpServices:
     doorway: Doorway
 
     def health(self) -> tuple[int, Literal["ok", "degraded", "stopping"]]:
-        """Say whether the daemon can do its work: an HTTP status, and the word for it."""
+        """Return whether the daemon can do its work: an HTTP status, and the word for it."""
         if self.stopping():
             return 503, "stopping"
         if not self.audit.health.ok or self.store.status.last_error is not None:
@@ -184,19 +184,19 @@ class HttpServices:
 
 
 def accounts_of(services: HttpServices) -> AccountsPort | None:
-    """Give the desk of people's accounts, if the daemon has one."""
+    """Return the desk of people's accounts, if the daemon has one."""
     return services.doorway.rooms().accounts
 
 
 async def services_of(connection: HTTPConnection) -> HttpServices:
-    """Give the services of the application that serves this request."""
+    """Return the services of the application that serves this request."""
     services: object = connection.app.state.services
     assert isinstance(services, HttpServices)
     return services
 
 
 async def asker_of(connection: HTTPConnection) -> Asker:
-    """Give who asks, as the gatekeeper found out."""
+    """Return who asks, as the gatekeeper found out."""
     caller: object = connection.state.caller
     request_id: object = connection.state.request_id
     assert isinstance(caller, Caller)

@@ -361,7 +361,7 @@ HTTP_STATUS: Final[Mapping[str, int]] = MappingProxyType(
 
 
 def status_of(code: str) -> int:
-    """Give the HTTP status of an error code; a code nobody entered in the table is a 500."""
+    """Return the HTTP status of an error code; a code that is not in the table is a 500."""
     return HTTP_STATUS.get(code, UNKNOWN_STATUS)
 
 

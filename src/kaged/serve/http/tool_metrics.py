@@ -23,11 +23,11 @@ class ToolCollector(Collector):
         self._series = series
 
     def describe(self) -> list[Metric]:
-        """Say nothing ahead of time: which tools there are is known when they are called."""
+        """Return nothing ahead of time: which tools there are is known when they are called."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """Give all families."""
+        """Yield all families."""
         calls = CounterMetricFamily(
             "kaged_tool_calls", "Tool calls, by how they ended.", labels=[*_LABELS, "outcome"]
         )

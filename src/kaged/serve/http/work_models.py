@@ -250,7 +250,7 @@ class RunStartedOut(Model):
 
 
 class RunOut(RunStartedOut):
-    """How a run fares."""
+    """The status of a run."""
 
     inputs: dict[str, Any]
     completed_at: int | None

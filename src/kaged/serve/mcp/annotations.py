@@ -20,7 +20,7 @@ RECORDS: Final = "kaged"
 
 
 def annotations_of(entry: RegisteredTool) -> JsonObject:
-    """Give the four hints of MCP. They err on the side of caution: a hint never promises too much.
+    """Return the four hints of MCP. They err on the side of caution and never promise too much.
 
     What a plugin, an outside server or a shell command does is not known here, so these count as
     destructive and open to the world.

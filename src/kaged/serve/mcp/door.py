@@ -67,7 +67,7 @@ class McpDoor:
         self._watching = False
 
     async def served(self, project_id: str, agent: str) -> AgentServer:
-        """Give the server of an agent.
+        """Return the server of an agent.
 
         Raises:
             ProjectNotFound, AgentNotFound: there is no such agent.
@@ -76,7 +76,7 @@ class McpDoor:
         return (await self._serve(project_id, agent)).server
 
     async def http(self, project_id: str, agent: str) -> StreamableHTTPSessionManager:
-        """Give what serves an agent over HTTP. Raises as `served`."""
+        """Return what serves an agent over HTTP. Raises as `served`."""
         served = await self._serve(project_id, agent)
         async with self._making:
             if served.manager is None:
@@ -165,7 +165,7 @@ class McpDoor:
         return manager
 
     def _visit_of(self, ctx: Any) -> Visit:
-        """Give the visit of a request: that of its stream, HTTP session, or caller."""
+        """Return the visit of a request: that of its stream, HTTP session, or caller."""
         known = ctx.lifespan_context
         if isinstance(known, Visit):
             return known

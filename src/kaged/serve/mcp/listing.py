@@ -35,7 +35,7 @@ class ToolList:
         self.digest = hashlib.sha256(json.dumps(self.tools, sort_keys=True).encode()).hexdigest()
 
     def page(self, cursor: str | None) -> tuple[list[JsonObject], str | None]:
-        """Give a page; a cursor that was never given out starts at the beginning."""
+        """Return a page; a cursor that was never given out starts at the beginning."""
         start = int(cursor) if cursor is not None and cursor.isdigit() and len(cursor) < 8 else 0
         end = start + PAGE
         return self.tools[start:end], str(end) if end < len(self.tools) else None

@@ -31,11 +31,11 @@ class NameMap:
             self._names[safe] = name
 
     def safe(self, name: str) -> str:
-        """Give the name that clients see. Raises KeyError for a tool that is not in the map."""
+        """Return the name that clients see. Raises KeyError for a tool that is not in the map."""
         return self._safe[name]
 
     def tool(self, asked: str) -> str:
-        """Give the tool that a client means; a tool's own name means itself, as does anything else.
+        """Return the tool that a client means; any other name stands for itself.
 
         An unknown name comes back unchanged: the desk says what is wrong with it.
         """

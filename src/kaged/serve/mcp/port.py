@@ -101,7 +101,7 @@ class AgentPort(Protocol):
         ...
 
     def tools(self) -> Sequence[ListedTool]:
-        """Give the tools that the agent has now. Raises ProjectNotFound, AgentNotFound."""
+        """Return the tools that the agent has now. Raises ProjectNotFound, AgentNotFound."""
         ...
 
     async def call(self, visit: Visit, name: str, arguments: JsonObject) -> JsonValue:
@@ -111,7 +111,7 @@ class AgentPort(Protocol):
     async def resources(
         self, visit: Visit, cursor: str | None
     ) -> tuple[Sequence[ListedResource], str | None]:
-        """Give a page of what the agent can read, and the cursor of the next."""
+        """Return a page of what the agent can read, and the cursor of the next."""
         ...
 
     async def read_resource(self, visit: Visit, uri: str) -> Sequence[ResourceContent]:
@@ -119,7 +119,7 @@ class AgentPort(Protocol):
         ...
 
     async def prompts(self, visit: Visit) -> Sequence[JsonObject]:
-        """Give the prompts of outside servers that the agent may use."""
+        """Return the prompts of outside servers that the agent may use."""
         ...
 
     async def get_prompt(self, visit: Visit, name: str, arguments: dict[str, str]) -> JsonObject:
@@ -127,7 +127,7 @@ class AgentPort(Protocol):
         ...
 
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Call `changed` when the agent's tools may be others; gives a function that ends this."""
+        """Call `changed` when the agent's tools may have changed; returns what ends this."""
         ...
 
     def greet(self, visit: Visit) -> None:
@@ -143,7 +143,7 @@ class AgentPorts(Protocol):
     """Finds the port of an agent."""
 
     def port(self, project_id: str, agent: str) -> AgentPort:
-        """Give the port. Raises ProjectNotFound, AgentNotFound."""
+        """Return the port. Raises ProjectNotFound, AgentNotFound."""
         ...
 
 

@@ -17,7 +17,7 @@ WRAPPED: Final = "result"
 
 
 def tool_result(value: JsonValue) -> JsonObject:
-    """Give what a tool answered. A result beyond the limit becomes an error that says so."""
+    """Return what a tool answered. A result beyond the limit becomes an error that says so."""
     text = value if isinstance(value, str) else _json(value)
     if len(text) > MAX_RESULT_BYTES:
         return _error(
@@ -35,7 +35,7 @@ def tool_result(value: JsonValue) -> JsonObject:
 
 
 def tool_failure(error: KagedError, request_id: str) -> JsonObject:
-    """Give an error of a call as a result that the model reads: code, message, what to do."""
+    """Return an error of a call as a result that the model reads: code, message, what to do."""
     shown: JsonObject = (
         error.as_json()
         if isinstance(error, ToolError)
@@ -49,7 +49,7 @@ def tool_failure(error: KagedError, request_id: str) -> JsonObject:
 
 
 def output_schema(returns: JsonObject) -> JsonObject | None:
-    """Give the schema of `structuredContent` for what a tool returns; None when not known."""
+    """Return the schema of `structuredContent` for what a tool returns; None when not known."""
     if not returns or set(returns) <= {"description", "title"}:
         return None
     if returns.get("type") == "object":

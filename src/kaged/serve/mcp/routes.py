@@ -61,11 +61,11 @@ class McpPort(Protocol):
         ...
 
     async def approve(self, name: str, who: Asker) -> JsonObject:
-        """Agree to its tools as they are now."""
+        """Approve its tools as they are now."""
         ...
 
     def logs(self, name: str) -> Sequence[str]:
-        """Give the last lines of its standard error."""
+        """Return the last lines of its standard error."""
         ...
 
 
@@ -206,7 +206,7 @@ class _StreamableHttp:
 
 
 def _principal(name: str) -> Any:
-    """Name a caller to the SDK, which gives a session to nobody but who opened it."""
+    """Return the caller for the SDK, which allows a session only to the one who opened it."""
     from mcp.server.auth.middleware.bearer_auth import (  # noqa: PLC0415 - loaded with the door
         AuthenticatedUser,
     )
@@ -239,12 +239,12 @@ async def stream(websocket: WebSocket) -> None:
 
 
 async def list_servers(outside: Outside) -> McpServersOut:
-    """Give what is known of each server; none is started."""
+    """Return what is known of each server; none is started."""
     return McpServersOut.model_validate({"servers": outside.servers()})
 
 
 async def get_server(outside: Outside, name: ServerName) -> McpServerOut:
-    """Give one server with its tools."""
+    """Return one server with its tools."""
     return McpServerOut.model_validate(outside.server(name))
 
 
@@ -259,7 +259,7 @@ async def approve_server(outside: Outside, who: Who, name: ServerName) -> McpSer
 
 
 async def logs(outside: Outside, name: ServerName) -> McpLogsOut:
-    """Give the last lines of a server's standard error."""
+    """Return the last lines of a server's standard error."""
     return McpLogsOut.model_validate({"name": name, "lines": list(outside.logs(name))})
 
 

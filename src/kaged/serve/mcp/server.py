@@ -55,7 +55,7 @@ class _AnnouncingServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """Give the handshake's answer."""
+        """Return the handshake's answer."""
         options = notification_options or NotificationOptions(tools_changed=True)
         return super().create_initialization_options(options, experimental_capabilities, extensions)
 
@@ -63,7 +63,7 @@ class _AnnouncingServer(Server[Any]):
 class AgentServer:
     """Answers MCP requests for one agent; `sdk` is what transports drive.
 
-    `visit_of` gives the visit that a request belongs to.
+    `visit_of` returns the visit that a request belongs to.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class AgentServer:
         return types.CallToolResult.model_validate(result)
 
     async def _beat(self, ctx: ServerRequestContext[Any], name: str) -> None:
-        """Tell a client that asked for it that a long call is still running."""
+        """Notify a client that asked for it that a long call is still running."""
         started_s = self._clock.monotonic_s()
         while True:
             await asyncio.sleep(self._heartbeat_s)
@@ -249,7 +249,7 @@ class AgentServer:
     # -- change ----------------------------------------------------------------------------------
 
     def _changed(self) -> None:
-        """Hear that something may have changed; clients are told soon, and once for a burst."""
+        """Called when something may have changed; clients are notified soon, once for a burst."""
         self._list = None
         if not self._telling:
             self._telling = True
@@ -277,7 +277,7 @@ class AgentServer:
     # -- own -------------------------------------------------------------------------------------
 
     def _visitor(self, ctx: ServerRequestContext[Any]) -> Visit:
-        """Give the visit of a request, with what its client calls itself."""
+        """Return the visit of a request, with what its client calls itself."""
         try:
             visit = self._visit_of(ctx)
         except KagedError as error:
@@ -302,12 +302,12 @@ class AgentServer:
 
 
 def _wants(ctx: ServerRequestContext[Any]) -> bool:
-    """Say whether the client asked to hear of progress."""
+    """Return whether the client asked for progress."""
     return bool(ctx.meta) and "progress_token" in (ctx.meta or {})
 
 
 def _protocol_error(error: KagedError) -> MCPError:
-    """Give an error where MCP has no place for one in the result."""
+    """Return an error where MCP has no place for one in the result."""
     return MCPError(
         code=REFUSED,
         message=f"{error.code}: {error.message}",

@@ -96,7 +96,7 @@ class SandboxRpc:
                 return
 
     async def answer(self, request: RpcRequest) -> tuple[bytes, bool]:
-        """Give the message to send back, and whether the token was refused."""
+        """Return the message to send back, and whether the token was refused."""
         if request.method not in self._methods.methods:
             text = f"Unknown method: {request.method[:64]}"
             return error_answer(request.id, UNKNOWN_METHOD, text), False

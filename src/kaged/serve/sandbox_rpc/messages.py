@@ -75,14 +75,14 @@ def parse_request(frame: bytes) -> RpcRequest:
 
 
 def result_answer(request_id: RequestId, result: JsonObject) -> bytes:
-    """Give the message for a success. Raises Unsendable for a result that JSON cannot hold."""
+    """Return the message for a success. Raises Unsendable for a result that JSON cannot hold."""
     return encode_json({"jsonrpc": "2.0", "id": request_id, "result": result})
 
 
 def error_answer(
     request_id: RequestId, number: int, text: str, data: JsonObject | None = None
 ) -> bytes:
-    """Give the message for a failure."""
+    """Return the message for a failure."""
     error: JsonObject = {"code": number, "message": text}
     if data is not None:
         error["data"] = data
@@ -90,7 +90,7 @@ def error_answer(
 
 
 def refusal_answer(request_id: RequestId, error: TokenRejected | CapabilityError) -> bytes:
-    """Give the message for a refused token or a capability call that failed."""
+    """Return the message for a refused token or a capability call that failed."""
     if isinstance(error, TokenRejected):
         return error_answer(
             request_id,
@@ -109,7 +109,7 @@ def refusal_answer(request_id: RequestId, error: TokenRejected | CapabilityError
 
 
 def fault_answer(request_id: RequestId) -> bytes:
-    """Give the message for a fault of the host: nothing of what happened is in it."""
+    """Return the message for a fault of the host: nothing of what happened is in it."""
     code = CapabilityInternalError.code
     return error_answer(
         request_id, CAPABILITY_ERROR, f"{code}: request failed", {"code": code, "retryable": True}

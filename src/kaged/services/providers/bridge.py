@@ -190,7 +190,7 @@ class BridgeProvider:
         return _linked(found)
 
     async def auth_revoke(self, call: AuthRevokeCall) -> bool:
-        """Tell the bridge that an account was taken back; False when it knows no such method."""
+        """Notify the bridge of a revoked account; False when it knows no such method."""
         token = self._token(call.context)
         params = auth_revoke_params(call.capability_id, call.account_ref, token)
         try:

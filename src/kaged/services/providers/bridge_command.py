@@ -67,7 +67,7 @@ def find_program(command: tuple[str, ...], environ: Mapping[str, str]) -> tuple[
 
 
 def open_to_others(program: str) -> str | None:
-    """Say what about a program lets other users change it; None when nothing does."""
+    """Return what lets other users change a program; None when nothing does."""
     for path in (Path(program).resolve(), Path(program).resolve().parent):
         try:
             facts = path.stat()
@@ -82,7 +82,7 @@ def open_to_others(program: str) -> str | None:
 def bridge_env(
     spec: BridgeSpec, environ: Mapping[str, str], secret: str
 ) -> tuple[tuple[str, str], ...]:
-    """Give a bridge's whole environment. The secret is set last, so nothing can replace it."""
+    """Return a bridge's whole environment. The secret is set last, so nothing can replace it."""
     found = {name: environ[name] for name in INHERITED if name in environ}
     prefixes = spec.env_prefixes
     found |= {name: environ[name] for name in environ if prefixes and name.startswith(prefixes)}

@@ -33,7 +33,7 @@ class Leavers:
         self._looking = False
 
     def account(self) -> str:
-        """Give the account that the next process is started on; no two processes share one."""
+        """Return the account that the next process is started on; no two processes share one."""
         return f"bridge:{self._provider}:{secrets.token_hex(8)}"
 
     def follow(self, account: str, process: CageProcess) -> None:

@@ -122,7 +122,7 @@ class PersistentBridge:
         self._drop()
 
     def lost(self, process: CageProcess) -> None:
-        """Tell everybody who waits that the bridge is gone."""
+        """Fail every waiting call: the bridge is gone."""
         if process is not self._process:
             return
         self._fail(OutcomeLost("the bridge ended before it answered"))

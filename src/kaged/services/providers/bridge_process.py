@@ -122,7 +122,7 @@ class BridgeRunner:
         self.most = 0
 
     async def exchange(self, request: bytes) -> bytes:
-        """Give one request to a process of its own; gives everything it wrote.
+        """Send one request to a process of its own; returns everything it wrote.
 
         Waiting for a free place counts against the caller's time. Cancelling ends the process.
 
@@ -230,7 +230,7 @@ class BridgeRunner:
     # ---- the process in reserve
 
     async def _take(self) -> CageProcess:
-        """Give the process that waits, or a new one."""
+        """Return the process that waits, or a new one."""
         waiting, self._standby = self._standby, None
         if self._discard is not None:
             self._discard.cancel()

@@ -82,7 +82,7 @@ class CalDavCalendar:
         return self._settings.namespace
 
     async def definitions(self) -> list[CapabilityDefinition]:
-        """Give the one capability."""
+        """Return the one capability."""
         return [calendar_definition(self.namespace)]
 
     async def auth_begin(self, call: AuthBeginCall) -> CapabilityAuthBeginResult:

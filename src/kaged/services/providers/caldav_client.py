@@ -79,7 +79,7 @@ class CalDavClient:
     # -- finding -----------------------------------------------------------------------------------
 
     async def calendars(self) -> list[Calendar]:
-        """Give the person's calendars that can hold events."""
+        """Return the person's calendars that can hold events."""
         home = await self._home()
         body = (
             f"{_XML}<D:propfind {_NAMESPACES}><D:prop><D:resourcetype/><D:displayname/>"
@@ -101,7 +101,7 @@ class CalDavClient:
         return found[:CALENDARS_LIMIT]
 
     async def events(self, calendar: str, start: str, end: str) -> list[CalendarObject]:
-        """Give the resources with events between two times, written as CalDAV writes them.
+        """Return the resources with events between two times, written as CalDAV writes them.
 
         Recurring events come as the occurrences in that time.
         """
@@ -124,7 +124,7 @@ class CalDavClient:
     # -- single events -----------------------------------------------------------------------------
 
     async def get(self, path: str) -> CalendarObject | None:
-        """Give one resource, or None when it is gone."""
+        """Return one resource, or None when it is gone."""
         own = self._own(path)
         response, text = await self._ask("GET", own, expected=(200, 404, 410))
         if response.status_code != 200:
@@ -132,7 +132,7 @@ class CalDavClient:
         return CalendarObject(own, response.headers.get("etag", ""), text)
 
     async def create(self, calendar: str, name: str, text: str) -> str:
-        """Put a new resource into a calendar and give its path; never overwrites one."""
+        """Put a new resource into a calendar and return its path; never overwrites one."""
         path = f"{self._own(calendar).rstrip('/')}/{quote(name, safe='')}"
         headers = {"If-None-Match": "*", "Content-Type": "text/calendar; charset=utf-8"}
         response, _ = await self._ask(
@@ -233,7 +233,7 @@ class CalDavClient:
         return response, read.decode("utf-8", "replace")
 
     def _own(self, place: str) -> str:
-        """Give the path of a place on this server.
+        """Return the path of a place on this server.
 
         Raises:
             CapabilityInvalidInput: it is on another server, where these credentials do not go.
@@ -249,7 +249,7 @@ class CalDavClient:
 
 
 def _responses(answer: ET.Element) -> list[tuple[str, ET.Element]]:
-    """Give each resource of an answer with the properties that were found."""
+    """Return each resource of an answer with the properties that were found."""
     found: list[tuple[str, ET.Element]] = []
     for response in answer.iterfind(f"{_DAV}response"):
         path = (response.findtext(f"{_DAV}href") or "").strip()

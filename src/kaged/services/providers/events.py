@@ -41,7 +41,7 @@ def new_event_name(key: str | None, who: str) -> str:
 
 
 def describe_events(path: str, etag: str, text: str) -> list[JsonObject]:
-    """Give what a list shows of a resource: one entry per event in it.
+    """Return what a list shows of a resource: one entry per event in it.
 
     Raises:
         CapabilityBackendUnavailable: the resource is no calendar data.
@@ -70,7 +70,7 @@ def write_event(name: str, given: JsonObject, *, now_ms: int) -> str:
 
 
 def change_event(text: str, given: JsonObject, *, now_ms: int) -> str:
-    """Give a resource with its (first) event changed in what is given."""
+    """Return a resource with its (first) event changed in what is given."""
     calendar = _read(text)
     events = [one for one in calendar.walk("VEVENT") if "RECURRENCE-ID" not in one]
     if not events:
@@ -87,7 +87,7 @@ def change_event(text: str, given: JsonObject, *, now_ms: int) -> str:
 
 
 def matches(event: JsonObject, text: str) -> bool:
-    """Say whether the words of an event hold a text, whatever the case."""
+    """Return whether the words of an event hold a text, whatever the case."""
     wanted = text.casefold()
     return any(
         wanted in str(event.get(name) or "").casefold()

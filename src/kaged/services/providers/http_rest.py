@@ -98,7 +98,7 @@ class HttpRest:
         return self._settings.namespace
 
     async def definitions(self) -> list[CapabilityDefinition]:
-        """Give the one capability with the described operations."""
+        """Return the one capability with the described operations."""
         settings = self._settings
         operations = {
             name: CapabilityOperation(
@@ -282,7 +282,7 @@ def _output(answer: _Answer) -> JsonObject:
 
 
 def _said(data: JsonValue) -> str:
-    """Give the service's own short message about a refusal, if it has one."""
+    """Return the service's own short message about a refusal, if it has one."""
     message = data.get("message") if isinstance(data, dict) else None
     if not isinstance(message, str) or not message.isprintable():
         return ""

@@ -96,7 +96,7 @@ class ImapEmail:
         return self._settings.namespace
 
     async def definitions(self) -> list[CapabilityDefinition]:
-        """Give the one capability."""
+        """Return the one capability."""
         return [email_definition(self.namespace, sends=self._settings.smtp is not None)]
 
     async def auth_begin(self, call: AuthBeginCall) -> CapabilityAuthBeginResult:
@@ -241,7 +241,7 @@ class ImapEmail:
     def _deliver(
         self, login: Login, sender: str, letter: EmailMessage, everybody: list[str]
     ) -> list[str]:
-        """Hand a letter over; gives the addresses that the server did not take."""
+        """Hand a letter over; returns the addresses that the server did not take."""
         host = self._settings.smtp
         if host is None:
             raise CapabilityInvalidInput("this mail service is set up for reading only")

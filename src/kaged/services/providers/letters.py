@@ -50,7 +50,7 @@ class Draft:
 
 
 def describe_head(found: Fetched) -> JsonObject:
-    """Give what a list shows of a message."""
+    """Return what a list shows of a message."""
     head = BytesHeaderParser(policy=policy.compat32).parsebytes(found.content)
     return {
         "uid": found.uid,
@@ -65,7 +65,7 @@ def describe_head(found: Fetched) -> JsonObject:
 
 
 def read_letter(found: Fetched, max_chars: int) -> JsonObject:
-    """Give a message as text, with a list of what is attached.
+    """Return a message as text, with a list of what is attached.
 
     HTML becomes plain text; nothing is loaded, no address in it is opened.
     """
@@ -136,7 +136,7 @@ def write_letter(draft: Draft, sender: str, *, now_ms: int, key: str | None) -> 
 
 
 def recipients(draft: Draft) -> list[str]:
-    """Give everybody a letter goes to, hidden ones included, each once."""
+    """Return everybody a letter goes to, hidden ones included, each once."""
     found = [one.addr_spec for one in _written([*draft.to, *draft.cc, *draft.bcc])]
     if not found:
         raise CapabilityInvalidInput("nobody is named in to, cc or bcc")
@@ -176,7 +176,7 @@ def _required_id(text: str) -> str:
 
 
 def _parts(message: Message) -> Sequence[Message]:
-    """Give the parts, outermost first, without following a chain that does not end."""
+    """Return the parts, outermost first, without following a chain that does not end."""
     found: list[Message] = [message]
     for part in found:
         payload = part.get_payload()

@@ -50,7 +50,7 @@ class Linking(Protocol):
         ...
 
     async def revoke(self, call: AuthRevokeCall) -> bool:
-        """Tell the other side that the link has ended."""
+        """Notify the other side that the link has ended."""
         ...
 
 
@@ -70,7 +70,7 @@ class PasswordLinking:
         )
 
     async def complete(self, call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
-        """Trade in the code that the page showed."""
+        """Exchange the code that the page showed for a credential."""
         ticket = call.flow_state.get("ticket")
         credential = (
             self._page.take(ticket, call.authorization_code) if isinstance(ticket, str) else None
@@ -115,7 +115,7 @@ class OAuthLinking:
         return await self._client.begin()
 
     async def complete(self, call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
-        """Trade in the code of the callback."""
+        """Exchange the code of the callback for a credential."""
         credential = await self._client.complete(call.flow_state, call.authorization_code)
         return await self._link(call.credentials, credential, call.account_hint)
 

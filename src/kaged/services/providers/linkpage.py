@@ -89,7 +89,7 @@ class LinkPage:
         self._offers: dict[str, _Offer] = {}
 
     async def offer(self, title: str, try_: Try) -> tuple[str, str, int]:
-        """Open a page for one account; gives its address, the ticket in it, and when it ends.
+        """Open a page for one account; returns its address, the ticket in it, and when it ends.
 
         Raises:
             CapabilityRateLimited: too many are open.
@@ -109,7 +109,7 @@ class LinkPage:
         )
 
     def take(self, ticket: str, code: str) -> JsonObject | None:
-        """Give the credential behind a code of this ticket, once; None when there is none."""
+        """Return the credential behind a code of this ticket, once; None when there is none."""
         self._forget_old()
         offer = self._offers.get(ticket)
         if offer is None or offer.code_hash is None or offer.credential is None:

@@ -51,7 +51,7 @@ class MailHost:
     ca_file: str | None = None
 
     def tls(self) -> ssl.SSLContext:
-        """Give what its certificate is checked with."""
+        """Return what its certificate is checked with."""
         return ssl.create_default_context(cafile=self.ca_file)
 
 
@@ -77,7 +77,7 @@ class Criterion:
         return self.text.isascii()
 
     def words(self) -> tuple[str, ...]:
-        """Give it as words of a command."""
+        """Return it as words of a command."""
         return (self.word, quoted(self.text)) if self.text else (self.word,)
 
 
@@ -124,7 +124,7 @@ class Mailbox:
     # -- folders ---------------------------------------------------------------------------------
 
     def folders(self) -> list[str]:
-        """Give the folders that can be opened."""
+        """Return the folders that can be opened."""
         lines = self._ok("LIST", lambda imap: imap.list('""', "*"))
         found: list[str] = []
         for line in lines[:FOLDERS_LIMIT]:
@@ -135,7 +135,7 @@ class Mailbox:
         return found
 
     def open(self, folder: str, *, change: bool = False) -> int:
-        """Open a folder; gives how many messages it has. Raises CapabilityInvalidInput."""
+        """Open a folder; returns how many messages it has. Raises CapabilityInvalidInput."""
         name = quoted(encode_name(folder))
         kind, data = _guarded(lambda: self._there.select(name, readonly=not change))
         if kind != "OK":
@@ -146,7 +146,7 @@ class Mailbox:
     # -- messages --------------------------------------------------------------------------------
 
     def search(self, criteria: Sequence[Criterion]) -> list[int]:
-        """Give the uids that match all criteria, the newest last."""
+        """Return the uids that match all criteria, the newest last."""
         plain = [word for one in criteria if one.plain for word in one.words()]
         others = [one for one in criteria if not one.plain]
         if not others:
@@ -155,11 +155,11 @@ class Mailbox:
         return sorted(set.intersection(*(self._search(plain, one) for one in others)))
 
     def heads(self, uids: Sequence[int]) -> list[Fetched]:
-        """Give the headers of messages, without marking them as seen."""
+        """Return the headers of messages, without marking them as seen."""
         return self._fetch(uids, f"BODY.PEEK[HEADER]<0.{HEADER_BYTES}>")
 
     def message(self, uid: int, limit_bytes: int) -> Fetched | None:
-        """Give the beginning of one message, without marking it as seen."""
+        """Return the beginning of one message, without marking it as seen."""
         found = self._fetch([uid], f"BODY.PEEK[]<0.{limit_bytes}>")
         return found[0] if found else None
 
@@ -214,7 +214,7 @@ class Mailbox:
         return imap
 
     def _able(self) -> frozenset[str]:
-        """Give what the server can do now that it knows us; the library asks before the login."""
+        """Return what the server can do after the login; the library asks before it."""
         data = self._ok("CAPABILITY", lambda imap: imap.capability())
         said = b" ".join(one for one in data if isinstance(one, bytes))
         return frozenset(said.decode("ascii", "replace").upper().split())
@@ -263,7 +263,7 @@ class Mailbox:
 
 
 def quoted(text: str) -> str:
-    """Give an ASCII text as an IMAP quoted string.
+    """Return an ASCII text as an IMAP quoted string.
 
     Raises CapabilityInvalidInput for control characters, which end a command.
     """
@@ -273,7 +273,7 @@ def quoted(text: str) -> str:
 
 
 def quoted_bytes(raw: bytes) -> bytes:
-    """Give bytes as an IMAP quoted string."""
+    """Return bytes as an IMAP quoted string."""
     return b'"' + raw.replace(b"\\", b"\\\\").replace(b'"', b'\\"') + b'"'
 
 
@@ -342,7 +342,7 @@ def _log_in(imap: imaplib.IMAP4, login: Login) -> None:
 
 
 def _guarded(ask: Callable[[], Any]) -> Any:
-    """Give whatever goes wrong with the line or the server one name."""
+    """Raise one error for whatever goes wrong with the connection or the server."""
     try:
         return ask()
     except (imaplib.IMAP4.error, OSError, ssl.SSLError, EOFError) as error:

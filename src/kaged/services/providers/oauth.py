@@ -115,7 +115,7 @@ class OAuthClient:
         )
 
     async def complete(self, flow_state: JsonObject, code: str) -> JsonObject:
-        """Trade a code in for a credential.
+        """Exchange a code for a credential.
 
         Raises:
             CapabilityAuthFlowInvalid: the server does not take the code.
@@ -129,7 +129,7 @@ class OAuthClient:
         return self._credential(token)
 
     async def poll(self, flow_state: JsonObject) -> JsonObject | CapabilityAuthPending:
-        """Ask whether the person has agreed; gives the credential when they have."""
+        """Ask whether the person has agreed; returns the credential when they have."""
         device_code = flow_state.get("device_code")
         if not isinstance(device_code, str):
             raise CapabilityAuthFlowInvalid("the flow is not one that can be polled")
@@ -142,7 +142,7 @@ class OAuthClient:
         return self._credential(token)
 
     async def access_token(self, credentials: CredentialHandle) -> tuple[str, JsonObject]:
-        """Give an access token that still works for a while, renewed if need be.
+        """Return an access token that still works for a while, renewed if need be.
 
         Raises:
             CapabilityAuthRequired: there is none, or it can no longer be renewed.
@@ -157,7 +157,7 @@ class OAuthClient:
         return str(held["access_token"]), held
 
     async def renewed(self, credentials: CredentialHandle, stale: JsonObject) -> str:
-        """Renew a token that its service refused before its time; gives the new one."""
+        """Renew a token that its service refused before its time; returns the new one."""
         return str((await credentials.refresh(stale, self._renew))["access_token"])
 
     async def person(self, credential: JsonObject) -> Person:
@@ -171,7 +171,7 @@ class OAuthClient:
         return Person(_short(answer.body.get("name")), _short(answer.body.get("email")))
 
     async def revoke(self, credential: JsonObject) -> bool:
-        """Tell the server that the tokens have ended; False when it has no way to be told."""
+        """Revoke the tokens at the server; False when it offers no way to."""
         if self.settings.revocation_url is None:
             return False
         token = credential.get("refresh_token") or credential.get("access_token")
@@ -305,7 +305,7 @@ class _Answer:
 
 @contextmanager
 def _reachable() -> Generator[None]:
-    """Give whatever goes wrong on the way to a server one name, without what it said."""
+    """Raise one error for whatever goes wrong on the way to a server, without what it said."""
     import httpx  # noqa: PLC0415 - heavy
 
     try:

@@ -61,7 +61,7 @@ class RestOperation:
     body_required: bool = False
 
     def input_schema(self) -> JsonObject:
-        """Give what a call must look like."""
+        """Return what a call must look like."""
         properties: JsonObject = {one.name: one.schema for one in self.parameters}
         required: list[JsonValue] = [one.name for one in self.parameters if one.required]
         if self.body is not None:
@@ -235,7 +235,7 @@ class _References:
         self._nodes = 0
 
     def follow(self, value: Any) -> Mapping[str, Any]:
-        """Give what a value stands for."""
+        """Return what a value stands for."""
         for _ in range(_REFERENCE_DEPTH):
             reference = value.get("$ref") if isinstance(value, Mapping) else None
             if reference is None:
@@ -244,7 +244,7 @@ class _References:
         raise _bad("a reference leads in a circle")
 
     def inline(self, value: Any, above: frozenset[str] = frozenset(), depth: int = 0) -> Any:
-        """Give a schema without references; where it contains itself anything is allowed."""
+        """Return a schema without references; where it contains itself anything is allowed."""
         self._nodes += 1
         if self._nodes > _NODES_LIMIT or depth > _DEPTH_LIMIT:
             raise _bad("the schemas are too large; name fewer operations")

@@ -53,7 +53,7 @@ class Backend(Protocol):
         ...
 
     def in_transaction(self, conn: Connection) -> bool:
-        """Tell whether the database itself still has this connection's transaction."""
+        """Return whether the database itself still has this connection's transaction."""
         ...
 
     def insert_rows(
@@ -87,7 +87,7 @@ class Backend(Protocol):
         old: Mapping[str, str] | None,
         new: Mapping[str, str],
     ) -> None:
-        """Tell the index what a row says now, and what it said before; None for a new row."""
+        """Update the index with a row's new text and the one before; None for a new row."""
         ...
 
     def drop_text(self, conn: Connection, table: str, row: int, old: Mapping[str, str]) -> None:
@@ -95,7 +95,7 @@ class Backend(Protocol):
         ...
 
     def text_match(self, key: Column[int], query: TextQuery) -> ColumnElement[bool]:
-        """Give the condition that a row's indexed text fits; `key` as the index was made with."""
+        """Return the condition that a row's indexed text fits; `key` as the index was made with."""
         ...
 
     def backup(self, conn: Connection, target: Path) -> None:
@@ -111,7 +111,7 @@ class Backend(Protocol):
         ...
 
     def translate(self, error: BaseException) -> StoreError | None:
-        """Say what a database error means for a caller; None if it is not a database error."""
+        """Return what a database error means for a caller; None if it is not a database error."""
         ...
 
 

@@ -15,7 +15,7 @@ _FIX = "write [storage] url as sqlite:////absolute/path/kaged.db, or leave it ou
 
 
 def backend_for(url: str, backup_dir: Path) -> Backend:
-    """Give the backend for a storage URL.
+    """Return the backend for a storage URL.
 
     Raises:
         StoreUrlInvalid: no database can be opened by this URL.

@@ -122,7 +122,7 @@ class SqliteBackend:
         return conn
 
     def in_transaction(self, conn: Connection) -> bool:
-        """Tell whether SQLite still has a transaction open; a full disk ends it unasked."""
+        """Return whether SQLite still has a transaction open; a full disk ends it unasked."""
         return _driver(conn).in_transaction
 
     def insert_rows(
@@ -170,7 +170,7 @@ class SqliteBackend:
         drop_text(conn, table, row, old)
 
     def text_match(self, key: Column[int], query: TextQuery) -> ColumnElement[bool]:
-        """Give the condition that a row's text fits a query."""
+        """Return the condition that a row's text fits a query."""
         return matches(key, query)
 
     def backup(self, conn: Connection, target: Path) -> None:
@@ -198,7 +198,7 @@ class SqliteBackend:
             _driver(conn).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def translate(self, error: BaseException) -> StoreError | None:
-        """Say what an error of SQLite, the driver or the file system means."""
+        """Return what an error of SQLite, the driver or the file system means."""
         return translate(error, self.place)
 
     def _insert(self, table: Table, size: int) -> str:

@@ -52,7 +52,7 @@ class GuestBooks:
             self._add(name)
 
     def owned(self, plugin: str) -> set[str]:
-        """Give the live set of a plugin's names, for its guards."""
+        """Return the live set of a plugin's names, for its guards."""
         return self._owned.setdefault(plugin, set())
 
     def apply(self, change: BookChange) -> None:
@@ -95,7 +95,7 @@ class GuestBooks:
     def compare(
         self, plugin: str, claims: Iterable[Claim], before: Catalog, after: Catalog
     ) -> BookChange:
-        """Say what a statement did to the plugin's names.
+        """Return what a statement did to the plugin's names.
 
         Raises:
             GuestFault: it did something to a name that is not the plugin's.
@@ -176,7 +176,7 @@ def record_names(conn: GuestConnection, change: BookChange, now_ms: int) -> None
 
 
 def read_usage(conn: GuestConnection, plugin: str) -> int:
-    """Give how many bytes a plugin's tables took at the end of its last transaction."""
+    """Return how many bytes a plugin's tables took at the end of its last transaction."""
     rows = conn.host("SELECT bytes FROM kaged_plugin_usage WHERE plugin = ?", plugin)
     return int(rows[0][0]) if rows else 0
 

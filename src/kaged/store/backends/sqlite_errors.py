@@ -42,7 +42,7 @@ _UNAVAILABLE = {
 
 
 def translate(error: BaseException, place: str) -> StoreError | None:
-    """Say what an error of SQLite or of the file system means; None for any other error.
+    """Return what an error of SQLite or of the file system means; None for any other error.
 
     The message never repeats SQL or values: they may be what the reader must not see.
     """

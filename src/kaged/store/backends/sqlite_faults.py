@@ -34,7 +34,7 @@ _UNAVAILABLE = frozenset(
 
 
 def fault_of(error: Exception, denial: Denial | None) -> GuestFault:
-    """Say what an error means; `denial` is what the guard said no to, if it did."""
+    """Return what an error means; `denial` is what the guard said no to, if it did."""
     primary = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
     if primary == sqlite3.SQLITE_AUTH or (denial and primary == sqlite3.SQLITE_ERROR):
         what = f"{denial.action} {denial.name or ''}".strip() if denial else "unknown"
@@ -63,7 +63,7 @@ def _by_code(error: Exception, primary: int) -> GuestFault:
 
 
 def open_fault(error: Exception, place: str) -> GuestFault:
-    """Say that the database cannot be opened now; other errors are raised as they are."""
+    """Return the error for a database that cannot be opened now; raise other errors as they are."""
     known = (
         translate(error, place) if isinstance(error, DBAPIError | sqlite3.Error | OSError) else None
     )
@@ -73,7 +73,7 @@ def open_fault(error: Exception, place: str) -> GuestFault:
 
 
 def is_syntax(error: Exception) -> bool:
-    """Tell whether SQLite could not read a statement."""
+    """Return whether SQLite could not read a statement."""
     return any(mark in str(error) for mark in _SYNTAX)
 
 

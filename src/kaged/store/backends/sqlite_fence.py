@@ -73,7 +73,7 @@ def scratch_bytes() -> int:
 
 
 def syntax_problem(sql: str) -> str | None:
-    """Say what SQLite's own parser has against a statement; None if it can read it.
+    """Return SQLite's own syntax error for a statement; None if it can read it.
 
     The statement is not run, and the database it would run on is an empty one in memory.
     """

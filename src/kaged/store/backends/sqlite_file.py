@@ -44,7 +44,7 @@ def examine_file(path: Path) -> None:
 
 
 def reading_options(path: Path) -> str:
-    """Say how a reader may open the file: on a medium that nobody can write, without any lock.
+    """Return how a reader may open the file: on a read-only medium, without any lock.
 
     SQLite keeps the readers of a write-ahead log apart with a file beside the database, which it
     cannot make there.
@@ -75,7 +75,7 @@ def restrict_modes(path: Path) -> None:
 
 
 def place_new_file(source: Path, target: Path) -> None:
-    """Give a finished file its name, durably, and never over another one.
+    """Rename a finished file to its name, durably, and never over another one.
 
     Raises:
         FileExistsError: the target exists.

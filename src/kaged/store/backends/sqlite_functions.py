@@ -19,7 +19,7 @@ _NUMBER = re.compile(r"\s*[-+]?(\d+)")
 
 
 def use_linear_functions(conn: sqlite3.Connection, limit_bytes: int) -> Callable[[], None]:
-    """Put the functions in place of the built-in ones; give what ends them with the connection.
+    """Put the functions in place of the built-in ones; return what ends them with the connection.
 
     `limit_bytes` is the connection's limit for one value: results are not built far beyond it.
     """
@@ -103,7 +103,7 @@ class _Functions:
         return written
 
     def _width(self, values: tuple[_Value, ...]) -> int:
-        """Give an upper bound of all widths and precisions that a format asks for."""
+        """Return an upper bound of all widths and precisions that a format asks for."""
         pattern = "" if values[0] is None else self._text(values[0])
         specs = _SPEC.findall(pattern)
         widest = sum(int(digits[:18]) for spec in specs for digits in spec if digits)

@@ -216,7 +216,7 @@ class Guard:
 
 
 def verb_of(sql: str) -> Verb:
-    """Tell what kind of statement this is, by its first word, as SQLite will."""
+    """Return what kind of statement this is, by its first word, as SQLite will."""
     return _verb_of(sql) if len(sql) <= _SHORT_CHARS else _verb_of.__wrapped__(sql)
 
 

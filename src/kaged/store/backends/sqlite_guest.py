@@ -133,7 +133,7 @@ class GuestConnection:
                 self._driver.execute("ROLLBACK")
 
     def change(self, step: GuestStep, time_s: float) -> int:
-        """Run a statement of the plugin, guarded; give how many rows it changed.
+        """Run a statement of the plugin, guarded; return how many rows it changed.
 
         Raises:
             GuestFault: it is denied, wrong or too slow; the transaction has to be given up.
@@ -190,7 +190,7 @@ class GuestConnection:
         self._guard.denial = None
 
     def _look(self) -> int:
-        """Say, in the middle of a statement, whether it has to end."""
+        """Return, in the middle of a statement, whether it has to end."""
         if self._deadline_s is None:
             return 0
         now_s = self._clock.monotonic_s()
@@ -219,7 +219,7 @@ class GuestConnection:
 
 
 def driver_of(conn: Connection) -> sqlite3.Connection:
-    """Give SQLite's own connection behind one of SQLAlchemy's."""
+    """Return SQLite's own connection behind one of SQLAlchemy's."""
     driver = conn.connection.dbapi_connection
     assert isinstance(driver, sqlite3.Connection)
     return driver

@@ -10,7 +10,7 @@ from kaged.store.text_query import Term, TextQuery
 
 
 def index_name(table: str) -> str:
-    """Give the name of a table's full-text index; SQLite puts helpers of it beside it."""
+    """Return the name of a table's full-text index; SQLite puts helpers of it beside it."""
     return f"{table}_text"
 
 
@@ -60,7 +60,7 @@ def drop_text(conn: Connection, owner: str, row: int, old: Mapping[str, str]) ->
 
 
 def matches(key: Column[int], query: TextQuery) -> ColumnElement[bool]:
-    """Give the condition that a row's text fits a query; `key` is the one of the index."""
+    """Return the condition that a row's text fits a query; `key` is the one of the index."""
     index = index_name(str(key.table))
     fits = literal_column(index).op("MATCH", is_comparison=True)(_expression(query))
     return key.in_(select(literal_column("rowid", Integer)).select_from(table(index)).where(fits))

@@ -12,12 +12,12 @@ _WORD = re.compile(r"[A-Za-z_]+")
 
 
 def fold_name(name: str) -> str:
-    """Give the form in which two names are equal exactly when SQLite takes them for one."""
+    """Return the form in which two names are equal exactly when SQLite takes them for one."""
     return name.lower() if name.isascii() else name.translate(_FOLD)
 
 
 def leading_words(sql: str, count: int) -> list[str]:
-    """Give the first bare words of a statement in upper case, without blanks and comments."""
+    """Return the first bare words of a statement in upper case, without blanks and comments."""
     words: list[str] = []
     position = 0
     while len(words) < count:

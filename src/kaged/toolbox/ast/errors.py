@@ -15,7 +15,7 @@ class InvalidPattern(ToolError):
 
     @classmethod
     def of(cls, pattern: str, problem: str) -> InvalidPattern:
-        """Complain about a pattern, with how patterns are written."""
+        """Return the error for a pattern, with how patterns are written."""
         return cls(
             f"the pattern {pattern[:200]!r} cannot be used: {problem}",
             fix="write one complete expression or statement, e.g. console.log($MSG) or "

@@ -52,29 +52,29 @@ _BY_EXTENSION: Final = {
 
 
 def names_of(lang: str) -> tuple[str, ...]:
-    """Give the file patterns of a language."""
+    """Return the file patterns of a language."""
     return tuple(f"*.{extension}" for extension in EXTENSIONS[lang])
 
 
 def guessable_names() -> tuple[str, ...]:
-    """Give the file patterns of every language that can be told from a file's name."""
+    """Return the file patterns of every language that can be told from a file's name."""
     return tuple(f"*.{extension}" for extension in sorted(_BY_EXTENSION))
 
 
 def extension_of(path: str) -> str:
-    """Give what stands behind the last dot of a file's name, '' for nothing."""
+    """Return what stands behind the last dot of a file's name, '' for nothing."""
     name = path.rpartition("/")[2]
     stem, dot, extension = name.rpartition(".")
     return extension if dot and stem else ""
 
 
 def is_of(path: str, lang: str) -> bool:
-    """Say whether a file is written in a language, by its name."""
+    """Return whether a file is written in a language, by its name."""
     return extension_of(path) in EXTENSIONS[lang]
 
 
 def language_of(path: str) -> str | None:
-    """Give the language of a file by its name."""
+    """Return the language of a file by its name."""
     return _BY_EXTENSION.get(extension_of(path))
 
 

@@ -88,7 +88,7 @@ class RewritePlan:
         )
 
     def files(self) -> tuple[list[FilePlan], bool]:
-        """Give what is to be done, in the order of paths, and whether the limits cut it."""
+        """Return what is to be done, in the order of paths, and whether the limits cut it."""
         plans: list[FilePlan] = []
         left = self._replacements
         for index in sorted(self._found):
@@ -102,7 +102,7 @@ class RewritePlan:
         return plans, False
 
     def parse_errors(self) -> list[JsonValue]:
-        """Give the files that were left alone, and why."""
+        """Return the files that were left alone, and why."""
         return [
             {"path": self._sources.name(index), "reason": self._broken[index]}
             for index in sorted(self._broken)
@@ -115,7 +115,7 @@ def _edit_of(row: list[JsonValue]) -> Edit:
 
 
 def change_of(path: str, edit: Edit) -> JsonObject:
-    """Give an edit as it is returned."""
+    """Return an edit as it is returned."""
     return {
         "path": path,
         "before": edit.before,
@@ -132,7 +132,7 @@ def change_of(path: str, edit: Edit) -> JsonObject:
 def new_contents(
     plans: list[FilePlan], sources: Sources, workspace: Workspace
 ) -> Iterator[PlannedWrite]:
-    """Give the new contents one at a time, each made of the file as it is now. Blocks.
+    """Yield the new contents one at a time, each made of the file as it is now. Blocks.
 
     Raises:
         FileChangedSinceRead: a file is not the one that the edits were worked out for.

@@ -149,7 +149,7 @@ DEFINITION: Final = ToolDefinition(
 def edit_ast_tool(
     engine: AstEngine, finder: FileFinder, settings: AstSettings, clock: Clock
 ) -> Tool:
-    """Give the tool, rewriting with this engine in the files of this finder."""
+    """Return the tool, rewriting with this engine in the files of this finder."""
     return Tool(
         DEFINITION,
         _EditAst(engine, finder, settings, clock).run,
@@ -228,7 +228,7 @@ class _EditAst:
     async def _candidates(
         self, call: ToolCall, start: str, *, single: bool
     ) -> tuple[str, list[bytes], bool]:
-        """Give the language and the files."""
+        """Return the language and the files."""
         lang = cast("str | None", call.args.get("lang"))
         glob = cast("str | None", call.args.get("glob"))
         found, complete = await self._finder.find_files(

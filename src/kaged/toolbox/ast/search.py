@@ -119,7 +119,7 @@ DEFINITION: Final = ToolDefinition(
 def search_ast_tool(
     engine: AstEngine, finder: FileFinder, settings: AstSettings, clock: Clock
 ) -> Tool:
-    """Give the tool, matching with this engine in the files of this finder."""
+    """Return the tool, matching with this engine in the files of this finder."""
     run = _SearchAst(engine, finder, settings, clock).run
     return Tool(DEFINITION, run, paths=_paths, aliases={"search.ast_grep": {}})  # AT-REG-25
 
@@ -236,7 +236,7 @@ class _Results:
 
 
 def _decoded(matches: JsonValue) -> list[JsonValue]:
-    """Give the matches of a file, which an engine may have left as text."""
+    """Return the matches of a file, which an engine may have left as text."""
     listed: JsonValue = msgspec.json.decode(matches) if isinstance(matches, str) else matches
     return cast("list[JsonValue]", listed)
 

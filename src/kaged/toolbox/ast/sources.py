@@ -52,16 +52,16 @@ class Sources:
         return len(self.paths)
 
     def name(self, index: int) -> str:
-        """Give a path as it is shown."""
+        """Return a path as it is shown."""
         return sendable(os.fsdecode(self.paths[index]))
 
     def project_path(self, index: int) -> ProjectPath:
-        """Give a path in the form that the workspace opens; searches follow no links."""
+        """Return a path in the form that the workspace opens; searches follow no links."""
         text = os.fsdecode(self.paths[index])
         return ProjectPath(text, f"{self._root}/{text.removeprefix('./')}", text)
 
     def readable(self, index: int) -> bool:
-        """Say whether the caller may know what is in a file."""
+        """Return whether the caller may know what is in a file."""
         call = self._call
         return call.policy is None or call.readable(self.project_path(index).resolved)
 
@@ -88,7 +88,7 @@ class Sources:
 
 
 def start_of(call: ToolCall, path: ProjectPath, field: str) -> tuple[str, bool]:
-    """Give where to look for files, as `./` path without links, and whether it is a single file.
+    """Return where to look for files, as `./` path without links, and whether it is one file.
 
     Raises:
         FileMissing: there is nothing.

@@ -17,7 +17,7 @@ def ast_tools(
     settings: AstSettings | None = None,
     clock: Clock | None = None,
 ) -> tuple[Tool, ...]:
-    """Give `search.ast` and `edit.ast`; `finder` is the text search's way to list files."""
+    """Return `search.ast` and `edit.ast`; `finder` is the text search's way to list files."""
     chosen = settings or AstSettings()
     time = clock or SystemClock()
     return (

@@ -55,7 +55,7 @@ class Job:
 
 
 def variables_of(pattern: str) -> tuple[list[str], list[str]]:
-    """Give the names that a pattern binds: to one node, and to any number of nodes."""
+    """Return the names that a pattern binds: to one node, and to any number of nodes."""
     single: list[str] = []
     multi: list[str] = []
     for found in META.finditer(pattern):
@@ -70,14 +70,14 @@ def variables_of(pattern: str) -> tuple[list[str], list[str]]:
 
 
 def parse(source: str, lang: str) -> Any:
-    """Give the root node of a text."""
+    """Return the root node of a text."""
     from ast_grep_py import SgRoot  # noqa: PLC0415 - the search path is set up in main
 
     return SgRoot(source, lang).root()
 
 
 def leaves(node: Any) -> Iterator[Any]:
-    """Give the nodes without children, comments and broken parts left out."""
+    """Yield the nodes without children, comments and broken parts left out."""
     waiting = [node]
     while waiting:
         one = waiting.pop()
@@ -92,7 +92,7 @@ def leaves(node: Any) -> Iterator[Any]:
 
 
 def literal_of(root: Any, strictness: str) -> str | None:
-    """Give the longest text that every match must contain, to look for it before parsing."""
+    """Return the longest text that every match must contain, to look for it before parsing."""
     if strictness in _UNTEXTUAL:
         return None
     best = ""
@@ -131,7 +131,7 @@ def parse_pattern(pattern: str, lang: str) -> Any:
 
 
 def check_pattern(job: Job, index: int, strictness: str) -> dict[str, Any]:
-    """Say what a pattern binds and contains, or what is wrong with it."""
+    """Return what a pattern binds and contains, or what is wrong with it."""
     pattern = job.patterns[index]
     if not pattern.strip():
         return {"error": "the pattern is empty"}
@@ -166,7 +166,7 @@ class Text:
         self._lines: list[str] | None = None
 
     def byte_at(self, char: int) -> int:
-        """Give the byte offset of a character; cheap when asked in ascending order."""
+        """Return the byte offset of a character; cheap when asked in ascending order."""
         if self._ascii:
             return char + self.bom
         if char < self._char:
@@ -176,7 +176,7 @@ class Text:
         return self._byte + self.bom
 
     def around(self, start: int, end: int, count: int) -> tuple[list[str], list[str]]:
-        """Give the lines before and after some lines."""
+        """Return the lines before and after some lines."""
         if self._lines is None:
             self._lines = [line.removesuffix("\r") for line in self.source.split("\n")]
             if not self._lines[-1]:
@@ -185,7 +185,7 @@ class Text:
 
 
 def captured(node: Any, names: tuple[list[str], list[str]], source: str) -> dict[str, str]:
-    """Give the source text of each variable of a match."""
+    """Return the source text of each variable of a match."""
     single, multi = names
     found: dict[str, str] = {}
     for name in single:
@@ -229,7 +229,7 @@ def search(job: Job, text: Text, context: int, room: int) -> dict[str, Any]:
 
 
 def broken_at(root: Any) -> int | None:
-    """Give the line of the first syntax error, None for a text without."""
+    """Return the line of the first syntax error, None for a text without."""
     node = root.find(kind="ERROR")
     if node is not None:
         return int(node.range().start.line) + 1

@@ -173,7 +173,7 @@ class AstWorkers:
 
     @asynccontextmanager
     async def lease(self, wanted: int) -> AsyncGenerator[list[ProcessWorker]]:
-        """Have up to so many workers, at least one; waits while all are in use."""
+        """Yield up to so many workers, at least one; waits while all are in use."""
         await self._free.acquire()
         held = 1
         workers: list[ProcessWorker] = []

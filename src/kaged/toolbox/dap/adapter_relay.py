@@ -72,7 +72,7 @@ class Relay:
     # -- beginning -------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Serve until the daemon hangs up or the adapter ends; gives the exit code."""
+        """Serve until the daemon hangs up or the adapter ends; returns the exit code."""
         wake, waker = os.pipe()
         os.set_blocking(wake, False)
         os.set_blocking(waker, False)
@@ -351,7 +351,7 @@ class Relay:
 
 
 def _is_ours(port: int, state: str) -> bool:
-    """Say whether every socket of this port is this user's own."""
+    """Return whether every socket of this port is this user's own."""
     owners = [
         fields[7]
         for table in ("/proc/net/tcp", "/proc/net/tcp6")

@@ -91,12 +91,12 @@ INSIDE_ADAPTER_RELAY: Final = "/run/kaged/adapter_relay.py"
 
 
 def needs_ptrace(choice: AdapterChoice) -> bool:
-    """Say whether a debugger needs ptrace; one that does not say counts as needing it."""
+    """Return whether a debugger needs ptrace; one that does not say counts as needing it."""
     return choice.requires_ptrace is not False
 
 
 def require_known(runtime: str, choices: Mapping[str, AdapterChoice]) -> AdapterChoice:
-    """Give a runtime's adapter. Raises DapAdapterNotFound."""
+    """Return a runtime's adapter. Raises DapAdapterNotFound."""
     choice = choices.get(runtime)
     if choice is None:
         raise DapAdapterNotFound(

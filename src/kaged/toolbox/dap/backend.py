@@ -44,7 +44,7 @@ class ProcessBackend:
         return not (self.running.process.caged or self.at_once or ours)
 
     async def end(self) -> int | None:
-        """End everything; gives the adapter's exit code where there is one.
+        """End everything; returns the adapter's exit code where there is one.
 
         A program that its debugger started in a session of its own is not in the adapter's group.
         Without a cage it is found by its mark, unless it was let go on purpose.
@@ -62,7 +62,7 @@ class ProcessBackend:
         return code
 
     def last_words(self) -> str:
-        """Give the end of the adapter's standard error, to be told with a failure."""
+        """Return the end of the adapter's standard error, to be shown with a failure."""
         text = "\n".join(self.running.stderr.lines)[-LAST_WORDS_CHARS:].strip()
         return f"; its last words: {text}" if text else ""
 
@@ -74,7 +74,7 @@ async def start_backend(
     on_closed: OnClosed,
     mark: str,
 ) -> ProcessBackend:
-    """Start what a plan says and give what a session talks to.
+    """Start what a plan says and return what a session talks to.
 
     `mark` is what an uncaged process was started with, so that all it leaves behind can be found.
 

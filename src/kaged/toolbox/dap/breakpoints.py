@@ -27,7 +27,7 @@ class SourceBreakpoint:
     adapter_id: JsonValue = None
 
     def wanted(self) -> JsonObject:
-        """Give it as the adapter is told."""
+        """Return it as the adapter is told."""
         asked: JsonObject = {"line": self.line}
         if self.condition is not None:
             asked["condition"] = self.condition
@@ -38,7 +38,7 @@ class SourceBreakpoint:
         return asked
 
     def as_json(self) -> JsonObject:
-        """Give it as `list_breakpoints` shows it."""
+        """Return it as `list_breakpoints` shows it."""
         shown: JsonObject = {
             "id": self.id,
             "path": self.shown,
@@ -73,12 +73,12 @@ class Breakpoints:
     _last: int = 0
 
     def next_id(self) -> int:
-        """Give a number that no breakpoint of this session has had."""
+        """Return a number that no breakpoint of this session has had."""
         self._last += 1
         return self._last
 
     def all_sources(self) -> Iterator[SourceBreakpoint]:
-        """Give every breakpoint on a line, oldest first."""
+        """Yield every breakpoint on a line, oldest first."""
         found = [one for lines in self.sources.values() for one in lines.values()]
         yield from sorted(found, key=lambda one: one.id)
 
@@ -120,7 +120,7 @@ class Breakpoints:
                 note(one, answer)
 
     def in_order(self, path: str) -> list[SourceBreakpoint]:
-        """Give a file's breakpoints in the order in which the adapter is told of them."""
+        """Return a file's breakpoints in the order in which the adapter is told of them."""
         return sorted(self.sources.get(path, {}).values(), key=lambda one: one.id)
 
 

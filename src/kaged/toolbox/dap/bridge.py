@@ -64,7 +64,7 @@ class DapBridge:
     # -- finding ---------------------------------------------------------------------------------
 
     def session(self, call: ToolCall) -> DebugSession:
-        """Give the caller's own debug session. Raises DapSessionEnded when it has none."""
+        """Return the caller's own debug session. Raises DapSessionEnded when it has none."""
         found = self._sessions.get(_owner(call))
         if found is None or found.state is State.ENDED:
             raise ended()
@@ -228,7 +228,7 @@ class DapBridge:
         )
 
     def python(self, *, caged: bool) -> str:
-        """Say which Python runs the debugged script."""
+        """Return which Python runs the debugged script."""
         if caged:
             return "python3"
         found = shutil.which("python3", path=self._environ.get("PATH", os.defpath))

@@ -46,11 +46,11 @@ class BunDialect:
         await ask("Inspector.initialized", {})
 
     def url(self, path: str) -> str:
-        """Name a file as Bun does: as it is."""
+        """Return a file's URL as Bun writes it: the plain path."""
         return path
 
     def path(self, url: str) -> str | None:
-        """Give the file of an address."""
+        """Return the file of an address."""
         return url if url.startswith("/") else None
 
     def breakpoint(self, url: str, line: int, column: int | None, condition: str) -> JsonObject:
@@ -59,7 +59,7 @@ class BunDialect:
         return {**params, "options": {"condition": condition}} if condition else params
 
     def reason(self, paused: JsonObject) -> str | None:
-        """Say why Bun stopped; the first pause on a statement is the entry that was asked for."""
+        """Return why Bun stopped; the first pause on a statement is the requested entry."""
         said = paused.get("reason")
         if said == "PauseOnNextStatement" and not self._begun:
             self._begun = True
@@ -67,7 +67,7 @@ class BunDialect:
         return {"Breakpoint": "breakpoint", "exception": "exception"}.get(str(said))
 
     def hits(self, paused: JsonObject) -> list[JsonValue]:
-        """Name the breakpoint of a stop."""
+        """Return the breakpoint of a stop."""
         data = paused.get("data")
         found = data.get("breakpointId") if isinstance(data, dict) else None
         return [] if found is None else [found]
@@ -105,7 +105,7 @@ class BunDialect:
         return (await ask("Runtime.getProperties", asked)).get("properties")
 
     def thrown(self, result: JsonObject) -> str | None:
-        """Give what an evaluation threw."""
+        """Return what an evaluation threw."""
         if result.get("wasThrown") is not True:
             return None
         value = result.get("result")

@@ -42,7 +42,7 @@ class Listener(Protocol):
         ...
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hear that there will be no more."""
+        """Called when there will be no more."""
         ...
 
 
@@ -63,7 +63,7 @@ class Channel(asyncio.WriteTransport):
         self._channels.leave(self._number)
 
     def get_write_buffer_size(self) -> int:
-        """Say how much the relay has not read yet."""
+        """Return how much the relay has not read yet."""
         return self._channels.pending()
 
 
@@ -121,7 +121,7 @@ class Channels(asyncio.Protocol):
             self.send(CLOSE, number)
 
     async def run(self, args: list[str], cwd: str, env: JsonObject) -> int:
-        """Start a program beside the adapter, in its cage; gives its process id there.
+        """Start a program beside the adapter, in its cage; returns its process id there.
 
         Raises:
             DapRequestFailed: it cannot be started.
@@ -148,11 +148,11 @@ class Channels(asyncio.Protocol):
             self._writer.write(HEAD.pack(kind, number, len(body)) + body)
 
     def pending(self) -> int:
-        """Say how many bytes the relay has not read yet."""
+        """Return how many bytes the relay has not read yet."""
         return 0 if self._writer is None else self._writer.get_write_buffer_size()
 
     def close(self) -> None:
-        """Hang up. The relay ends the adapter then."""
+        """Close the connection. The relay ends the adapter then."""
         self._ended = True
         for transport in (self._reader, self._writer):
             if transport is not None:
@@ -181,7 +181,7 @@ class Channels(asyncio.Protocol):
         del self._buffer[:start]
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hear that the relay is gone."""
+        """Called when the relay is gone."""
         self._lost()
 
     def _take(self, kind: int, number: int, body: bytes) -> None:

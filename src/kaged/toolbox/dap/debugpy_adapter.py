@@ -35,7 +35,7 @@ class PromptSocketIO(socket.SocketIO):
 
 
 def main() -> None:
-    """Be debugpy's adapter."""
+    """Run as debugpy's adapter."""
     folder = sys.argv.pop(1)
     spec = importlib.util.spec_from_file_location(
         "debugpy", f"{folder}/__init__.py", submodule_search_locations=[folder]

@@ -34,7 +34,7 @@ class Dialect(Protocol):
         ...
 
     def flags(self) -> list[str]:
-        """Give the runtime's options that open its inspector and make it wait."""
+        """Return the runtime's options that open its inspector and make it wait."""
         ...
 
     async def prepare(self, ask: Ask) -> None:
@@ -46,11 +46,11 @@ class Dialect(Protocol):
         ...
 
     def url(self, path: str) -> str:
-        """Name a file as the engine does."""
+        """Return a file's URL as the engine writes it."""
         ...
 
     def path(self, url: str) -> str | None:
-        """Give the file that the engine names; None for what is no file."""
+        """Return the file that the engine names; None for what is no file."""
         ...
 
     def breakpoint(self, url: str, line: int, column: int | None, condition: str) -> JsonObject:
@@ -58,11 +58,11 @@ class Dialect(Protocol):
         ...
 
     def reason(self, paused: JsonObject) -> str | None:
-        """Say why the engine stopped: entry, breakpoint, exception; None when it does not tell."""
+        """Return why the engine stopped: entry, breakpoint, exception; None when not known."""
         ...
 
     def hits(self, paused: JsonObject) -> list[JsonValue]:
-        """Name the breakpoints that a stop is about."""
+        """Return the breakpoints that a stop is about."""
         ...
 
     def scopes(self, frame: JsonObject) -> list[ScopeView]:
@@ -74,11 +74,11 @@ class Dialect(Protocol):
         ...
 
     def thrown(self, result: JsonObject) -> str | None:
-        """Give what an evaluation threw."""
+        """Return what an evaluation threw."""
         ...
 
     def ends(self, method: str, params: JsonObject) -> bool:
-        """Say whether an event means that the program is over and waits for us to leave."""
+        """Return whether an event means that the program is over and waits for us to leave."""
         ...
 
 

@@ -157,7 +157,7 @@ class Family:
         return {"threads": found}
 
     def _speaker(self) -> Member:
-        """Give the session that runs the program: the first child, or the adapter's own."""
+        """Return the session that runs the program: the first child, or the adapter's own."""
         for number in sorted(self._members):
             if number and self._members[number].ready:
                 return self._members[number]
@@ -212,7 +212,7 @@ class Family:
             self._stops.pop(member.number, None)
 
     def _show_stop(self) -> None:
-        """Tell of the program that was held last."""
+        """Report the program that was stopped last."""
         self._shown = next(reversed(self._stops))
         self._on_event("stopped", self._stops[self._shown])
 
@@ -232,7 +232,7 @@ class Family:
         self._end_once()
 
     async def _end(self) -> None:
-        """Tell of the end, once it is known how the program ended, or nobody says so in time."""
+        """Report the end, once it is known how the program ended, or the time is up."""
         if self._tells_last:
             with contextlib.suppress(DapRequestFailed, DapSessionEnded):
                 await self._root.connection.request("disconnect", {}, EXIT_S)
@@ -345,7 +345,7 @@ class Family:
             self._forget(member)
 
     async def _catch_up(self, member: Member) -> None:
-        """Tell a new session of every list; what it says of a breakpoint is news of it."""
+        """Send every list to a new session; its answers update the breakpoints."""
         lists = self._numbers.lists
         told: dict[tuple[str, str], BreakpointList] = {}
         while behind := [key for key, kept in lists.items() if told.get(key) is not kept]:

@@ -28,7 +28,7 @@ class Frames:
         self._totals.clear()
 
     async def top(self, thread_id: int, levels: int, ask: Ask) -> list[JsonObject]:
-        """Give the top frames of a thread; asks the adapter only for what is not known."""
+        """Return the top frames of a thread; asks the adapter only for what is not known."""
         known, age = self._known.get(thread_id, []), self._age
         if len(known) >= levels or len(known) == self._totals.get(thread_id):
             return known[:levels]
@@ -45,7 +45,7 @@ class Frames:
         return known[:levels]
 
     async def count(self, thread_id: int, ask: Ask) -> int:
-        """Say how many frames a thread has; an adapter that has not said is asked for all."""
+        """Return how many frames a thread has; an adapter that has not said is asked for all."""
         known, age = self._known.get(thread_id, []), self._age
         total = self._totals.get(thread_id)
         if total is None:

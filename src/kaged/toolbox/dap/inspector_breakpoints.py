@@ -27,11 +27,11 @@ class InspectorBreakpoint:
 
     @property
     def condition(self) -> str:
-        """Give what the engine evaluates each time it comes by; empty when it always stops."""
+        """Return what the engine evaluates each time it comes by; empty when it always stops."""
         return condition_of(self.wanted, self.number)
 
     def as_json(self) -> JsonObject:
-        """Give it as DAP does."""
+        """Return it as DAP does."""
         shown: JsonObject = {
             "id": self.number,
             "verified": self.actual is not None,
@@ -51,7 +51,7 @@ class InspectorBreakpoints:
         self._last = 0
 
     def of(self, path: str) -> list[InspectorBreakpoint]:
-        """Give a file's breakpoints."""
+        """Return a file's breakpoints."""
         return list(self._files.get(path, ()))
 
     def by_engine(self, engine_id: JsonValue) -> InspectorBreakpoint | None:
@@ -65,7 +65,7 @@ class InspectorBreakpoints:
     def change(
         self, path: str, asked: JsonValue
     ) -> tuple[list[InspectorBreakpoint], list[InspectorBreakpoint], list[InspectorBreakpoint]]:
-        """Take a file's whole list; gives all of it, what is new, and what is not wanted any more.
+        """Take a file's whole list; returns all of it, what is new, and what is no longer wanted.
 
         One that stays as it was is kept, with the hits it has counted.
         """

@@ -29,7 +29,7 @@ class Scripts:
         self._known: dict[str, Script] = {}
 
     def add(self, params: JsonObject) -> str | None:
-        """Take a `Debugger.scriptParsed`; gives the file's path if it has one."""
+        """Take a `Debugger.scriptParsed`; returns the file's path if it has one."""
         url, at = params.get("url"), params.get("sourceMapURL")
         if not isinstance(url, str) or not url or len(self._known) >= MAX_SCRIPTS:
             return None
@@ -39,19 +39,19 @@ class Scripts:
         return path
 
     def find(self, location: JsonObject) -> Script | None:
-        """Give the file that a place is in."""
+        """Return the file that a place is in."""
         return self._known.get(str(location.get("scriptId")))
 
     def of_path(self, path: str) -> Script | None:
-        """Give the loaded file of a path."""
+        """Return the loaded file of a path."""
         return next((one for one in self._known.values() if one.path == path), None)
 
     def paths(self) -> list[str]:
-        """Give the paths of all loaded files, in order."""
+        """Return the paths of all loaded files, in order."""
         return sorted({one.path for one in self._known.values() if one.path is not None})
 
     def written(self, location: JsonObject) -> tuple[int, int]:
-        """Give the line and column, from 0, at which a place of the running code was written."""
+        """Return the line and column, from 0, at which a place of the running code was written."""
         line, column = location.get("lineNumber"), location.get("columnNumber")
         line = line if type(line) is int else 0
         column = column if type(column) is int else 0

@@ -51,7 +51,7 @@ class Handles:
     def number(
         self, object_id: str, *, whole: bool = False, module: JsonObject | None = None
     ) -> int:
-        """Give a value a number."""
+        """Return a new number for a value."""
         if len(self._known) >= MAX_HANDLES:
             raise DapRequestFailed("too many values were looked at", fix="continue, or step")
         self._last += 1
@@ -59,7 +59,7 @@ class Handles:
         return self._last
 
     def find(self, number: JsonValue) -> Handle:
-        """Give a numbered value. Raises DapRequestFailed when it is not known (any more)."""
+        """Return a numbered value. Raises DapRequestFailed when it is not known (any more)."""
         found = self._known.get(number) if type(number) is int else None
         if found is None:
             raise DapRequestFailed(f"there is no value {number}", fix="list the variables again")
@@ -87,7 +87,7 @@ def describe(name: str, remote: JsonObject, handles: Handles) -> JsonObject:
 
 
 def type_of(remote: JsonObject) -> str:
-    """Name a value's type: its class for objects."""
+    """Return the name of a value's type: its class for objects."""
     if remote.get("subtype") == "null":
         return "null"
     if remote.get("type") == "object" and isinstance(remote.get("className"), str):

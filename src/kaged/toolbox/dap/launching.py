@@ -49,7 +49,7 @@ def launch_arguments(
 
 
 def _go(script: str, output: str | None) -> JsonObject:
-    """Say what delve builds: the package of a source file; a program that is built runs as is."""
+    """Return what delve builds: the package of a source file; a built program runs as is."""
     path = PurePosixPath(script)
     if path.suffix != ".go":
         return {"mode": "exec"}
@@ -58,7 +58,7 @@ def _go(script: str, output: str | None) -> JsonObject:
 
 
 def adapter_cwd(plan: AdapterPlan, script: str, cwd: str) -> str:
-    """Say where an adapter is started: delve builds where it stands."""
+    """Return where an adapter is started: delve builds where it stands."""
     is_source = plan.type == "go" and script.endswith(".go")
     return str(PurePosixPath(script).parent) if is_source else cwd
 

@@ -45,11 +45,11 @@ class NodeDialect:
         await ask("Runtime.runIfWaitingForDebugger", {})
 
     def url(self, path: str) -> str:
-        """Name a file as Node does."""
+        """Return a file's URL as Node writes it."""
         return "file://" + quote(path, safe="/~!@$&'()*+,;=:-_.")
 
     def path(self, url: str) -> str | None:
-        """Give the file of an address."""
+        """Return the file of an address."""
         parts = urlsplit(url)
         return unquote(parts.path) if parts.scheme == "file" else None
 
@@ -59,14 +59,14 @@ class NodeDialect:
         return params if column is None else {**params, "columnNumber": column}
 
     def reason(self, paused: JsonObject) -> str | None:
-        """Say why Node stopped."""
+        """Return why Node stopped."""
         said = paused.get("reason")
         if said == "Break on start":
             return "entry"
         return "exception" if said in ("exception", "promiseRejection", "assert") else None
 
     def hits(self, paused: JsonObject) -> list[JsonValue]:
-        """Name the breakpoints of a stop."""
+        """Return the breakpoints of a stop."""
         found = paused.get("hitBreakpoints")
         return found if isinstance(found, list) else []
 
@@ -93,7 +93,7 @@ class NodeDialect:
         return (await ask("Runtime.getProperties", asked)).get("result")
 
     def thrown(self, result: JsonObject) -> str | None:
-        """Give what an evaluation threw."""
+        """Return what an evaluation threw."""
         details = result.get("exceptionDetails")
         if not isinstance(details, dict):
             return None
@@ -114,7 +114,7 @@ class NodeDialect:
 
 
 def object_id_of(scope: JsonObject) -> str | None:
-    """Give the name of a scope's object."""
+    """Return the name of a scope's object."""
     found = scope.get("object")
     name = found.get("objectId") if isinstance(found, dict) else None
     return name if isinstance(name, str) else None

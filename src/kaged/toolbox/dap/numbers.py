@@ -41,7 +41,7 @@ class Numbers:
     # -- threads, frames, values -----------------------------------------------------------------
 
     def thread(self, session: int, own: int) -> int:
-        """Give a session's thread a number that no other's has; the same each time."""
+        """Return a number for a session's thread that no other's has; the same each time."""
         if session == 0:
             return own
         for ours, theirs in self._threads.items():
@@ -54,7 +54,7 @@ class Numbers:
         return ours
 
     def addressed(self, arguments: JsonObject) -> tuple[int | None, JsonObject]:
-        """Say which session a request is for, and write its numbers as that one knows them."""
+        """Return which session a request is for, and write its numbers as that one knows them."""
         thread = arguments.get("threadId")
         if type(thread) is int:
             session, own = self._threads.get(thread, (0, thread))
@@ -114,7 +114,7 @@ class Numbers:
         answered: JsonObject | None = None,
         then: Taking | None = None,
     ) -> Taking:
-        """Give what takes a session's answer to a list; `answered` gets it with our numbers."""
+        """Return the handler of a session's answer to a list; `answered` gets our numbers."""
 
         def take(body: JsonObject) -> None:
             listed = body.get("breakpoints")
@@ -133,7 +133,7 @@ class Numbers:
         return take
 
     def renumbered(self, session: int, one: JsonValue) -> JsonValue:
-        """Give a breakpoint of an event with our number; None when it has none of its own."""
+        """Return a breakpoint of an event with our number; None when it has none of its own."""
         own = one.get("id") if isinstance(one, dict) else None
         if not isinstance(one, dict) or type(own) is not int:
             return None

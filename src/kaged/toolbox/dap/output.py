@@ -26,7 +26,7 @@ class Output:
                 self._chars += min(len(text), room)
 
     def take(self) -> str:
-        """Give all of it, once."""
+        """Return all of it, once."""
         text = "".join(self._texts)
         self._texts.clear()
         self._chars = 0

@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 
 def caged_launcher(spawner: Spawner) -> CageLauncher:
-    """Give the launcher that every caged caller's adapters go through."""
+    """Return the launcher that every caged caller's adapters go through."""
 
     async def launch(policy: CagePolicy, plan: AdapterPlan, cwd: str) -> CageProcess:
         return await spawner.spawn(
@@ -117,7 +117,7 @@ class AdapterProcess:
         return cls(process, hang_up, tail, mark)
 
     async def end(self) -> int | None:
-        """Close the conversation and end the adapter with all its children; gives its exit code.
+        """Close the conversation and end the adapter with all its children; returns its exit code.
 
         Closing first: some adapters live until their input ends.
         """

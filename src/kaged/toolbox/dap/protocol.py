@@ -49,7 +49,7 @@ class Adapter(Protocol):
         limit_s: float = REQUEST_LIMIT_S,
         taking: Taking | None = None,
     ) -> JsonObject:
-        """Ask and give the answer's body. Raises DapRequestFailed and DapSessionEnded.
+        """Ask and return the answer's body. Raises DapRequestFailed and DapSessionEnded.
 
         `taking` gets the body at once, before events that came after it are heard.
         """
@@ -115,7 +115,7 @@ class DapConnection(asyncio.Protocol):
         limit_s: float = REQUEST_LIMIT_S,
         taking: Taking | None = None,
     ) -> JsonObject:
-        """Ask the adapter and give the body of its answer.
+        """Ask the adapter and return the body of its answer.
 
         Raises:
             DapRequestFailed: it answered with an error, or not in time.
@@ -167,7 +167,7 @@ class DapConnection(asyncio.Protocol):
                 self._receive(message)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Hear that the adapter's output ended."""
+        """Called when the adapter's output ended."""
         self._lost()
 
     def _receive(self, message: JsonObject) -> None:

@@ -62,7 +62,7 @@ class DebugSession:
     # -- opening ---------------------------------------------------------------------------------
 
     async def open(self, command: str, arguments: JsonObject) -> None:
-        """Shake hands: initialize, launch or attach, breakpoints, configurationDone.
+        """Run the handshake: initialize, launch or attach, breakpoints, configurationDone.
 
         The answer to launch may come before or after configurationDone; `initialized` may never
         come when launch fails.
@@ -116,7 +116,7 @@ class DebugSession:
         return self.state is State.ENDED
 
     def supports(self, capability: str) -> bool:
-        """Say whether the adapter said that it can do something."""
+        """Return whether the adapter said that it can do something."""
         return self.capabilities.get(capability) is True
 
     def require(self, capability: str, what: str) -> None:
@@ -128,7 +128,7 @@ class DebugSession:
             )
 
     def require_stopped(self) -> Stop:
-        """Give the stop. Raises DapNotStopped while the program runs, DapSessionEnded after."""
+        """Return the stop. Raises DapNotStopped while the program runs, DapSessionEnded after."""
         if self.state is State.STOPPED and self.stop is not None:
             return self.stop
         if self.alive:
@@ -174,14 +174,14 @@ class DebugSession:
         return await self.adapter.request(command, arguments, REQUEST_LIMIT_S, taking)
 
     async def send_breakpoints(self, path: str) -> None:
-        """Tell the adapter of all breakpoints of a file, which replaces what it knew."""
+        """Send all breakpoints of a file to the adapter, which replaces what it knew."""
         async with self._sending:
             sent = self.breakpoints.in_order(path)
             source: JsonObject = {"source": {"path": path}, "sourceModified": False}
             await self._send("setBreakpoints", source, sent, [one.wanted() for one in sent])
 
     async def send_others(self, command: str, table: dict[Any, OtherBreakpoint]) -> None:
-        """Tell the adapter of all breakpoints on instructions, or on data."""
+        """Send all breakpoints on instructions, or on data, to the adapter."""
         async with self._sending:
             sent = list(table.values())
             await self._send(command, {}, sent, [one.wanted for one in sent])
@@ -202,15 +202,15 @@ class DebugSession:
         )
 
     async def stack(self, thread_id: int, levels: int) -> list[JsonObject]:
-        """Give the top frames of a thread."""
+        """Return the top frames of a thread."""
         return await self.frames.top(thread_id, levels, self.ask)
 
     async def stack_size(self, thread_id: int) -> int:
-        """Say how many frames a thread has in all."""
+        """Return how many frames a thread has in all."""
         return await self.frames.count(thread_id, self.ask)
 
     async def frame(self, position: int) -> JsonObject:
-        """Give the frame at a position of the current stack, 0 being the top.
+        """Return the frame at a position of the current stack, 0 being the top.
 
         Raises:
             DapRequestFailed: there is no such frame.
@@ -273,11 +273,11 @@ class DebugSession:
             self.frames.forget()
 
     def take_output(self) -> str:
-        """Give what the program printed since the last time."""
+        """Return what the program printed since the last time."""
         return self.output.take()
 
     def closed(self) -> None:
-        """Hear that the adapter is gone without having been asked to go."""
+        """Called when the adapter ended without having been asked to."""
         if self.state in (State.STARTING, State.EXITED):
             # Whoever opens it hears of it by himself; a program that ended by itself has a session
             # until somebody says otherwise.
@@ -288,7 +288,7 @@ class DebugSession:
     # -- ending ----------------------------------------------------------------------------------
 
     async def disconnect(self, *, terminate: bool) -> bool:
-        """Say goodbye to the adapter and end it; says whether the program was ended too."""
+        """Disconnect the adapter and end it; returns whether the program was ended too."""
         if self.backend is not None and self.backend.adapter.is_open:
             arguments: JsonObject = {}
             if self.supports("supportTerminateDebuggee") or self.attached or terminate:

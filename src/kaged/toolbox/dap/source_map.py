@@ -77,7 +77,7 @@ class SourceMap:
         return cls(tuple(forward), lines, tuple(first[one] for one in lines))
 
     def written(self, line: int, column: int) -> tuple[int, int]:
-        """Say where a place of the running code was written."""
+        """Return where a place of the running code was written."""
         known = self.forward[line] if 0 <= line < len(self.forward) else ()
         if not known:
             return line, column
@@ -85,7 +85,7 @@ class SourceMap:
         return known[at][1], known[at][2]
 
     def running(self, line: int) -> tuple[int, int] | None:
-        """Say where the code of a written line runs: of it, or of the next line that has any."""
+        """Return where the code of a written line runs: of it, or of the next line that has any."""
         at = bisect_right(self.lines, line - 1)
         return self.places[at] if at < len(self.places) else None
 

@@ -44,7 +44,7 @@ class Backend(Protocol):
         ...
 
     async def end(self) -> int | None:
-        """End everything; gives the exit code where there is one."""
+        """End everything; returns the exit code where there is one."""
         ...
 
 

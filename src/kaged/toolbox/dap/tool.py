@@ -176,7 +176,7 @@ DEFINITION: Final = ToolDefinition(
 
 
 def dap_tools(bridge_for: Callable[[ToolCall], DapBridge | None]) -> tuple[Tool, ...]:
-    """Give `debug`; `bridge_for` finds the bridge of a call's project."""
+    """Return `debug`; `bridge_for` finds the bridge of a call's project."""
 
     async def handle(call: ToolCall) -> JsonValue:
         bridge = bridge_for(call)

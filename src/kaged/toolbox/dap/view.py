@@ -38,7 +38,7 @@ class View:
     # -- files -----------------------------------------------------------------------------------
 
     def project_path(self, path: str) -> ProjectPath | None:
-        """Give a path of the adapter's as one of the project's; None when it lies outside."""
+        """Return a path of the adapter's as one of the project's; None when it lies outside."""
         workspace = self.call.workspace
         try:
             return workspace.resolve(workspace.relative_of(real_path(path)))
@@ -46,7 +46,7 @@ class View:
             return None
 
     def shown_path(self, path: str) -> str:
-        """Name a file: project-relative inside, by its name alone for caged callers outside."""
+        """Return a file's shown name: project-relative inside; outside, bare for caged callers."""
         found = self.project_path(path)
         if found is not None:
             return found.relative
@@ -133,7 +133,7 @@ class View:
         ]
 
     async def thread_id(self, asked: JsonValue) -> int:
-        """Say which thread is meant: the one asked for, the stopped one, or the first."""
+        """Return which thread is meant: the one asked for, the stopped one, or the first."""
         if type(asked) is int:
             return asked
         if self.session.stop is not None:
@@ -144,14 +144,14 @@ class View:
 
 
 def path_of(frame: JsonObject) -> str | None:
-    """Give the file of a frame; None for code that has none."""
+    """Return the file of a frame; None for code that has none."""
     source = frame.get("source")
     path = source.get("path") if isinstance(source, dict) else None
     return path if isinstance(path, str) and path.startswith("/") else None
 
 
 def objects_in(value: JsonValue) -> list[JsonObject]:
-    """Give the objects of a list; nothing of what is none."""
+    """Return the objects of a list; nothing of what is none."""
     found = value if isinstance(value, list) else []
     return [one for one in found if isinstance(one, dict)]
 

@@ -7,7 +7,7 @@ from kaged.tools import Tool
 
 
 def file_tools() -> tuple[Tool, ...]:
-    """Give the tools that work on single files, for the registry."""
+    """Return the tools that work on single files, for the registry."""
     return (read_tool(), write_tool(), create_tool(), edit_tool())
 
 

@@ -48,7 +48,7 @@ class _Hunk:
         self.new += count if mark != "-" else 0
 
     def text(self) -> list[str]:
-        """Give the hunk with its head."""
+        """Return the hunk with its head."""
         # A side without lines is counted from the line before it.
         old = f"{self.first if self.old else self.first - 1},{self.old}"
         start = self.first + self.shift
@@ -57,7 +57,7 @@ class _Hunk:
 
 
 def unified_diff(edit: Replacement, path: str) -> str:
-    """Give a unified diff of an edit, cut after 80 lines with a note how much is left out."""
+    """Return a unified diff of an edit, cut after 80 lines with a note how much is left out."""
     body = edit.before
     shown = [f"--- {path}", f"+++ {path}"]
     hunk: _Hunk | None = None
@@ -97,7 +97,7 @@ def unified_diff(edit: Replacement, path: str) -> str:
 
 
 def first_line(edit: Replacement) -> int:
-    """Give the number of the first line that an edit touched."""
+    """Return the number of the first line that an edit touched."""
     return edit.before.count(b"\n", 0, edit.spans[0][0]) + 1
 
 

@@ -222,7 +222,7 @@ def _which(index: int | None) -> str:
 
 
 def edit_tool() -> Tool:
-    """Give `edit.text` for the registry."""
+    """Return `edit.text` for the registry."""
     return Tool(
         ToolDefinition(
             name="edit.text",

@@ -51,7 +51,7 @@ class Replacement:
 
 
 def split_bom(data: bytes) -> tuple[bytes, bytes]:
-    """Give the byte order mark, if there is one, and the text behind it."""
+    """Return the byte order mark, if there is one, and the text behind it."""
     return (BOM, data[len(BOM) :]) if data.startswith(BOM) else (b"", data)
 
 
@@ -103,7 +103,7 @@ def _find_any_ending(body: bytes, old: bytes) -> Found:
 
 
 def _is_crlf_at(body: bytes, start: int, end: int) -> bool:
-    """Say which line ending a place uses, by the first one in it."""
+    """Return which line ending a place uses, by the first one in it."""
     at = body.find(b"\n", start, end)
     return at > 0 and body[at - 1 : at] == b"\r"
 

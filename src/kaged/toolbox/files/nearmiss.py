@@ -50,7 +50,7 @@ class NearMiss:
     differs: JsonObject | None = None
 
     def as_json(self) -> JsonObject:
-        """Give it as the `closest` of an error's detail."""
+        """Return it as the `closest` of an error's detail."""
         answer: JsonObject = {
             "start_line": self.start_line,
             "end_line": self.end_line,
@@ -65,7 +65,7 @@ class NearMiss:
 
 
 def closest(body: bytes, old: str) -> NearMiss | None:
-    """Give the nearest region, or None when nothing is near or the texts are too large."""
+    """Return the nearest region, or None when nothing is near or the texts are too large."""
     if len(body) > MAX_BODY_BYTES or len(old) > MAX_OLD_CHARS:
         return None
     text = body.decode("utf-8", "replace").replace("\r\n", "\n")
@@ -145,7 +145,7 @@ def _most_similar(text: str, wanted: str) -> NearMiss | None:
 
 
 def _candidates(lines: list[str], sought: list[str]) -> list[int]:
-    """Give the lines where the text may begin, by the lines that both have in common."""
+    """Return the lines where the text may begin, by the lines that both have in common."""
     places: dict[str, list[int]] = {}
     for number, line in enumerate(lines):
         places.setdefault(line.strip(), []).append(number)
@@ -176,7 +176,7 @@ def _trigrams(line: str) -> set[str]:
 
 
 def _similarity(region: str, wanted: str) -> float:
-    """Give the share of the wanted text's words and signs that the region has, in order."""
+    """Return the share of the wanted text's words and signs that the region has, in order."""
     there = _TOKENS.findall(region[:MAX_OLD_CHARS])[:_MAX_TOKENS]
     sought = _TOKENS.findall(wanted)[:_MAX_TOKENS]
     matcher = difflib.SequenceMatcher(None, there, sought, autojunk=False)

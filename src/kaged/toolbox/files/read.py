@@ -187,7 +187,7 @@ def _windowed(path: str, kind: str, content: str, total: int, following: int) ->
 
 
 def read_tool() -> Tool:
-    """Give `file.read` for the registry."""
+    """Return `file.read` for the registry."""
     return Tool(
         ToolDefinition(
             name="file.read",

@@ -37,7 +37,7 @@ _PACKED: Final = {".docx", ".xlsx", ".pptx", ".odt", ".ods", ".jar", ".epub", ".
 
 
 def mime_of_binary(start: bytes, name: str) -> str | None:
-    """Give the type of a binary file from its first 8 KiB; None when the file is text."""
+    """Return the type of a binary file from its first 8 KiB; None when the file is text."""
     found = next((mime for mark, mime in _SIGNATURES if start.startswith(mark)), None)
     if found is None and start[:4] == b"RIFF" and start[8:12] == b"WEBP":
         found = "image/webp"

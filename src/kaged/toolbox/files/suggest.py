@@ -25,7 +25,7 @@ _SKIPPED: Final = frozenset({".git", "node_modules", ".venv", "__pycache__"})
 def did_you_mean(
     workspace: Workspace, path: ProjectPath, readable: Callable[[str], bool]
 ) -> tuple[str, ...]:
-    """Give a few `./` paths: the same name elsewhere, or a similar name in the same directory."""
+    """Return a few `./` paths: the same name elsewhere, or a similar name in the same directory."""
     parent, _, name = path.resolved.rpartition("/")
     near: list[str] = []
     if readable(parent or "/") and parent.startswith(workspace.root):

@@ -53,7 +53,7 @@ class LineWindow:
             self._collect(chunk, breaks)
 
     def finish(self) -> None:
-        """Say that everything was fed."""
+        """Called when everything was fed."""
         if self._ends_open:
             self.total_lines += 1
             if self._partial is not None:
@@ -61,7 +61,7 @@ class LineWindow:
         self._partial = None
 
     def numbered(self) -> tuple[str, int]:
-        """Give the lines as `N: text`, and the number of the first line that is left out."""
+        """Return the lines as `N: text`, and the number of the first line that is left out."""
         lines = [f"{number}: {text}" for number, text in enumerate(self._texts, self.offset)]
         content = "\n".join(lines)
         if len(content) > MAX_CONTENT_CHARS:

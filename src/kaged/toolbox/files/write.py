@@ -97,7 +97,7 @@ async def create_file(call: ToolCall) -> JsonValue:
 
 
 def encoded(args: JsonObject, field: str) -> bytes:
-    """Give a text argument as UTF-8.
+    """Return a text argument as UTF-8.
 
     Raises:
         InvalidParams: it holds half a character, or is too large.
@@ -113,7 +113,7 @@ def encoded(args: JsonObject, field: str) -> bytes:
 
 
 def author_of(call: ToolCall) -> Author:
-    """Say on whose behalf a call changes files."""
+    """Return on whose behalf a call changes files."""
     context = call.context
     return Author(context.session_id, context.run_id, context.caller, call.tool_name)
 
@@ -138,7 +138,7 @@ def _settled(call: ToolCall, done: _Done) -> JsonObject:
 
 
 def _warnings(content: str) -> list[JsonValue]:
-    """Say when the content looks like the output of file.read rather than like a file."""
+    """Return a warning when the content looks like the output of file.read, not like a file."""
     found: list[JsonValue] = []
     lines = content[:20_000].splitlines()[:50]
     numbers = [_NUMBERED.match(line) for line in lines]
@@ -160,14 +160,14 @@ def _warnings(content: str) -> list[JsonValue]:
 
 
 def write_tool() -> Tool:
-    """Give `file.write` for the registry."""
+    """Return `file.write` for the registry."""
     return Tool(
         _definition("file.write", WRITE_DESCRIPTION), write_file, paths=path_param, changes=True
     )
 
 
 def create_tool() -> Tool:
-    """Give `file.create` for the registry."""
+    """Return `file.create` for the registry."""
     return Tool(
         _definition("file.create", CREATE_DESCRIPTION), create_file, paths=path_param, changes=True
     )

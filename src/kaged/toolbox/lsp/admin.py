@@ -85,7 +85,7 @@ def _required(question: Question) -> str:
 
 
 def _asked(question: Question) -> str | None:
-    """Say which language was asked for, by name or by a path; None when neither was given."""
+    """Return which language was asked for, by name or by a path; None when neither was given."""
     named = question.text("language")
     if named:
         if named not in question.bridge.pool.known():

@@ -40,7 +40,7 @@ BridgeOf: TypeAlias = "Callable[[ToolCall], LspBridge | None]"
 class EditDiagnosis:
     """Adds new errors to the results of tools that change files.
 
-    `bridge_of` gives the bridge of a caller's project if there is one, and starts nothing.
+    `bridge_of` returns the bridge of a caller's project if there is one, and starts nothing.
     """
 
     def __init__(self, bridge_of: BridgeOf, wait_s: float = WAIT_S) -> None:
@@ -49,7 +49,7 @@ class EditDiagnosis:
         self._known: dict[tuple[str, str], _Errors] = {}
 
     def watch(self, tool: Tool) -> Tool:
-        """Give a tool whose results say what its change broke."""
+        """Return a tool whose results include what its change broke."""
         definition = tool.definition
         properties = cast("JsonObject", definition.returns["properties"])
         returns = {**definition.returns, "properties": {**properties, FIELD: _SCHEMA}}
@@ -68,7 +68,7 @@ class EditDiagnosis:
         return replace(tool, definition=described, handler=run)
 
     async def _look(self, call: ToolCall, paths: Iterable[ProjectPath]) -> list[JsonValue] | None:
-        """Give the errors that nobody was told of yet; None when no server looked."""
+        """Return the errors that were not reported yet; None when no server looked."""
         bridge = self._bridge_of(call)
         if bridge is None:
             return None
@@ -122,7 +122,7 @@ def _key(call: ToolCall, path: ProjectPath) -> tuple[str, str]:
 
 
 def _changed(call: ToolCall, result: JsonObject) -> list[ProjectPath]:
-    """Give the files that a result says were changed."""
+    """Return the files that a result says were changed."""
     files = result.get("file_changes")
     if not isinstance(files, list):
         return list(call.paths)

@@ -94,14 +94,14 @@ class LspBridge:
             raise InvalidParams.of_field("path", "must be a file for this action")
 
     def mode_of(self, path: ProjectPath) -> int:
-        """Say what kind of thing a path is. Raises FileMissing."""
+        """Return what kind of thing a path is. Raises FileMissing."""
         try:
             return os.stat(path.resolved).st_mode  # noqa: PTH116 - a path that passed the guard
         except OSError:
             raise FileMissing(path.relative) from None
 
     def language_of(self, path: ProjectPath) -> str:
-        """Say whose file it is. Raises LspServerNotFound when no language claims it."""
+        """Return a file's language. Raises LspServerNotFound when no language claims it."""
         found = self.languages.of(path.resolved)
         if found is None:
             suffix = os.path.splitext(path.resolved)[1] or "no extension"  # noqa: PTH122 - a text
@@ -113,7 +113,7 @@ class LspBridge:
         return found.language
 
     def workspace_language(self, path: ProjectPath) -> str:
-        """Say whose server answers for a path: a file's own, or the one of a directory's files.
+        """Return the language whose server answers for a path: a file's own, or its directory's.
 
         Raises:
             FileMissing, LspServerNotFound: as for a file.
@@ -147,7 +147,7 @@ class LspBridge:
 
     @asynccontextmanager
     async def server(self, language: str, session_id: str) -> AsyncGenerator[LspServer]:
-        """Give a language's server, running and told of all changes so far, to one caller.
+        """Yield a language's server, running and notified of all changes so far, to one caller.
 
         Calls have their turns in the order in which they came; nobody's question is between the
         sync messages and the question of another.
@@ -168,7 +168,7 @@ class LspBridge:
 
     @asynccontextmanager
     async def ready(self, path: ProjectPath, session_id: str) -> AsyncGenerator[Ready]:
-        """Give the server of a file with the file open in its newest state, to one caller."""
+        """Yield the server of a file with the file open in its newest state, to one caller."""
         self.require_file(path)
         async with self._turn(self.language_of(path), session_id) as server:
             yield Ready(server, await self.sync.open(server, path, refresh=True))
@@ -196,13 +196,13 @@ class LspBridge:
         return await server.loading.until_ready(min(INDEX_WAIT_S, self.limit_s))
 
     async def text_of(self, server: LspServer, path: ProjectPath) -> SourceText | None:
-        """Give a file's text as the server has it, or as it is on disk; None if it has none."""
+        """Return a file's text as the server has it, or as it is on disk; None if it has none."""
         return (await self.texts_of(server, [path]))[path.resolved]
 
     async def texts_of(
         self, server: LspServer, paths: Sequence[ProjectPath]
     ) -> dict[str, SourceText | None]:
-        """Give the texts of several files by resolved path, read in one go."""
+        """Return the texts of several files by resolved path, read in one go."""
         texts: dict[str, SourceText | None] = {
             path.resolved: file.source
             for path in paths
@@ -214,7 +214,7 @@ class LspBridge:
         return texts
 
     def project_path(self, resolved: str) -> ProjectPath | None:
-        """Give a path of the server's as one of the project's; None when it lies outside."""
+        """Return a path of the server's as one of the project's; None when it lies outside."""
         workspace = self.workspace
         try:
             if resolved.startswith(self._prefix):
@@ -231,7 +231,7 @@ class LspBridge:
 
 
 def has_file_list(root: str, paths: Iterable[str]) -> bool:
-    """Say whether clangd will find a list of the files of a project, beside or above some files."""
+    """Return whether clangd will find a project's list of files, beside or above some files."""
     folders = {root}
     for path in paths:
         folder = os.path.dirname(path)  # noqa: PTH120 - a text

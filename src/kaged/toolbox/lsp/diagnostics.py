@@ -190,7 +190,7 @@ async def _one(
 
 
 def describe(item: JsonObject, file: OpenFile, server: LspServer) -> JsonObject:
-    """Give one diagnostic as a tool's result has it; what the server left out is null."""
+    """Return one diagnostic as a tool's result has it; what the server left out is null."""
     try:
         span = file.source.span_from_server(item.get("range"), server.encoding)
         where: JsonObject = {

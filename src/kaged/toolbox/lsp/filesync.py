@@ -90,7 +90,7 @@ class FileSync:
             self._watch.follow()
 
     def tell_outside_changes(self, server: LspServer, *, known: bool) -> None:
-        """Tell a server of files that changed without a tool; one that is new has read them.
+        """Notify a server of files that changed without a tool; a new server has read them.
 
         Files that it has open are not among them: their texts are compared and sent.
         """
@@ -104,7 +104,7 @@ class FileSync:
             server.others_changed(events)
 
     def tracked(self) -> tuple[ProjectPath, ...]:
-        """Give the files that tools have touched and servers are told of, oldest first."""
+        """Return the files that tools have touched and servers are told of, oldest first."""
         return tuple(self._tracked.values())
 
     def remember(self, paths: Iterable[ProjectPath]) -> None:
@@ -122,7 +122,7 @@ class FileSync:
     async def open(
         self, server: LspServer, path: ProjectPath, *, refresh: bool = False
     ) -> OpenFile:
-        """Make sure that a server has a file in its newest state, and give it.
+        """Make sure that a server has a file in its newest state, and return it.
 
         With `refresh` all others are brought up to date too, in the same go.
 
@@ -145,7 +145,7 @@ class FileSync:
     # -- own -----------------------------------------------------------------------------------
 
     def _looks(self, server: LspServer, but: str = "") -> list[Callable[[], _Look]]:
-        """Give what there is to look at on disk for a server; each runs in a thread."""
+        """Return what there is to look at on disk for a server; each runs in a thread."""
         files = server.files
         return [
             partial(self._look, known, None if (file := files.get(path)) is None else file.stamp)
@@ -206,12 +206,12 @@ class FileSync:
 
 
 def is_skipped(name: str) -> bool:
-    """Say whether a folder is one that tools fill, which no question is about."""
+    """Return whether a folder is one that tools fill, which no question is about."""
     return name in SKIPPED or name.startswith(".")
 
 
 def decoded(data: bytes) -> str | None:
-    """Give a file's text; None for one that is no text a server could use."""
+    """Return a file's text; None for one that is no text a server could use."""
     if len(data) > MAX_FILE_BYTES or b"\0" in data[:8192]:
         return None
     return data.decode("utf-8-sig", errors="replace")

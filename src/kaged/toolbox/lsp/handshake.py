@@ -108,20 +108,20 @@ class Capabilities:
         return negotiated(self.raw)
 
     def offers(self, provider: str, method: str) -> bool:
-        """Say whether the server can do something, as a capability or a registered method."""
+        """Return whether the server can do something, as a capability or a registered method."""
         said = self.raw.get(provider)
         return said not in (None, False) or any(
             one.get("method") == method for one in self.registered.values()
         )
 
     def option(self, provider: str, name: str) -> JsonValue:
-        """Give an option of a capability; None when there is none."""
+        """Return an option of a capability; None when there is none."""
         said = self.raw.get(provider)
         return said.get(name) if isinstance(said, dict) else None
 
     @property
     def wants_save(self) -> bool:
-        """Whether the server asked to hear of saved files."""
+        """Whether the server asked for notifications of saved files."""
         sync = self.raw.get("textDocumentSync")
         save = sync.get("save") if isinstance(sync, dict) else None
         return save not in (None, False) or any(
@@ -158,7 +158,7 @@ class Capabilities:
 
 
 def initialize_params(root: str, language: str, command: Sequence[str] = ()) -> JsonObject:
-    """Give the parameters of `initialize` for a project root and a language's server."""
+    """Return the parameters of `initialize` for a project root and a language's server."""
     uri = to_uri(root)
     program = PurePosixPath(command[0]).name if command else ""
     return {

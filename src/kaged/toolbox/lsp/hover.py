@@ -53,7 +53,7 @@ def markup_text(contents: JsonValue) -> str:
 
 
 def split_markup(text: str) -> tuple[str | None, str | None]:
-    """Give the signature (the first code block, or paragraph) and the rest."""
+    """Return the signature (the first code block, or paragraph) and the rest."""
     text = text.strip()[:MAX_CHARS]
     if not text:
         return None, None
@@ -67,7 +67,7 @@ def split_markup(text: str) -> tuple[str | None, str | None]:
 
 
 def word_at(source: SourceText, spot: Spot) -> Span:
-    """Give the word at a position, for servers that name no range."""
+    """Return the word at a position, for servers that name no range."""
     for found in _WORD.finditer(source.line(spot.line)):
         if found.start() <= spot.character <= found.end():
             return Span(Spot(spot.line, found.start()), Spot(spot.line, found.end()))

@@ -95,11 +95,11 @@ class Languages:
                 self._by_extension.setdefault(extension, found)
 
     def of(self, path: str) -> FileLanguage | None:
-        """Say which language a file is in; None when no server is configured for it."""
+        """Return which language a file is in; None when no server is configured for it."""
         return self._by_extension.get(PurePosixPath(path).suffix.lower())
 
     def extensions(self, language: str) -> tuple[str, ...]:
-        """Give the extensions that belong to a language here, sorted."""
+        """Return the extensions that belong to a language here, sorted."""
         return tuple(
             sorted(ext for ext, one in self._by_extension.items() if one.language == language)
         )
@@ -115,12 +115,12 @@ class Languages:
 
 
 def extensions_of(language: str) -> Mapping[str, str]:
-    """Give the extensions of a language with their ids; an unknown one has its own name's."""
+    """Return the extensions of a language with their ids; an unknown one has its own name's."""
     return _KNOWN.get(language, {f".{language.lower()}": language})
 
 
 def install_hint(command: tuple[str, ...]) -> str:
-    """Say how to get a server's program."""
+    """Return how to get a server's program."""
     program = PurePosixPath(command[0]).name
     return _INSTALL.get(program, f"install {program} and make sure it is on the daemon's PATH")
 

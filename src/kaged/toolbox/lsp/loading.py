@@ -56,7 +56,7 @@ class Loading:
         return self._asked > _FIRST_QUESTIONS
 
     def server_named(self, name: str, command: Sequence[str] = ()) -> None:
-        """Learn the server's name, which says what signs it gives, and how it was started."""
+        """Called with the server's name, which says what signs it gives, and how it was started."""
         self._waits_for_log = bool(_PYRIGHT.search(name)) and not self._seen_log
         self._waits_for_begin = name.lower() == _CLANGD and not any(map(_NO_INDEX.match, command))
         self.may_tell_of_checks = name.lower() == _GOPLS
@@ -68,7 +68,7 @@ class Loading:
         return self._waits_for_begin and not self._begun
 
     def will_begin(self) -> None:
-        """Learn that there is a list of files, so that the server will surely begin."""
+        """Called when there is a list of files, so that the server will surely begin."""
         self._begins_surely = True
 
     @property
@@ -103,7 +103,7 @@ class Loading:
         return not self._ended
 
     async def _until_begun(self) -> None:
-        """Give a server that starts to read late the time to say so; once in its life."""
+        """Wait for a server that starts to read late to say so; once in its life."""
         surely, self._waits_for_begin = self._begins_surely, False
         try:
             async with asyncio.timeout(None if surely else CLANGD_GRACE_S):
@@ -121,11 +121,11 @@ class Loading:
     _seen_log = False
 
     def created(self, params: JsonValue) -> None:
-        """Hear that a progress will begin."""
+        """Called when a progress will begin."""
         self._begin(_token(params))
 
     def progressed(self, params: JsonValue) -> None:
-        """Hear of a progress that begins, goes on or ends."""
+        """Called when a progress begins, goes on or ends."""
         value = params.get("value") if isinstance(params, dict) else None
         kind = value.get("kind") if isinstance(value, dict) else None
         token = _token(params)
@@ -137,28 +137,28 @@ class Loading:
             self._tell()
 
     def logged(self, text: str) -> None:
-        """Hear a line of the server's log."""
+        """Called for each line of the server's log."""
         if _PYRIGHT_DONE.search(text):
             self._seen_log = True
             self._waits_for_log = False
             self._tell()
 
     def refreshed(self) -> None:
-        """Hear that earlier diagnostics are out of date; the second time pyright is done too."""
+        """Called when earlier diagnostics are out of date; the second time pyright is done too."""
         self._refreshes += 1
         if self._refreshes >= 2:
             self._waits_for_log = False
             self._tell()
 
     def status(self, params: JsonValue) -> None:
-        """Hear rust-analyzer's own kind of status."""
+        """Called for rust-analyzer's own kind of status notification."""
         quiescent = params.get("quiescent") if isinstance(params, dict) else None
         if isinstance(quiescent, bool):
             self._quiescent = quiescent
             self._tell()
 
     def ended(self) -> None:
-        """Hear that the server is gone: nobody needs to wait for it."""
+        """Called when the server is gone: waiters are released."""
         self._ended = True
         self._tell()
 

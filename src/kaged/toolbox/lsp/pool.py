@@ -92,13 +92,13 @@ class LspPool:
         self._closed = False
 
     def running(self, language: str) -> LspServer | None:
-        """Give a language's server if it runs; never starts one."""
+        """Return a language's server if it runs; never starts one."""
         slot = self._slots.get(language)
         server = None if slot is None else slot.server
         return server if server is not None and server.running else None
 
     def require(self, language: str) -> tuple[str, ...]:
-        """Give the command of a language whose program is there, before anything is started.
+        """Return the command of a language whose program is there, before anything is started.
 
         Raises:
             LspServerNotFound: no server is configured, or its program is not installed.
@@ -121,7 +121,7 @@ class LspPool:
         return (program, *slot.command[1:])
 
     async def get(self, language: str, session_id: str) -> tuple[LspServer, bool]:
-        """Give a language's server, started if need be, and whether this call started it.
+        """Return a language's server, started if need be, and whether this call started it.
 
         Raises:
             LspServerNotFound: as `require`.
@@ -149,7 +149,7 @@ class LspPool:
                 await self._stop(slot, StopReason.IDLE)
 
     async def reload(self, languages: tuple[str, ...], session_id: str) -> list[str]:
-        """Stop servers, forget their failures and start them again; gives those that run."""
+        """Stop servers, forget their failures and start them again; returns those that run."""
         for language in languages:
             slot = self._slots[language]
             async with slot.starting:
@@ -169,11 +169,11 @@ class LspPool:
         await self._tasks.close()
 
     def known(self) -> tuple[str, ...]:
-        """Give the languages that have a server configured, sorted."""
+        """Return the languages that have a server configured, sorted."""
         return tuple(sorted(self._slots))
 
     def used(self) -> tuple[str, ...]:
-        """Give the languages whose server was started at some time and not stopped since."""
+        """Return the languages whose server was started at some time and not stopped since."""
         return tuple(
             sorted(
                 name
@@ -199,7 +199,7 @@ class LspPool:
         }
 
     def installed(self, language: str) -> tuple[bool, str]:
-        """Say whether a language's program is there, and how to get it."""
+        """Return whether a language's program is there, and how to get it."""
         slot = self._slots[language]
         return self._program(slot.command[0]) is not None, install_hint(slot.command)
 

@@ -32,7 +32,7 @@ class Spot:
     character: int
 
     def as_json(self) -> JsonObject:
-        """Give it as a tool's result has it."""
+        """Return it as a tool's result has it."""
         return {"line": self.line, "character": self.character}
 
 
@@ -44,7 +44,7 @@ class Span:
     end: Spot
 
     def as_json(self) -> JsonObject:
-        """Give it as a tool's result has it."""
+        """Return it as a tool's result has it."""
         return {"start": self.start.as_json(), "end": self.end.as_json()}
 
 
@@ -63,7 +63,7 @@ class SourceText:
         return len(self._starts)
 
     def line(self, number: int) -> str:
-        """Give a line, counted from 1, without its end; empty when there is no such line."""
+        """Return a line, counted from 1, without its end; empty when there is no such line."""
         if not 1 <= number <= len(self._starts):
             return ""
         start = self._starts[number - 1]
@@ -71,14 +71,14 @@ class SourceText:
         return self.text[start:end].rstrip("\r\n")
 
     def offset(self, spot: Spot) -> int:
-        """Say where a spot lies in the text; beyond a line's end counts as its end."""
+        """Return where a spot lies in the text; beyond a line's end counts as its end."""
         if spot.line > len(self._starts):
             return len(self.text)
         column = min(spot.character, len(self.line(spot.line)))
         return self._starts[spot.line - 1] + column
 
     def to_server(self, spot: Spot, encoding: Encoding) -> JsonObject:
-        """Give a spot as a position of the server's."""
+        """Return a spot as a position of the server's."""
         units = to_units(self.line(spot.line), spot.character, encoding)
         return {"line": spot.line - 1, "character": units}
 
@@ -111,7 +111,7 @@ def to_units(line: str, character: int, encoding: Encoding) -> int:
 
 
 def from_units(line: str, units: int, encoding: Encoding) -> int:
-    """Give the column that so many units lead to; in the middle of a character, its start."""
+    """Return the column that so many units lead to; in the middle of a character, its start."""
     if encoding is Encoding.UTF32 or line.isascii():
         return min(units, len(line))
     seen = 0
@@ -143,7 +143,7 @@ def range_ends(value: JsonValue) -> tuple[JsonValue, JsonValue]:
 
 
 def negotiated(capabilities: JsonObject) -> Encoding:
-    """Say which encoding a server chose; one that we did not offer counts as the default."""
+    """Return which encoding a server chose; one that we did not offer counts as the default."""
     chosen = capabilities.get("positionEncoding")
     try:
         return Encoding(cast("str", chosen))

@@ -47,7 +47,7 @@ class PublishedDiagnostics:
         return self._serial
 
     def get(self, uri: str) -> Published | None:
-        """Give the newest list for a file."""
+        """Return the newest list for a file."""
         return self._files.get(uri)
 
     def take(self, params: JsonValue) -> None:
@@ -73,7 +73,7 @@ class PublishedDiagnostics:
         self._files.pop(uri, None)
 
     def ended(self) -> None:
-        """Let nobody wait for a server that is gone."""
+        """Release everybody who waits for a server that is gone."""
         self._ended = True
         self._news.set()
 

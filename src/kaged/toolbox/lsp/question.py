@@ -65,12 +65,12 @@ class Question:
         return self.call.paths[0]
 
     def text(self, name: str) -> str:
-        """Give a text parameter; empty when it was left out."""
+        """Return a text parameter; empty when it was left out."""
         value = self.call.args.get(name)
         return value if isinstance(value, str) else ""
 
     def spot(self, source: SourceText) -> Spot:
-        """Give the position that was asked about, by `character` or by `symbol`.
+        """Return the position that was asked about, by `character` or by `symbol`.
 
         Raises:
             InvalidParams: the line does not exist, or the symbol is not on it, or more than once.
@@ -86,7 +86,7 @@ class Question:
         return Spot(line, column_of(source.line(line), self.text("symbol")))
 
     def document(self, ready: Ready) -> JsonObject:
-        """Give the parameters that every position question begins with."""
+        """Return the parameters that every position question begins with."""
         spot = self.spot(ready.file.source)
         return {
             "textDocument": {"uri": ready.file.uri},
@@ -96,7 +96,7 @@ class Question:
     # -- what may be seen ------------------------------------------------------------------------
 
     def inside(self, path: str) -> ProjectPath | None:
-        """Give a server's path when the caller may see its content; None when not."""
+        """Return a server's path when the caller may see its content; None when not."""
         if path not in self._seen:
             found = self.bridge.project_path(path)
             seen = found is not None and self.call.readable(found.resolved)
@@ -113,7 +113,7 @@ class Question:
         return {"path": path, "line": line, "outside_project": True}
 
     async def source(self, server: LspServer, path: ProjectPath) -> SourceText | None:
-        """Give the text of a file that the caller may see, read once per call."""
+        """Return the text of a file that the caller may see, read once per call."""
         if path.resolved not in self._texts:
             self._texts[path.resolved] = await self.bridge.text_of(server, path)
         return self._texts[path.resolved]

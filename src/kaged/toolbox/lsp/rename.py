@@ -117,7 +117,7 @@ async def _prepare(question: Question, server: LspServer, where: JsonObject) -> 
 
 
 def _require_writable(question: Question, plan: EditPlan) -> dict[str, ProjectPath]:
-    """Give the project's paths of all files of a plan, if the caller may write every one."""
+    """Return the project's paths of all files of a plan, if the caller may write every one."""
     targets: dict[str, ProjectPath] = {}
     refused: list[str] = list(plan.unreadable)
     for path in plan.files:

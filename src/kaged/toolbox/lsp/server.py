@@ -216,7 +216,7 @@ class LspServer:
         return answer
 
     def notify(self, method: str, params: JsonObject) -> None:
-        """Tell the server something. One that is gone is not told; the next life hears it all."""
+        """Send the server a notification. One that is gone gets none; the next one gets all."""
         self._told += 1
         with contextlib.suppress(PeerGone, PeerStalled):
             self._connection.notify(method, params)
@@ -275,7 +275,7 @@ class LspServer:
         return opened
 
     def saved(self, file: OpenFile) -> None:
-        """Tell a server that asked for it that a file was written; once for each version."""
+        """Notify a server that asked for it that a file was written; once for each version."""
         if self.capabilities.wants_save and file.saved_version != file.version:
             file.saved_version = file.version
             self.notify(
@@ -284,7 +284,7 @@ class LspServer:
             )
 
     def others_changed(self, events: list[JsonValue]) -> None:
-        """Tell of files on disk that it has not open; lists from before may be out of date."""
+        """Notify of files on disk that it has not open; earlier lists may be out of date."""
         self.changed_after = self.published.serial
         self.changes += 1
         self.notify("workspace/didChangeWatchedFiles", {"changes": events})
@@ -306,7 +306,7 @@ class LspServer:
             self._tell_end(report)
 
     async def stop(self) -> None:
-        """Say goodbye as the protocol has it, and kill what does not go."""
+        """Shut down as the protocol has it, and kill what does not end."""
         self._stopping = True
         if self._peer is None:
             return
@@ -326,7 +326,7 @@ class LspServer:
             await self._close(self._peer)
 
     def last_stderr(self) -> list[JsonValue]:
-        """Give the last lines that it wrote to stderr."""
+        """Return the last lines that it wrote to stderr."""
         return [] if self._peer is None else list(self._peer.stderr.lines[-10:])
 
     async def _close(self, peer: PeerProcess) -> None:
@@ -383,7 +383,7 @@ class LspServer:
             self.loading.created(request.params)
 
     def notified(self, notification: Notification) -> None:
-        """Hear what the server says unasked."""
+        """Called for each notification of the server."""
         params: JsonValue = notification.params
         match notification.method:
             case "textDocument/publishDiagnostics":
@@ -401,11 +401,11 @@ class LspServer:
                 return
 
     def refused(self, refused: Refused) -> None:
-        """Hear of something that is no message; what came before and after it still counts."""
+        """Called for input that is no message; what came before and after it still counts."""
         _log.debug("lsp.garbage", language=self.language, what=type(refused).__name__)
 
     def ignored(self, response: Response, why: Ignored) -> None:
-        """Hear of an answer that nobody waits for any more."""
+        """Called when an answer arrives that no caller waits for any more."""
         _log.debug("lsp.late_answer", language=self.language, id=response.id, why=why.value)
 
     def out_of_step(self, message_id: MessageId) -> None:
@@ -419,13 +419,13 @@ class LspServer:
             self._peer.process.kill()
 
     def closed(self) -> None:
-        """Hear that its output ended: it is gone, or as good as gone."""
+        """Called when its output ended: it is gone, or as good as gone."""
         if self._peer is not None:
             self._peer.process.kill()
 
 
 def is_passing(error: LspRequestFailed) -> bool:
-    """Say whether a refusal is one of those that go away by asking again."""
+    """Return whether a refusal is one of those that go away by asking again."""
     code = error.detail.get("code") if isinstance(error.detail, dict) else None
     return code in _REQUEST_CANCELLED
 

@@ -30,7 +30,7 @@ class ShownTexts:
         self._lock = threading.Lock()
 
     def read(self, paths: Sequence[ProjectPath]) -> dict[str, SourceText | None]:
-        """Give the texts by resolved path; None for what cannot be read. Runs in a thread."""
+        """Return the texts by resolved path; None for what cannot be read. Runs in a thread."""
         return {path.resolved: self._read(path) for path in paths}
 
     def _read(self, path: ProjectPath) -> SourceText | None:

@@ -98,7 +98,7 @@ async def _show(question: Question, server: LspServer, symbol: JsonObject) -> Js
 
 
 def kind_word(kind: JsonValue) -> str:
-    """Name a kind of symbol with a lowercase word."""
+    """Return the lowercase word for a kind of symbol."""
     known = type(kind) is int and 1 <= kind <= len(_KINDS)
     return _KINDS[cast("int", kind) - 1] if known else "unknown"
 

@@ -145,7 +145,7 @@ DEFINITION: Final = ToolDefinition(
 
 
 def lsp_tools(bridge_for: Callable[[ToolCall], LspBridge | None]) -> tuple[Tool, ...]:
-    """Give `code.lsp`; `bridge_for` finds the bridge of a call's project."""
+    """Return `code.lsp`; `bridge_for` finds the bridge of a call's project."""
 
     async def handle(call: ToolCall) -> JsonValue:
         bridge = bridge_for(call)
@@ -169,7 +169,7 @@ def lsp_tools(bridge_for: Callable[[ToolCall], LspBridge | None]) -> tuple[Tool,
 
 
 def requires_of(action: str) -> tuple[ToolRequirement, ...]:
-    """Say what an action needs on the files it touches (AT-REG-17, AT-LSP-24)."""
+    """Return what an action needs on the files it touches (AT-REG-17, AT-LSP-24)."""
     return (FsRequirement(FsMode.RW if action in CHANGING else FsMode.RO),)
 
 

@@ -27,7 +27,7 @@ MAX_ITEMS: Final = 10_000
 
 
 def asks_tsserver(capabilities: Capabilities) -> bool:
-    """Say whether a server passes questions on to a tsserver."""
+    """Return whether a server passes questions on to a tsserver."""
     commands = capabilities.option("executeCommandProvider", "commands")
     return isinstance(commands, list) and _COMMAND in commands
 
@@ -35,7 +35,7 @@ def asks_tsserver(capabilities: Capabilities) -> bool:
 async def tsserver_problems(
     server: LspServer, file: OpenFile, limit_s: float
 ) -> tuple[JsonObject, ...] | None:
-    """Give all problems of a file as the protocol has them; None when tsserver cannot say.
+    """Return all problems of a file as the protocol has them; None when tsserver cannot say.
 
     Raises:
         LspTimeout, LspServerUnavailable: as every question.
@@ -55,7 +55,7 @@ async def tsserver_problems(
 
 
 def _problem(said: JsonObject) -> JsonObject:
-    """Give one of tsserver's problems, whose lines and columns count from one, as LSP has it."""
+    """Return one of tsserver's problems, whose lines and columns count from 1, as LSP has it."""
     return {
         "range": {"start": _position(said.get("start")), "end": _position(said.get("end"))},
         "severity": _SEVERITIES.get(str(said.get("category")), 1),

@@ -77,7 +77,7 @@ class ProjectWatch:
             self._loop.add_reader(self._fd, self._drain)
 
     def take(self, language: str) -> dict[str, int]:
-        """Give what has changed since the last time, of files of a language: path and kind."""
+        """Return what has changed since the last time, of files of a language: path and kind."""
         self._drain()
         return self._pending.pop(language, {})
 

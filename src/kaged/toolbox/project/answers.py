@@ -52,7 +52,7 @@ _Problems = list[tuple[str, str]]
 
 
 def checked_answer(kind: InteractionKind, payload: JsonObject, answer: Answer) -> JsonObject:
-    """Give an answer as it is stored and as the agent gets it; files are filled in later.
+    """Return an answer as it is stored and as the agent gets it; files are filled in later.
 
     Raises:
         AnswerInvalid: with everything that does not fit.

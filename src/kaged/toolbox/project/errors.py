@@ -74,7 +74,7 @@ class AnswerInvalid(WorkError):
 
     @classmethod
     def of(cls, problems: list[tuple[str, str]]) -> AnswerInvalid:
-        """Say what is wrong with which field."""
+        """Return the error that names what is wrong with which field."""
         said = "; ".join(f"{field}: {problem}" for field, problem in problems)
         return cls(
             f"The answer does not fit: {said}.",

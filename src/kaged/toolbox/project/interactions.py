@@ -44,7 +44,7 @@ async def _nobody(record: InteractionRecord) -> None:
 
 
 def _never(context: ToolCallContext) -> bool:
-    """Say that no agent loop runs the caller's session."""
+    """Return False: no agent loop runs the caller's session."""
     del context
     return False
 
@@ -103,7 +103,7 @@ class InteractionDesk:
         return record
 
     async def outcome(self, context: ToolCallContext, record: InteractionRecord) -> JsonObject:
-        """Give what the tool returns: the signal for the agent loop, or else the answer itself."""
+        """Return the tool's result: the signal for the agent loop, or else the answer itself."""
         if self._takes_over(context):
             return {
                 "interaction_requested": {
@@ -181,7 +181,7 @@ class InteractionDesk:
         return closed
 
     async def get(self, project_id: str, request_id: str) -> InteractionRecord:
-        """Give one question. Raises InteractionNotFound."""
+        """Return one question. Raises InteractionNotFound."""
         return await self._rows.get(project_id, request_id)
 
     async def page(
@@ -193,7 +193,7 @@ class InteractionDesk:
         return {"interactions": listed, "total": total, "limit": limit, "offset": offset}
 
     async def pending_of(self, session_id: str) -> str | None:
-        """Give what a session waits for; None when it may go on."""
+        """Return what a session waits for; None when it may go on."""
         return await self._rows.pending_of(session_id)
 
     async def undelivered(self, session_id: str) -> list[JsonObject]:

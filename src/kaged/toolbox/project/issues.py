@@ -81,7 +81,7 @@ class IssueDesk:
         }
 
     async def get(self, project_id: str, number: int, *, internal: bool = True) -> JsonObject:
-        """Give one issue with its updates; `internal` includes those for operators only.
+        """Return one issue with its updates; `internal` includes those for operators only.
 
         Raises:
             IssueNotFound: there is no such issue.

@@ -18,7 +18,7 @@ NUMBER_LIMIT = 2**53 - 1
 
 
 def require_title(title: str) -> str:
-    """Give a title that may be stored. Raises InvalidParams."""
+    """Return a title that may be stored. Raises InvalidParams."""
     if len(title) > TITLE_LIMIT_CHARS:
         raise InvalidParams.of_field("title", f"has more than {TITLE_LIMIT_CHARS} characters")
     if not title.strip():
@@ -28,7 +28,7 @@ def require_title(title: str) -> str:
 
 
 def require_body(body: str, field: str = "body", *, blank: bool = False) -> str:
-    """Give a text of at most 16 KB; `blank` says whether it may be empty. Raises InvalidParams."""
+    """Return a text of at most 16 KB; `blank` allows an empty one. Raises InvalidParams."""
     require_unicode(field, body)
     if len(body.encode("utf-8")) > BODY_LIMIT_BYTES:
         raise InvalidParams.of_field(field, f"has more than {BODY_LIMIT_BYTES} bytes (16 KB)")
@@ -38,7 +38,7 @@ def require_body(body: str, field: str = "body", *, blank: bool = False) -> str:
 
 
 def require_line(field: str, text: str, limit: int) -> str:
-    """Give a text that says something, within a number of characters. Raises InvalidParams."""
+    """Return a text that says something, within a number of characters. Raises InvalidParams."""
     if not text.strip():
         raise InvalidParams.of_field(field, "is empty")
     if len(text) > limit:

@@ -63,7 +63,7 @@ _MARKS = {
 
 
 def listed(todos: Sequence[TodoRecord]) -> tuple[TodoRecord, ...]:
-    """Give the list as it is shown: in order, without what was abandoned."""
+    """Return the list as it is shown: in order, without what was abandoned."""
     return tuple(todo for todo in todos if todo.status != TodoStatus.ABANDONED)
 
 

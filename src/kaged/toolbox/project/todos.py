@@ -45,7 +45,7 @@ class TodoDesk:
         self._ids = ids
 
     async def bound_issue(self, project_id: str, session_id: str) -> str:
-        """Give the id of the issue that a session works on.
+        """Return the id of the issue that a session works on.
 
         Raises:
             SessionNotFound, NoBoundIssue: there is no such session, or it works on no issue.
@@ -53,11 +53,11 @@ class TodoDesk:
         return await self._store.sessions.bound_issue(project_id, session_id)
 
     async def issue_id(self, project_id: str, number: int) -> str:
-        """Give the id of an issue by its number. Raises IssueNotFound."""
+        """Return the id of an issue by its number. Raises IssueNotFound."""
         return (await self._store.issues.get(project_id, number)).issue.id
 
     async def view(self, issue_id: str) -> JsonObject:
-        """Give the list of an issue."""
+        """Return the list of an issue."""
         return todo_list.as_json(await self._store.todos.of(issue_id))
 
     async def act(self, issue_id: str, args: JsonObject, *, operator: bool = False) -> Done:
@@ -105,7 +105,7 @@ class TodoDesk:
     async def reminder(
         self, project_id: str, session_id: str, *, just_shown: bool = False
     ) -> str | None:
-        """Give what the agent of a session is to be reminded of before its next step.
+        """Return what the agent of a session is to be reminded of before its next step.
 
         None when its last turn showed the list (`just_shown`), when no issue is bound, and when
         nothing is open. Built anew from the store each time and never kept.

@@ -114,7 +114,7 @@ def safe_name(name: str) -> str:
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """Give a name that no other upload of the same answer has."""
+    """Return a name that no other upload of the same answer has."""
     stem, dot, ending = name.rpartition(".")
     if not stem:
         stem, dot, ending = name, "", ""

@@ -47,7 +47,7 @@ def refuse_files(name: str, workflow: Workflow, inputs: Mapping[str, JsonValue])
 def checked_inputs(
     workflow: Workflow, inputs: Mapping[str, JsonValue], files: frozenset[str] = frozenset()
 ) -> JsonObject:
-    """Give the inputs of a run, with defaults filled in. `files` names the uploads given along.
+    """Return a run's inputs with defaults filled in. `files` names the uploads given along.
 
     Raises:
         InvalidParams: with every input that is missing, unknown or of the wrong type.
@@ -77,7 +77,7 @@ def checked_inputs(
 def _strangers(
     workflow: Workflow, inputs: Mapping[str, JsonValue], files: frozenset[str]
 ) -> list[tuple[str, str]]:
-    """Name what was given and is not asked for."""
+    """Return what was given and is not asked for."""
     known = ", ".join(workflow.inputs) or "none"
     takes = {name for name, one in workflow.inputs.items() if one.type is InputType.FILE}
     return [

@@ -1,4 +1,4 @@
-"""`WorkflowDesk`: lists a project's workflows, starts runs of them and tells how these fare.
+"""`WorkflowDesk`: lists a project's workflows, starts runs of them and reports their status.
 
 What carries a run out is the `WorkflowRunner` that the desk is built with. Without one a workflow
 cannot be started, and nothing is stored.
@@ -49,7 +49,7 @@ class WorkflowRunner(Protocol):
         ...
 
     async def waits(self, run: RunRecord) -> bool:
-        """Tell whether nothing of a run is under way but a question to the operator."""
+        """Return whether nothing of a run is under way but a question to the operator."""
         ...
 
 
@@ -57,11 +57,11 @@ class WorkflowSource(Protocol):
     """The loaded projects, as far as workflows need them."""
 
     def workflows(self, project_id: str) -> Mapping[str, Workflow]:
-        """Give the workflows that a project declares now."""
+        """Return the workflows that a project declares now."""
         ...
 
     def root(self, project_id: str) -> str:
-        """Give the folder of a project."""
+        """Return the folder of a project."""
         ...
 
 
@@ -161,7 +161,7 @@ class WorkflowDesk:
         )
 
     async def status(self, project_id: str, run_id: str) -> Done:
-        """Tell how a run fares. Raises RunNotFound."""
+        """Return the status of a run. Raises RunNotFound."""
         run = await self._get(project_id, run_id)
         return Done(
             run_json(run),
@@ -187,7 +187,7 @@ class WorkflowDesk:
         return await self._end(run, RunStatus.CANCELLED, "the operator ended it")
 
     async def recover(self) -> int:
-        """See to the runs that a daemon before this one left behind; gives how many there were.
+        """Recover the runs that an earlier daemon left behind; returns how many there were.
 
         Those that wait for an answer of the operator go on waiting; the others are ended.
         """

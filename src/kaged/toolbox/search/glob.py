@@ -75,7 +75,7 @@ DEFINITION: Final = ToolDefinition(
 
 
 def glob_tool(engine: SearchEngine, settings: SearchSettings, clock: Clock) -> Tool:
-    """Give the tool, listing with this engine."""
+    """Return the tool, listing with this engine."""
     return Tool(DEFINITION, _GlobTool(engine, settings, clock).run, paths=_paths, check=_check)
 
 
@@ -165,7 +165,7 @@ class _GlobTool:
 
 
 def _fits(glob: Glob, place: Place) -> Sieve:
-    """Give what finds the files that fit, as much of it as possible without looking at each."""
+    """Return what finds the files that fit, as much of it as possible without looking at each."""
     suffixes = tuple(os.fsencode(name[1:]) for name in glob.names)
     by_suffix = bool(suffixes) and all(re.fullmatch(r"\*[^*?]+", name) for name in glob.names)
     if not by_suffix or glob.negated or glob.dotted:

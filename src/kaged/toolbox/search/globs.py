@@ -40,7 +40,7 @@ class Glob:
     """The first component, where it is the same plain name in every alternative."""
 
     def matches(self, path: str) -> bool:
-        """Say whether a relative path fits."""
+        """Return whether a relative path fits."""
         return (self.regex.fullmatch(path) is None) is self.negated
 
 
@@ -81,7 +81,7 @@ def compile_glob(text: str, *, hidden: bool = True) -> Glob:
 
 
 def climbs(text: str) -> bool:
-    """Say whether a pattern leads out of the place it starts from, or is absolute."""
+    """Return whether a pattern leads out of the place it starts from, or is absolute."""
     body = text.removeprefix("!")
     return body.startswith(("/", "~")) or any(
         part == ".." for one in re.split(r"[{},]", body) for part in one.split("/")

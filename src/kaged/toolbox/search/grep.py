@@ -110,7 +110,7 @@ DEFINITION: Final = ToolDefinition(
 
 
 def grep_tool(engine: SearchEngine, settings: SearchSettings) -> Tool:
-    """Give the tool, searching with this engine."""
+    """Return the tool, searching with this engine."""
     return Tool(DEFINITION, _Grep(engine, settings).run, paths=_paths)
 
 
@@ -148,7 +148,7 @@ class _Grep:
         return await self._files(outcome, sight, limit, counted=mode is GrepMode.COUNT)
 
     async def _worth_reading(self, call: ToolCall, place: Place, glob: Glob | None) -> bool:
-        """Say whether a single file is one to search: a named one is not looked at by type."""
+        """Return whether a single file is one to search: a named one is not looked at by type."""
         name = place.start.removeprefix("./")
         if glob is not None and not glob.matches(name):
             return False

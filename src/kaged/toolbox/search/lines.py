@@ -27,7 +27,7 @@ _TOO_LARGE: Final = b"[not shown: the file is too large to be read again]"
 
 
 def content_of(hit: RawHit) -> str:
-    """Give a line without its end, over-long ones cut around the match."""
+    """Return a line without its end, over-long ones cut around the match."""
     raw = hit.text.removesuffix(b"\r")
     text = raw.decode("utf-8", "replace")
     if len(text) <= LINE_CHARS and not hit.cut:
@@ -39,7 +39,7 @@ def content_of(hit: RawHit) -> str:
 
 
 def reread(hits: Iterable[RawHit], sight: Sight, workspace: Workspace) -> list[RawHit]:
-    """Give the hits as the path guard sees them; those it refuses are gone. Blocks on the disk."""
+    """Return the hits the path guard allows, as it sees them. Blocks on the disk."""
     by_path: dict[bytes, list[RawHit]] = {}
     for hit in hits:
         by_path.setdefault(hit.path, []).append(hit)

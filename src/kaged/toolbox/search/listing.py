@@ -51,7 +51,7 @@ class Newest:
             self._prune()
 
     def paths(self) -> list[bytes]:
-        """Give what is kept, newest first."""
+        """Return what is kept, newest first."""
         self._prune()
         return [path for _, path in self._entries]
 
@@ -110,7 +110,7 @@ class Listing:
 def look_up(paths: list[bytes], root: str, floor_ns: int | None = None) -> tuple[list[Entry], bool]:
     """Look up regular files; what is gone or something else by now is left out.
 
-    Files older than `floor_ns` are not given; says whether there were such.
+    Files older than `floor_ns` are not given; returns whether there were such.
     """
     # The busiest lines of a listing: one system call and as little as possible around it.
     top = os.fsencode(root) + b"/"
@@ -134,7 +134,7 @@ def look_up(paths: list[bytes], root: str, floor_ns: int | None = None) -> tuple
 
 
 def find_link_directories(directories: Iterable[bytes], root: str) -> list[bytes]:
-    """Give the directories that hold links."""
+    """Return the directories that hold links."""
     nearest = sorted(directories, key=lambda path: (path.count(b"/"), path))
     top = os.fsencode(root) + b"/"
     found: list[bytes] = []

@@ -31,7 +31,7 @@ class Place:
 
 
 def place_of(call: ToolCall, path: ProjectPath, field: str = "path") -> Place:
-    """Give the place that a search starts from.
+    """Return the place that a search starts from.
 
     Raises:
         FileMissing: there is nothing.
@@ -59,11 +59,11 @@ class Sight:
         self.limited = call.policy is not None
 
     def resolved(self, path: bytes) -> str:
-        """Give the absolute path of a file found; searches follow no links, so there are none."""
+        """Return the absolute path of a file found; searches follow no links, so there are none."""
         return f"{self._root}/{os.fsdecode(path.removeprefix(b'./'))}"
 
     def readable(self, path: bytes) -> bool:
-        """Say whether the caller may know what is in the file."""
+        """Return whether the caller may know what is in the file."""
         if not self.limited:
             return True
         known = self._known.get(path)
@@ -72,17 +72,17 @@ class Sight:
         return known
 
     def reaches(self, resolved: str) -> bool:
-        """Say whether the caller may read what lies at an absolute path."""
+        """Return whether the caller may read what lies at an absolute path."""
         return not self.limited or self._call.readable(resolved)
 
     def project_path(self, path: bytes) -> ProjectPath:
-        """Give the path in the form that the workspace opens."""
+        """Return the path in the form that the workspace opens."""
         text = os.fsdecode(path)
         return ProjectPath(text, self.resolved(path), text)
 
 
 def shown(path: bytes) -> str:
-    """Give a path as text that can be sent."""
+    """Return a path as text that can be sent."""
     return sendable(os.fsdecode(path))
 
 

@@ -88,7 +88,7 @@ class HitReader:
         return False
 
     def finish(self) -> list[RawHit]:
-        """Give the hits without those of files that turned out to be binary."""
+        """Return the hits without those of files that turned out to be binary."""
         for found in _BINARY.finditer(self._rest):
             self.binary.add(found["path"])
         if self.binary:
@@ -214,7 +214,7 @@ class CountReader:
         return self._kept.dropped
 
     def finish(self) -> list[RawCount]:
-        """Give the entries that come first by path."""
+        """Return the entries that come first by path."""
         return self._kept.entries
 
 

@@ -62,7 +62,7 @@ class RipgrepEngine:
         self._clock = clock or SystemClock()
 
     async def check(self) -> str:
-        """Run the program once and give its version.
+        """Run the program once and return its version.
 
         Raises:
             EngineUnavailable: it does not run, or is too old.
@@ -262,7 +262,7 @@ def _outcome(reader: HitReader | CountReader, ended: Ended) -> GrepOutcome:
 
 
 def _remedy(ended: Ended, switches: set[str]) -> str | None:
-    """Name the switch to turn when ripgrep refused the pattern for want of it."""
+    """Return the option to set when ripgrep refused the pattern without it."""
     if ended.exit_code != _GONE_WRONG:
         return None
     if _NEWLINE.search(ended.stderr) and "--multiline" not in switches:

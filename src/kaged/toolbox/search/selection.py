@@ -37,7 +37,7 @@ def fair_share(hits: Sequence[RawHit], limit: int) -> list[RawHit]:
 async def fill(
     items: Sequence[_T], entry_of: Callable[[_T], JsonObject], output_bytes: int
 ) -> tuple[list[JsonValue], bool]:
-    """Turn items into entries until their text is too long; say whether all fitted.
+    """Turn items into entries until their text is too long; return whether all fitted.
 
     Gives way to other work every now and then: thousands of entries take a while.
     """

@@ -13,7 +13,7 @@ from kaged.tools.definition import Tool
 def search_tools(
     engine: SearchEngine, settings: SearchSettings | None = None, clock: Clock | None = None
 ) -> tuple[Tool, ...]:
-    """Give `search.grep` and `search.glob`."""
+    """Return `search.grep` and `search.glob`."""
     chosen = settings or SearchSettings()
     return grep_tool(engine, chosen), glob_tool(engine, chosen, clock or SystemClock())
 

@@ -38,7 +38,7 @@ def shell_tools(
     settings: ShellSettings | None = None,
     clock: Clock | None = None,
 ) -> tuple[Tool, ...]:
-    """Give the shell's tools. Without a launcher commands of caged callers are refused."""
+    """Return the shell's tools. Without a launcher commands of caged callers are refused."""
     chosen = settings or ShellSettings()
     ticking = clock or SystemClock()
     return tuple(
@@ -172,7 +172,7 @@ def _check(args: JsonObject, argument: str) -> None:
 
 
 def _require_directory(resolved: str, shown: str) -> None:
-    """Say what is wrong with a working directory in the system's own words."""
+    """Raise with the system's own words for what is wrong with a working directory."""
     try:
         found = os.stat(resolved)  # noqa: PTH116 - a path that passed the guard stays a text
     except OSError as error:

@@ -144,7 +144,7 @@ class PtyBroker:
         return session
 
     def scrollback(self, key: str) -> str | None:
-        """Give what a running command has shown so far; None when there is no such command."""
+        """Return what a running command has shown so far; None when there is no such command."""
         session = self._sessions.get(key)
         return None if session is None else session.scrollback.text()
 

@@ -90,7 +90,7 @@ class ShellSettings:
 
 
 def definition_of(one: Interpreter, settings: ShellSettings) -> ToolDefinition:
-    """Give the definition of one tool of the shell, with the limits that hold."""
+    """Return the definition of one tool of the shell, with the limits that hold."""
     size = settings.output_bytes
     shown = f"{size // _MB} MB" if size % _MB == 0 else f"{size // 1024} KB"
     parameters: JsonObject = {

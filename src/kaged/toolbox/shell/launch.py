@@ -95,7 +95,7 @@ def attach_nothing(_policy: CagePolicy, _command: Command) -> Attachment:
 
 
 def caged_launcher(spawner: Spawner, attach: Attach = attach_nothing) -> CageLauncher:
-    """Give the launcher that every caged caller's commands go through."""
+    """Return the launcher that every caged caller's commands go through."""
 
     async def launch(policy: CagePolicy, command: Command) -> CageProcess:
         added = attach(policy, command)

@@ -56,16 +56,16 @@ class Scrollback:
         return self.seen_bytes > self._limit
 
     def text(self) -> str:
-        """Give the output as text; a cut one ends with the mark."""
+        """Return the output as text; a cut one ends with the mark."""
         return readable(bytes(self._head)) + (cut_mark(self._limit) if self.truncated else "")
 
     def tail(self) -> str:
-        """Give the end of an output that was cut, where failures usually stand."""
+        """Return the end of an output that was cut, where failures usually stand."""
         return readable(b"".join(self._tail)[-TAIL_BYTES:])
 
 
 def cut_mark(limit_bytes: int) -> str:
-    """Give what stands at the end of an output that was cut."""
+    """Return what stands at the end of an output that was cut."""
     if limit_bytes == OUTPUT_LIMIT_BYTES:
         return CUT_MARK
     return f"\n[output truncated — {limit_bytes // _KB} KB limit]"

@@ -25,7 +25,7 @@ def lab(tmp_path: Path) -> DeskLab:
 
 
 def second(lab: DeskLab, caller: str = CODER, session_id: str = "ses_1") -> DeskLab:
-    """Give another agent on the same project."""
+    """Return another agent on the same project."""
     return DeskLab(
         lab.root, file_tools(), caller=caller, workspace=lab.workspace, session_id=session_id
     )

@@ -99,7 +99,7 @@ async def query(
     cursor: Annotated[str | None, Query(max_length=512)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
 ) -> Page[AuditRowOut]:
-    """Give the rows that fit, newest first, a page at a time."""
+    """Return the rows that fit, newest first, a page at a time."""
     # What happened before the question belongs into the answer. A trail that cannot be written can
     # still be read.
     with contextlib.suppress(AuditUnavailable):
@@ -116,7 +116,7 @@ async def export(
     wanted: Annotated[AuditFilter, Depends(audit_filter)],
     asker: Annotated[Asker, Depends(asker_of)],
 ) -> StreamingResponse:
-    """Give the rows that fit as JSON lines, with their hashes and a signed last line.
+    """Return the rows that fit as JSON lines, with their hashes and a signed last line.
 
     That a copy was taken is itself on record before the first line leaves.
     """
@@ -132,7 +132,7 @@ async def export(
 
 
 async def verify(services: Annotated[HttpServices, Depends(services_of)]) -> VerifyOut:
-    """Read the whole trail and say whether a row was changed, removed or added."""
+    """Read the whole trail and return whether a row was changed, removed or added."""
     report = await services.verify_audit()
     return VerifyOut(
         ok=report.ok,

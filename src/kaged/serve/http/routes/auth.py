@@ -124,7 +124,7 @@ async def close_session(
 
 
 async def whoami(asker: Annotated[Asker, Depends(asker_of)]) -> WhoamiOut:
-    """Tell who asks and what vouched for them."""
+    """Return who asks and how they were authenticated."""
     return WhoamiOut(operator_id=asker.caller.operator_id, via=asker.caller.via.value)
 
 

@@ -75,7 +75,7 @@ async def events(
 
 
 class _Resume:
-    """Where a client wants to go on, and what it wants to hear."""
+    """Where a client resumes, and which events it asked for."""
 
     def __init__(self, after: int, topics: frozenset[str], *, epoch_changed: bool) -> None:
         self.after = after
@@ -173,7 +173,7 @@ async def _send(websocket: WebSocket, text: str) -> None:
 
 
 async def _hang_up(websocket: WebSocket, error: KagedError) -> None:
-    """Say why, then close; a client that does not even read that is cut off."""
+    """Send the reason, then close; a client that does not read it is cut off."""
     _log.info("events.client_dropped", code=error.code)
     try:
         async with asyncio.timeout(1.0):

@@ -46,7 +46,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def index() -> IndexOut:
-    """Name the program and where its interface begins."""
+    """Return the program's name and where its API begins."""
     return IndexOut(
         name="kaged",
         version=__version__,
@@ -65,7 +65,7 @@ async def healthz(
 
 
 async def metrics(services: Annotated[HttpServices, Depends(services_of)]) -> Response:
-    """Give all counters and gauges in the Prometheus text format."""
+    """Return all counters and gauges in the Prometheus text format."""
     return Response(services.metrics.exposition(), media_type=CONTENT_TYPE)
 
 

@@ -53,13 +53,13 @@ async def list_interactions(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> InteractionsOut:
-    """Give the questions of a project's agents, newest first, a page at a time."""
+    """Return the questions of a project's agents, newest first, a page at a time."""
     found = await desk.work.interactions.page(desk.project_id, status, limit, offset_of(cursor))
     return InteractionsOut.model_validate(page_of(found, "interactions"))
 
 
 async def get(desk: Desk, request_id: RequestId) -> InteractionOut:
-    """Give one question and, if there is one, its answer."""
+    """Return one question and, if there is one, its answer."""
     found = await desk.work.interactions.get(desk.project_id, request_id)
     return InteractionOut.model_validate(interaction_json(found))
 
@@ -73,7 +73,7 @@ async def answer(desk: Desk, request_id: RequestId, body: AnswerIn) -> Interacti
 
 
 async def withdraw(desk: Desk, request_id: RequestId) -> InteractionOut:
-    """Tell the agent that there will be no answer."""
+    """Withdraw the question: the agent gets no answer."""
     desk.require_record()
     closed = await desk.work.interactions.withdraw(desk.project_id, request_id, OPERATOR)
     return await _ended(desk, closed)

@@ -63,7 +63,7 @@ async def list_issues(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> IssuesOut:
-    """Give issues, last changed first, a page at a time."""
+    """Return issues, last changed first, a page at a time."""
     found = await desk.work.issues.list(
         desk.project_id, status=status, search=search, limit=limit, offset=offset_of(cursor)
     )
@@ -78,7 +78,7 @@ async def create(desk: Desk, body: IssueIn) -> IssueCreatedOut:
 
 
 async def get(desk: Desk, number: Number) -> IssueDetailOut:
-    """Give one issue with everything that was said about it and done to it."""
+    """Return one issue with everything that was said about it and done to it."""
     return IssueDetailOut.model_validate(await desk.work.issues.get(desk.project_id, number))
 
 

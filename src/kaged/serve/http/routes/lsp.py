@@ -65,7 +65,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 async def list_servers(
     bridges: Annotated[CodePort, Depends(_bridges)], project_id: ProjectId
 ) -> LanguageServersOut:
-    """Give what is known of each language's server; none is started."""
+    """Return what is known of each language's server; none is started."""
     return LanguageServersOut.model_validate(bridges.servers(project_id))
 
 

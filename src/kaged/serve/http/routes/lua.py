@@ -188,7 +188,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def list_scripts(desk: Desk, project_id: ProjectId) -> ScriptsOut:
-    """Give the scripts with their state, their grants and what they registered."""
+    """Return the scripts with their state, their grants and what they registered."""
     return ScriptsOut.model_validate(await desk.describe(project_id))
 
 
@@ -204,7 +204,7 @@ async def run_command(desk: Desk, project_id: ProjectId, body: CommandIn) -> Com
 
 
 async def list_dialogs(desk: Desk, project_id: ProjectId, wait_s: WaitS = 0) -> DialogsOut:
-    """Give the open dialogs. Whoever waits here counts as somebody who can be asked."""
+    """Return the open dialogs. A client that waits here counts as a person who can be asked."""
     return DialogsOut(dialogs=await desk.dialogs(project_id, wait_s))
 
 
@@ -214,12 +214,12 @@ async def answer_dialog(desk: Desk, project_id: ProjectId, dialog_id: str, body:
 
 
 async def front(desk: Desk, project_id: ProjectId, body: FrontIn) -> dict[str, Any]:
-    """Give `lines` to draw, `items` to complete with, `consumed`, or the `text` of a key."""
+    """Return `lines` to draw, `items` to complete with, `consumed`, or the `text` of a key."""
     return dict(await desk.front(project_id, body.script, body.entry, dict(body.params)))
 
 
 async def check(desk: Desk, body: CheckIn) -> CheckOut:
-    """Say whether it loads, what it asks for and what it registers."""
+    """Return whether it loads, what it asks for and what it registers."""
     return CheckOut.model_validate(await desk.check(body.name, body.source))
 
 

@@ -97,7 +97,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def list_models(desk: Annotated[ModelPort, Depends(_desk)]) -> ModelsOut:
-    """Give every alias, those that cannot be used as well. Keys are never shown."""
+    """Return every alias, those that cannot be used as well. Keys are never shown."""
     return ModelsOut.model_validate({"models": desk.rows()})
 
 

@@ -233,12 +233,12 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def list_plugins(desk: Desk) -> PluginsOut:
-    """Give every installed plugin with its state, also those disabled for this run."""
+    """Return every installed plugin with its state, also those disabled for this run."""
     return PluginsOut(items=[dict(one) for one in desk.list()])
 
 
 async def preview(desk: Desk, body: PluginPathIn) -> dict[str, Any]:
-    """Give what installing a directory would mean: capabilities in words, changes, the digest."""
+    """Return what installing a directory would mean: capabilities in words, changes, the digest."""
     return dict(await desk.preview(body.path))
 
 
@@ -248,7 +248,7 @@ async def install(desk: Desk, who: Who, body: ConsentIn) -> dict[str, Any]:
 
 
 async def get(desk: Desk, name: Name) -> dict[str, Any]:
-    """Give one plugin's state, process, capabilities and counters."""
+    """Return one plugin's state, process, capabilities and counters."""
     return dict(desk.get(name))
 
 
@@ -275,7 +275,7 @@ async def restart(desk: Desk, who: Who, name: Name) -> dict[str, Any]:
 
 
 async def logs(desk: Desk, name: Name) -> dict[str, Any]:
-    """Give the last fifty lines of its standard error."""
+    """Return the last fifty lines of its standard error."""
     return {"lines": list(desk.logs(name))}
 
 
@@ -285,7 +285,7 @@ async def knobs(
     project_id: Annotated[str | None, Query(pattern=PROJECT_ID)] = None,
     agent_path: Annotated[str, Query(min_length=1, max_length=1024)] = "primary",
 ) -> dict[str, Any]:
-    """Give everything a generic settings page needs; with a project also the values in force."""
+    """Return everything a generic settings page needs; with a project also the values in force."""
     if project_id is None:
         return dict(desk.knobs(name))
     return dict(desk.knob_values(name, project_id, agent_path))
@@ -305,12 +305,12 @@ async def reload(desk: Desk, who: Who, name: Name) -> dict[str, Any]:
 
 
 async def preview_renewal(desk: Desk, name: Name) -> dict[str, Any]:
-    """Give what agreeing to an installed plugin's files as they are now would mean."""
+    """Return what agreeing to an installed plugin's files as they are now would mean."""
     return dict(await desk.preview_renewal(name))
 
 
 async def renew(desk: Desk, who: Who, name: Name, body: RenewalIn) -> dict[str, Any]:
-    """Agree to the files with this digest, which takes a plugin that was changed into use again."""
+    """Approve the files with this digest, which puts a changed plugin into use again."""
     return dict(await desk.renew(name, body.digest, who))
 
 
@@ -322,14 +322,14 @@ async def export(desk: Desk, who: Who, name: Name, body: PluginPathIn) -> dict[s
 async def consents(
     desk: Desk, project_id: Annotated[str | None, Query(pattern=PROJECT_ID)] = None
 ) -> ConsentsOut:
-    """Give the open questions of all projects or of one, and those that were answered with no."""
+    """Return the open questions of all projects or of one, and those answered with no."""
     return ConsentsOut(items=[dict(one) for one in await desk.consents(project_id)])
 
 
 async def answer_consent(
     desk: Desk, who: Who, consent_id: ConsentId, body: ConsentAnswerIn
 ) -> dict[str, Any]:
-    """Say yes or no. A yes to fetching leads to the next question; a no leaves all as it is."""
+    """Answer yes or no. A yes to fetching leads to the next question; a no changes nothing."""
     return dict(
         await desk.answer_consent(
             consent_id, allowed=body.allowed, digest=body.digest, path=body.path, who=who

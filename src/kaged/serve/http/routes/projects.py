@@ -92,13 +92,13 @@ async def list_projects(
     cursor: Annotated[str | None, Query(max_length=128)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> Page[ProjectOut]:
-    """Give the loaded projects in the order of their ids, a page at a time."""
+    """Return the loaded projects in the order of their ids, a page at a time."""
     views, next_cursor = await services.projects.page(cursor, limit)
     return Page[ProjectOut](items=[summary(view) for view in views], next_cursor=next_cursor)
 
 
 async def get(services: Services, project_id: ProjectId) -> ProjectDetailOut:
-    """Give one project with its agent tree."""
+    """Return one project with its agent tree."""
     return detail(services, await services.projects.get(project_id))
 
 

@@ -165,7 +165,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def list_providers(desk: Desk) -> ProvidersOut:
-    """Give every provider, how it is doing and what it offers."""
+    """Return every provider, how it is doing and what it offers."""
     return ProvidersOut.model_validate({"providers": list(desk.providers())})
 
 
@@ -181,7 +181,7 @@ async def list_accounts(
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
     offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
 ) -> LinkedAccountsOut:
-    """Give who has linked which account, a page at a time."""
+    """Return who has linked which account, a page at a time."""
     found = await desk.accounts(user_id, limit, offset, who)
     after = offset + limit if len(found) == limit else None
     return LinkedAccountsOut.model_validate({"accounts": list(found), "next_offset": after})
@@ -194,7 +194,7 @@ async def revoke(desk: Desk, who: Who, body: RevokeIn) -> RevokedOut:
 
 
 async def list_approvals(desk: Desk, who: Who) -> ApprovalsOut:
-    """Give what waits for consent."""
+    """Return what waits for consent."""
     return ApprovalsOut.model_validate({"approvals": list(await desk.approvals(who))})
 
 

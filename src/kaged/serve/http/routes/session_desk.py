@@ -48,7 +48,7 @@ class SessionDesk:
         return self.room.driver
 
     async def session(self, which: str) -> SessionRecord:
-        """Give the session that the path names; `current` is the project's current one.
+        """Return the session that the path names; `current` is the project's current one.
 
         Raises:
             SessionNotFound, SessionAmbiguous: there is none of that name, or more than one.
@@ -72,11 +72,11 @@ class SessionDesk:
         return SessionNotFound("This project has no current session.", fix=fix)
 
     async def shown(self, session: SessionRecord) -> SessionRowOut:
-        """Give one session as answers show it."""
+        """Return one session as answers show it."""
         return session_out(session, await self.room.book.current(self.project_id))
 
     async def all_shown(self, sessions: Sequence[SessionRecord]) -> list[SessionRowOut]:
-        """Give several of them."""
+        """Return several of them."""
         current = await self.room.book.current(self.project_id)
         return [session_out(one, current) for one in sessions]
 
@@ -102,7 +102,7 @@ def session_out(session: SessionRecord, current: str | None) -> SessionRowOut:
 
 
 def next_cursor(items: Sequence[object], offset: int, total: int) -> str | None:
-    """Give what asks for the page behind this one; None on the last."""
+    """Return what asks for the page behind this one; None on the last."""
     behind = offset + len(items)
     return encode_cursor(behind) if items and behind < total else None
 

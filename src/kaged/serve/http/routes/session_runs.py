@@ -50,7 +50,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 async def runs(
     desk: Sessions, session_id: Which, cursor: Cursor = None, limit: Limit = 50
 ) -> AgentRunsOut:
-    """Give the runs of a session, newest first, a page at a time."""
+    """Return the runs of a session, newest first, a page at a time."""
     session = await desk.session(session_id)
     offset = offset_of(cursor)
     found, total = await desk.room.book.runs(session.id, limit=limit, offset=offset)
@@ -65,7 +65,7 @@ async def tool_calls(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> ToolCallsOut:
-    """Give the tool calls of a session, oldest first, a page at a time."""
+    """Return the tool calls of a session, oldest first, a page at a time."""
     session = await desk.session(session_id)
     offset = offset_of(cursor)
     await desk.room.calls.flush()
@@ -77,7 +77,7 @@ async def tool_calls(
 
 
 async def message(desk: Sessions, session_id: Which, body: MessageIn) -> RunStartOut:
-    """Say something to the agent and start a run. What comes of it is on the event stream."""
+    """Send a message to the agent and start a run. Its results are on the event stream."""
     desk.work.require_record()
     session = await desk.session(session_id)
     tools = desk.work.services.tools

@@ -100,7 +100,7 @@ async def list_sessions(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> SessionsOut:
-    """Give sessions, last used first, a page at a time."""
+    """Return sessions, last used first, a page at a time."""
     offset = offset_of(cursor)
     found, total = await desk.room.book.list(desk.project_id, kind=kind, limit=limit, offset=offset)
     items = await desk.all_shown(found)
@@ -125,7 +125,7 @@ async def create(desk: Sessions, body: SessionIn) -> SessionRowOut:
 
 
 async def tree(desk: Sessions) -> SessionTreeOut:
-    """Give all sessions, every parent before its forks."""
+    """Return all sessions, every parent before its forks."""
     current = await desk.room.book.current(desk.project_id)
     family = await desk.room.book.family(desk.project_id)
     return SessionTreeOut(sessions=await desk.all_shown(family), current=current)
@@ -167,7 +167,7 @@ async def search(
 
 
 async def get(desk: Sessions, session_id: Which) -> SessionDetailOut:
-    """Give one session with what its header says."""
+    """Return one session with what its header says."""
     found = await desk.session(session_id)
     header = await desk.room.transcript.header(found.id)
     shown = await desk.shown(found)
@@ -180,7 +180,7 @@ async def get(desk: Sessions, session_id: Which) -> SessionDetailOut:
 
 
 async def edit(desk: Sessions, session_id: Which, body: SessionEditIn) -> SessionRowOut:
-    """Give a session another title."""
+    """Change a session's title."""
     found = await desk.session(session_id)
     return await desk.shown(await desk.room.book.title(desk.project_id, found.id, body.title))
 
@@ -202,7 +202,7 @@ async def entries(
     limit: Annotated[int, Query(ge=1, le=ENTRIES_LIMIT)] = 200,
     tail: Annotated[bool, Query(description="The newest ones, and not the oldest.")] = False,
 ) -> EntriesOut:
-    """Give what a session shows: its header, then everything else, oldest first."""
+    """Return what a session shows: its header, then everything else, oldest first."""
     found = await desk.session(session_id)
     if tail:
         rows = await desk.room.transcript.last(found.id, limit)
@@ -220,7 +220,7 @@ async def entries(
 
 
 async def export(desk: Sessions, session_id: Which) -> StreamingResponse:
-    """Give everything a session shows as JSON lines; `import` takes them back without loss."""
+    """Return everything a session shows as JSON lines; `import` takes them back without loss."""
     desk.work.require_record()
     found = await desk.session(session_id)
     await desk.work.record(

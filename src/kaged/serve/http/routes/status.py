@@ -1,4 +1,4 @@
-"""`/api/v1/status`: which daemon this is and how it fares."""
+"""`/api/v1/status`: which daemon this is and its status."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def status(services: Annotated[HttpServices, Depends(services_of)]) -> StatusOut:
-    """Give version, addresses, uptime, projects and the health of the audit trail."""
+    """Return version, addresses, uptime, projects and the health of the audit trail."""
     return services.status()
 
 

@@ -33,7 +33,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def view(desk: Desk, number: Number) -> TodosOut:
-    """Give the list, without what was abandoned."""
+    """Return the list, without what was abandoned."""
     issue_id = await desk.work.todos.issue_id(desk.project_id, number)
     return TodosOut.model_validate(await desk.work.todos.view(issue_id))
 

@@ -198,7 +198,7 @@ async def stats(
         str | None, Query(min_length=1, max_length=MAX_TOOL_CHARS, description="Only this name.")
     ] = None,
 ) -> ToolStatsOut:
-    """Give counts, errors and times of tool calls per tool and agent, since the start."""
+    """Return counts, errors and times of tool calls per tool and agent, since the start."""
     return ToolStatsOut.model_validate(desk.stats(project_id, agent, tool))
 
 
@@ -209,7 +209,7 @@ async def list_tools(
         str, Query(max_length=MAX_AGENT_CHARS, pattern=AGENT_PATTERN, description="Its path.")
     ] = "primary",
 ) -> ToolsOut:
-    """Give the tools that an agent has now, each with the rule that gives it to the agent."""
+    """Return the tools that an agent has now, each with the rule that gives it to the agent."""
     return ToolsOut.model_validate(desk.list(project_id, agent))
 
 

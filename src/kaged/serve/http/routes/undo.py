@@ -116,7 +116,7 @@ async def list_steps(
     run_id: OneId = None,
     limit: Annotated[int, Query(ge=1, le=MAX_STEPS)] = 50,
 ) -> StepsOut:
-    """Give the steps of everybody, of a session or of a run, newest first."""
+    """Return the steps of everybody, of a session or of a run, newest first."""
     found = desk.steps(project_id, session_id=session_id, run_id=run_id, limit=limit)
     return StepsOut.model_validate(found)
 

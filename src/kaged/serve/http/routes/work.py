@@ -63,7 +63,7 @@ class WorkDesk:
         self.services.audit.require_writable()
 
     async def recorded(self, done: Done) -> JsonObject:
-        """Put on record what was done, and give its result."""
+        """Put on record what was done, and return its result."""
         if done.event is not None:
             await self.record(done.event, done.facts)
         return done.result
@@ -101,7 +101,7 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="How many at most.")
 
 
 def offset_of(cursor: str | None) -> int:
-    """Give where a page begins. Raises CursorInvalid."""
+    """Return where a page begins. Raises CursorInvalid."""
     return parse_cursor(cursor) or 0
 
 

@@ -52,7 +52,7 @@ async def list_workflows(
     desk: Desk,
     invokable_by: Annotated[Invoker | None, Query(description="Only what these may start.")] = None,
 ) -> WorkflowsOut:
-    """Give the workflows that the project file declares."""
+    """Return the workflows that the project file declares."""
     return WorkflowsOut.model_validate(desk.work.workflows.list(desk.project_id, invokable_by))
 
 
@@ -66,13 +66,13 @@ async def start(desk: Desk, name: Name, body: RunIn) -> RunStartedOut:
 
 
 async def list_runs(desk: Desk, cursor: Cursor = None, limit: Limit = 50) -> RunsOut:
-    """Give the runs, newest first, a page at a time."""
+    """Return the runs, newest first, a page at a time."""
     found = await desk.work.workflows.runs(desk.project_id, limit, offset_of(cursor))
     return RunsOut.model_validate(page_of(found, "runs"))
 
 
 async def get(desk: Desk, run_id: RunId) -> RunOut:
-    """Tell how a run fares."""
+    """Return the status of a run."""
     return RunOut.model_validate((await desk.work.workflows.status(desk.project_id, run_id)).result)
 
 
