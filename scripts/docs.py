@@ -11,6 +11,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import log_events
+
 import kaged.lua.reference
 from kaged import __version__
 from kaged.app import error_reference, tools_reference
@@ -30,6 +32,7 @@ def main() -> int:
         tools_reference.rewrite(pages / "tools.md")
         error_reference.rewrite(pages / "error-codes.md")
         (pages / "audit-events.md").write_text(render_reference(), encoding="utf-8")
+        log_events.rewrite(pages / "log-events.md", DOCS.parent / "src" / "kaged")
         start = DOCS / "README.md"
         text = start.read_text(encoding="utf-8")
         line = f"These pages describe kaged {__version__}."

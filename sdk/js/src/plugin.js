@@ -65,7 +65,7 @@ class Plugin {
       try {
         complete = lines.feed(chunk);
       } catch (error) {
-        this.log.error("the host wrote an oversize line", { error: error.message });
+        this.log.error("sdk.line_oversize", { error: error.message });
         process.exit(1);
       }
       for (const line of complete) if (line.length > 0) this.#line(line);
@@ -113,7 +113,7 @@ class Plugin {
     const open = this.#waiting.get(message.id);
     if (!open) {
       // Never answered: two sides rejecting each other's messages must not loop.
-      this.log.warn("ignored a response that matches no open request", { id: message.id ?? null });
+      this.log.warn("sdk.response_ignored", { id: message.id ?? null });
       return;
     }
     this.#waiting.delete(message.id);
@@ -127,11 +127,11 @@ class Plugin {
       if (id !== undefined && result !== DONE) this.#answer(id, result ?? null);
     } catch (error) {
       if (id === undefined) {
-        this.log.error(`${method} failed`, { error: String(error?.message ?? error) });
+        this.log.error("sdk.call_failed", { method, error: String(error?.message ?? error) });
       } else if (error instanceof PluginError) {
         this.#fail(id, error.code, error.message, error.data);
       } else {
-        this.log.error(`${method} raised`, { error: String(error?.stack ?? error) });
+        this.log.error("sdk.handler_raised", { method, error: String(error?.stack ?? error) });
         this.#fail(id, ErrorCode.INTERNAL_ERROR, `Internal error: ${error?.message ?? error}`);
       }
     }
@@ -151,7 +151,7 @@ class Plugin {
     if (method === "ping") return { status: "ok" };
     if (method === "projects.activated") return this.#options.onProjectActivated?.(params);
     if (method === "projects.deactivated") return this.#options.onProjectDeactivated?.(params);
-    if (method === "system.rate_limited") return this.log.warn("the host dropped notifications");
+    if (method === "system.rate_limited") return this.log.warn("sdk.notifications_dropped");
     const handler = this.#handlers.get(method);
     if (!handler) {
       if (id === undefined) return undefined;
@@ -222,7 +222,7 @@ class Plugin {
     try {
       await this.#options.onShutdown?.();
     } catch (error) {
-      this.log.error("onShutdown raised", { error: String(error?.stack ?? error), why });
+      this.log.error("sdk.shutdown_handler_raised", { error: String(error?.stack ?? error), why });
       code = 1;
     }
     // An empty write calls back when everything before it has left the process.

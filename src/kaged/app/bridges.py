@@ -307,7 +307,7 @@ class Bridges:
             self._audit.post(event)
         except AuditUnavailable as error:
             # What it tells of has happened already.
-            _log.error("an audit event was lost", audit_event=event.name, error=str(error))
+            _log.error("audit.event_lost", audit_event=event.name, error=str(error))
 
     async def _sweep_for_ever(self) -> None:
         while True:

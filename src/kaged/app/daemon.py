@@ -74,7 +74,7 @@ def _settle() -> None:
     # Start-up made objects that live as long as the process: keep the collector off them.
     gc.freeze()
     gc.enable()
-    _log.info("daemon.open")
+    _log.info("daemon.opened")
 
 
 def harden() -> None:

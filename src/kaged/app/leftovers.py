@@ -32,7 +32,7 @@ class Leftovers:
     async def _sweep(self, root: str) -> None:
         removed = await asyncio.to_thread(sweep_leftovers, root, self._since_s)
         if removed:
-            _log.info("project.leftovers", root=root, removed=removed)
+            _log.info("project.stale_files_removed", root=root, removed=removed)
 
 
 __all__ = ["Leftovers"]

@@ -179,7 +179,7 @@ class Scripts:
         settings = self._settings()
         fresh = await asyncio.to_thread(read_settings, settings.places, self._environ)
         self._reread = (settings, fresh.daemon.value.plugins)
-        _log.info("lua.reload", project=project_id, request_id=who.request_id)
+        _log.info("lua.reloaded", project=project_id, request_id=who.request_id)
         await self._load(runtime)
         return await self.describe(project_id)
 

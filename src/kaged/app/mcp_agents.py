@@ -74,7 +74,7 @@ class ServedAgents:
         try:
             self._audit.post(event)
         except AuditUnavailable as error:
-            _log.error("an audit event was lost", audit_event=event.name, error=str(error))
+            _log.error("audit.event_lost", audit_event=event.name, error=str(error))
 
     def _everything_changed(self) -> None:
         for _, callback in list(self._watchers.values()):

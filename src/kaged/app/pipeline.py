@@ -89,7 +89,7 @@ class PolicyPipeline:
             }
             self._audit.post(AuditEvent("pipeline.loaded", data))
             if problems:
-                _log.error("pipeline.problems", in_force=report.in_force, problems=problems)
+                _log.error("pipeline.file_invalid", in_force=report.in_force, problems=problems)
             return report.problems
 
     async def close(self) -> None:

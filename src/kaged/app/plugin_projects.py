@@ -105,7 +105,7 @@ class PluginProjects:
             try:
                 await started
             except Exception:  # noqa: BLE001 - the boundary: projects are served all the same
-                _log.exception("plugins.start")
+                _log.exception("plugins.start_failed")
             group.create_task(self._work(self._telling, self._tell))
 
     async def _work(
@@ -120,9 +120,9 @@ class PluginProjects:
             try:
                 await handle(news)
             except (KagedError, OSError) as error:
-                _log.warning("plugins.project", project=news.project_id, problem=str(error))
+                _log.warning("plugins.project_failed", project=news.project_id, problem=str(error))
             except Exception:  # noqa: BLE001 - the boundary: one project's fault must not end it
-                _log.exception("plugins.project", project=news.project_id)
+                _log.exception("plugins.project_failed", project=news.project_id)
 
     async def _tell(self, news: _News) -> None:
         if news.tree is None:

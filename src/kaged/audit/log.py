@@ -249,7 +249,7 @@ class AuditLog:
         self._mismatch = await asyncio.to_thread(self._writer.open)
         self._pump.start()
         if self._mismatch is not None:
-            _log.error("the audit log does not end where it should", **self._mismatch)
+            _log.error("audit.chain_mismatched", **self._mismatch)
             try:
                 await self.record(AuditEvent("audit.chain_mismatch", self._mismatch), durable=True)
             except BaseException:
@@ -327,7 +327,7 @@ class AuditLog:
             self._loop.call_soon_threadsafe(function, *args)
         except RuntimeError:
             # The loop is closed: nobody is left who could wait or listen.
-            _log.warning("the audit log outlived its event loop")
+            _log.warning("audit.log_orphaned")
 
     def _settle(
         self,
@@ -358,7 +358,7 @@ class AuditLog:
             for row in rows:
                 callback(row)
         except Exception as error:  # noqa: BLE001 - boundary: a listener never harms the log
-            _log.warning("a listener of the audit log failed", error=repr(error))
+            _log.warning("audit.listener_failed", error=repr(error))
 
     def _tell_health(self) -> None:
         health = self.health

@@ -131,7 +131,7 @@ def _redacted(event: AuditEvent, held: dict[str, _Held] | None, rules: Rules) ->
         )
     # Boundary: one event that nobody can read must not keep all others from being written.
     except Exception as error:  # noqa: BLE001 - see above
-        _log.error("an audit event was not redacted", audit_event=event.name, error=repr(error))
+        _log.error("audit.event_not_redacted", audit_event=event.name, error=repr(error))
         kept = msgspec.json.encode({"unreadable": type(error).__name__})
         return None, None, kept.decode()
 

@@ -232,7 +232,7 @@ class AuditPump:
             # Whatever this is: nobody may go on waiting, and nothing that must be recorded may
             # happen.
             self._failed([], error)
-            _log.critical("the audit log's thread ended", error=repr(error), exc_info=error)
+            _log.critical("audit.thread_ended", error=repr(error), exc_info=error)
 
     def _take(self) -> list[Pending] | None:
         """Wait for work; return the next batch, an empty one for a retry or the head file."""
@@ -291,7 +291,7 @@ class AuditPump:
         try:
             return self._writer.write(entries)
         except Exception as error:  # noqa: BLE001 - boundary: see above; one failure may be a fluke
-            _log.warning("writing the audit log failed, trying once more", error=_text(error))
+            _log.warning("audit.write_retried", error=_text(error))
         return self._writer.write(entries)
 
     def _succeeded(self, batch: list[Pending], rows: tuple[AuditRow, ...]) -> None:
@@ -305,7 +305,7 @@ class AuditPump:
             self._cond.notify_all()
         if recovered is not None:
             _log.warning(
-                "the audit log can be written again",
+                "audit.recovered",
                 lost=recovered.lost.total(),
                 refused=recovered.refused,
             )
@@ -331,9 +331,9 @@ class AuditPump:
                 self._queue.clear()
             self._cond.notify_all()
         if is_new:
-            _log.error("the audit log cannot be written", error=incident.error)
+            _log.error("audit.write_failed", error=incident.error)
         if self._stopping and self.unwritten:
-            _log.critical("audit events could not be written", count=self.unwritten)
+            _log.critical("audit.events_not_written", count=self.unwritten)
         self._listener.failed(waiters, incident)
 
     def _incident_after(self, error: BaseException, started: Pending) -> tuple[Incident, bool]:

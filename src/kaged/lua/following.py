@@ -213,7 +213,7 @@ class Following:
             self._audit(AuditEvent(name, data, project_id=event.project_id))
         except AuditUnavailable as error:
             # What it tells of has happened already.
-            _log.error("an audit event was lost", audit_event=name, error=str(error))
+            _log.error("audit.event_lost", audit_event=name, error=str(error))
 
     def _beginning(self, session_id: str) -> Callable[[], Awaitable[JsonValue]]:
         async def read() -> JsonValue:

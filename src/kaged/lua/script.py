@@ -375,7 +375,7 @@ class _Talker:
         _log.info("lua.worker_output", script=self._line.stem, line=line)
 
     def refused(self, refused: Refused) -> None:
-        _log.warning("lua.worker_talks_nonsense", script=self._line.stem)
+        _log.warning("lua.worker_message_invalid", script=self._line.stem)
 
     def ignored(self, response: Response, why: Ignored) -> None:
         """Called when an answer matches no open request."""

@@ -262,7 +262,7 @@ class _Owner:
     def refused(self, refused: Refused) -> None:
         self._noise += 1
         if self._noise == 1:
-            _log.warning("mcp.server_talks_nonsense", server=self._name)
+            _log.warning("mcp.server_message_invalid", server=self._name)
         if self._noise > MAX_NOISE:
             self.end(f"it wrote more than {MAX_NOISE} lines that are no messages")
 

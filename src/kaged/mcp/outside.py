@@ -320,7 +320,7 @@ class OutsideServer:
 
     def _enter(self, state: ServerState) -> None:
         self.state = state
-        _log.info("mcp.server_state", server=self.name, state=state.value, note=self.note)
+        _log.info("mcp.server_state_changed", server=self.name, state=state.value, note=self.note)
         self._parts.on_tools(self)
 
     def _task_failed(self, name: str, error: BaseException) -> None:

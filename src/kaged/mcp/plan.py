@@ -64,7 +64,7 @@ class OutsideParts:
         try:
             self.audit.post(AuditEvent(event, data, request_id=request_id))
         except AuditUnavailable as error:
-            _log.error("an audit event was lost", audit_event=event, error=str(error))
+            _log.error("audit.event_lost", audit_event=event, error=str(error))
 
 
 __all__ = ["OutsideParts", "OutsidePlan"]

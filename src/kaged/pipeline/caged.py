@@ -238,7 +238,7 @@ class _Owner:
         """Called for each notification; all are ignored."""
 
     def refused(self, refused: Refused) -> None:
-        _log.warning("pipeline.worker_talks_nonsense", plugin=self._name)
+        _log.warning("pipeline.worker_message_invalid", plugin=self._name)
 
     def ignored(self, response: Response, why: Ignored) -> None:
         """Called when an answer arrives after its caller has given up."""
@@ -247,7 +247,7 @@ class _Owner:
         """Called for request ids out of order; its requests are refused anyway."""
 
     def broke(self, error: KagedError) -> None:
-        _log.warning("pipeline.worker_broke", plugin=self._name, error=error.message)
+        _log.warning("pipeline.worker_broken", plugin=self._name, error=error.message)
 
     def closed(self) -> None:
         _log.info("pipeline.worker_ended", plugin=self._name)

@@ -255,7 +255,7 @@ class PluginConversation:
             )
         except RpcError as error:
             if error.number == ErrorCode.METHOD_NOT_FOUND:
-                self._log.info("the plugin takes no config")
+                self._log.info("plugin.config_unsupported")
             elif error.number == ErrorCode.NOT_INITIALIZED:
                 raise
             else:
@@ -268,7 +268,7 @@ class PluginConversation:
         try:
             await self.request(method, params, self._parts.settings.request_timeout_s)
         except KagedError as error:
-            self._log.info("project message ignored", method=method, answer=error.message)
+            self._log.info("plugin.project_message_ignored", method=method, answer=error.message)
 
     async def ping(self) -> str | None:
         """Check its health; None is healthy, otherwise what was wrong."""
@@ -341,7 +341,7 @@ class PluginConversation:
 
     def out_of_step(self, message_id: MessageId) -> None:
         """Take note that the plugin's request ids do not count up."""
-        self._log.info("request ids do not count up from 1", first=message_id)
+        self._log.info("plugin.request_ids_out_of_order", first=message_id)
 
     def broke(self, error: KagedError) -> None:
         """Take the end of the conversation by a breach of framing."""
@@ -389,7 +389,7 @@ class PluginConversation:
         try:
             self.peer.connection.notify(method, {})
         except KagedError as error:
-            self._log.info("notification not sent", method=method, why=error.message)
+            self._log.info("plugin.rate_limit_not_delivered", method=method, why=error.message)
 
     async def _kill(self, peer: PeerProcess) -> None:
         report = await peer.process.stop(0.0, None)
@@ -402,11 +402,11 @@ class PluginConversation:
             self.end(reason)
 
     def _stderr_line(self, line: str) -> None:
-        self._log.info("stderr", line=line)
+        self._log.info("plugin.stderr", line=line)
 
     def _failed(self, name: str, error: BaseException) -> None:
         if not isinstance(error, KagedError):
-            self._log.error("task failed", task=name, error=repr(error))
+            self._log.error("plugin.task_failed", task=name, error=repr(error))
 
 
 __all__ = ["PluginConversation"]

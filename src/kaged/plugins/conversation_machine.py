@@ -137,7 +137,7 @@ class ConversationMachine:
         if self._fault is not None:
             return (Fail(self._fault),)
         self.greeting = checked
-        warnings = [LogLine("warning", "handshake", {"detail": text}) for text in checked.warnings]
+        warnings = [LogLine("warning", "plugin.handshake_warned", {"detail": text}) for text in checked.warnings]
         return *warnings, FetchConfig()
 
     def handshake_lost(self, error: KagedError) -> Commands:
@@ -211,7 +211,7 @@ class ConversationMachine:
                 return () if error is None else (Fail(_config_fault(error)),)
             case _Delivery.LATE if error is not None and not too_early:
                 fault = _config_fault(error)
-                line = LogLine("warning", "config answered late", {"problem": fault.reason})
+                line = LogLine("warning", "plugin.config_failed_late", {"problem": fault.reason})
                 return (line,) if fault.retry else (line, *self.end("config_refused"))
             case _Delivery.LATE | _Delivery.NONE:
                 return ()
@@ -243,7 +243,7 @@ class ConversationMachine:
         if self.state in _AHEAD_OF_ANSWER:
             return self._violate("message_before_initialize", f"notification {kind[:100]}")
         if self.state is not ConversationState.READY:
-            return (LogLine("info", "notification dropped", {"kind": kind[:100]}),)
+            return (LogLine("info", "plugin.notification_dropped", {"kind": kind[:100]}),)
         judged = self._gate.judge(kind, now_s)
         match judged.verdict:
             case Verdict.ILLEGAL:
@@ -251,7 +251,7 @@ class ConversationMachine:
             case Verdict.FLOOD:
                 data: JsonObject = {"rate": judged.rate, "dropped": judged.dropped}
                 return (
-                    LogLine("warning", "too many notifications", {"rate": judged.rate}),
+                    LogLine("warning", "plugin.notifications_dropped", {"rate": judged.rate}),
                     Audit("plugin.notification_flood", data),
                     Notify(RATE_LIMITED),
                 )
@@ -267,13 +267,13 @@ class ConversationMachine:
         accepted = (Audit("plugin.notification", data), Forward(kind, params))
         if declared:
             return accepted
-        return LogLine("warning", "undeclared notification", {"kind": kind}), *accepted
+        return LogLine("warning", "plugin.notification_undeclared", {"kind": kind}), *accepted
 
     def refused(self, refused: Refused) -> Commands:
         """Called when a line arrives that is no message."""
         if isinstance(refused, Noise):
             line: JsonObject = {"line": refused.excerpt()}
-            return LogLine("warning", "not JSON on stdout", line), Audit(
+            return LogLine("warning", "plugin.stdout_noise", line), Audit(
                 "plugin.stdout_noise", line
             )
         batch = isinstance(refused, Batch)
@@ -286,7 +286,7 @@ class ConversationMachine:
         """Called when an answer arrives that belongs to no open call."""
         if self.state in _AHEAD_OF_ANSWER and why is not Ignored.LATE:
             return self._violate("message_before_initialize", f"an answer to request {response.id}")
-        return (LogLine("info", "answer ignored", {"id": response.id, "why": why.value}),)
+        return (LogLine("info", "plugin.answer_ignored", {"id": response.id, "why": why.value}),)
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -337,7 +337,7 @@ class ConversationMachine:
 
 def _violation(kind: str, detail: str) -> Commands:
     return (
-        LogLine("warning", "protocol violation", {"kind": kind, "detail": detail}),
+        LogLine("warning", "plugin.protocol_violated", {"kind": kind, "detail": detail}),
         Audit(VIOLATION, {"violation_type": kind, "detail": detail}),
     )
 

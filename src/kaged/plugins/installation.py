@@ -95,7 +95,7 @@ class PluginStore:
         found = await asyncio.to_thread(self.discover)
         for problem in found.problems:
             self._log.warning(
-                "plugin disabled", plugin=problem.name, why=problem.state, detail=problem.detail
+                "plugin.disabled", plugin=problem.name, why=problem.state, detail=problem.detail
             )
             self._audit.post(
                 AuditEvent(
@@ -119,7 +119,7 @@ class PluginStore:
                 with self._steps.locked():
                     return await self._carry_out()
             except (KagedError, OSError, ValueError) as error:
-                self._log.error("the store could not be recovered", problem=str(error))
+                self._log.error("plugin.store_not_recovered", problem=str(error))
                 return None
 
     async def _carry_out(self) -> str | None:

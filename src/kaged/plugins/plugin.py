@@ -381,7 +381,7 @@ class Plugin:
         result = await self._call(conversation, method, params, context, None, timeout_s)
         for problem in promised.result_problems(method, result):
             self._parts.log.warning(
-                "not the promised result", plugin=self.name, method=method, problem=problem
+                "plugin.result_mismatched", plugin=self.name, method=method, problem=problem
             )
         return result
 
@@ -439,7 +439,7 @@ class Plugin:
             error_code = number_of_error(error)
             if isinstance(error, RpcError) and error.reserved:
                 self._parts.log.warning(
-                    "reserved error code", plugin=self.name, method=method, code=error_code
+                    "plugin.error_code_reserved", plugin=self.name, method=method, code=error_code
                 )
             raise
         else:
@@ -565,12 +565,12 @@ class Plugin:
         self.history.append(new)
         if new is not PluginState.RUNNING:
             self.running_since_s = None
-        self._parts.log.info("plugin state", plugin=self.name, state=new.value)
+        self._parts.log.info("plugin.state_changed", plugin=self.name, state=new.value)
         if self._on_state is not None:
             self._on_state(self, new)
 
     def _task_failed(self, name: str, error: BaseException) -> None:
-        self._parts.log.error("plugin task failed", task=name, error=repr(error))
+        self._parts.log.error("plugin.task_failed", task=name, error=repr(error))
 
 
 async def _until_done(start: asyncio.Task[None]) -> None:

@@ -55,7 +55,7 @@ class PluginTools:
                 self._registry.register(_tool(tool, supervisor))
             except ToolError as error:
                 # One tool that cannot be taken in holds up neither its plugin nor the others.
-                _log.warning("a plugin's tool was not registered", tool=name, error=str(error))
+                _log.warning("plugin.tool_not_registered", tool=name, error=str(error))
                 continue
             self._registered[name] = tool
 

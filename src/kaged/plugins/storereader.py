@@ -287,7 +287,7 @@ def read_manifest(directory: Path) -> Loaded[Manifest]:
     except ConfigInvalid as error:
         for problem in error.problems:
             if problem.code == "reserved_plugin_name" and problem.severity == "error":
-                _log.warning("reserved plugin name", directory=str(directory), why=problem.message)
+                _log.warning("plugin.name_reserved", directory=str(directory), why=problem.message)
                 raise ReservedPluginName(problem.message, fix=problem.fix) from error
         raise
 

@@ -215,7 +215,7 @@ class PluginSupervisor:
             self._parts.post(event, data)
         for refusal in admitted.refused:
             self._parts.log.warning(
-                "declaration refused",
+                "plugin.declaration_refused",
                 plugin=refusal.plugin,
                 project=project_id,
                 agent=refusal.agent_path,
@@ -324,9 +324,11 @@ class PluginSupervisor:
         try:
             await plugin.update_config(config)
         except PluginConfigInvalid as error:
-            self._parts.log.warning("config refused", plugin=plugin.name, why=error.message)
+            self._parts.log.warning("plugin.config_refused", plugin=plugin.name, why=error.message)
         except KagedError as error:
-            self._parts.log.info("config not delivered", plugin=plugin.name, why=error.message)
+            self._parts.log.info(
+                "plugin.config_not_delivered", plugin=plugin.name, why=error.message
+            )
 
     def _project_config(self, plugin: Plugin, project_id: str) -> JsonObject:
         """Return the config of the primary's declaration, else of the first in tree order."""

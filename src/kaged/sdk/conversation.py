@@ -144,7 +144,7 @@ class Conversation:
             if self._plugin.on_shutdown is not None:
                 await self._run(self._plugin.on_shutdown)
         except Exception as problem:  # noqa: BLE001 - the author's code; the process must still end
-            self._plugin.log.error("on_shutdown raised", error=repr(problem))
+            self._plugin.log.error("sdk.shutdown_handler_raised", error=repr(problem))
             self.exit_code = 1
         self._threads.close()
         self.stopped.set()
@@ -159,7 +159,7 @@ class Conversation:
         request = self._asked.settle(message)
         if isinstance(request, Ignored):
             # Never answered: two sides that reject each other's messages must not loop.
-            self._plugin.log.warning("ignored a response", id=message.id, reason=request.value)
+            self._plugin.log.warning("sdk.response_ignored", id=message.id, reason=request.value)
         elif not request.waiter.done():
             if message.error is not None:
                 request.waiter.set_exception(message.error.to_exception())
@@ -226,7 +226,7 @@ class Conversation:
 
     def _ready(self) -> None:
         if self._phase is not Phase.GREETED:
-            self._plugin.log.warning("ignored initialized out of order", phase=self._phase.value)
+            self._plugin.log.warning("sdk.initialized_ignored", phase=self._phase.value)
             return
         self._phase = Phase.READY
         self._outlet.open()
@@ -280,7 +280,7 @@ class Conversation:
             self._refuse(call, ErrorCode.INTERNAL_ERROR, CANCELLED, None)
         else:
             text = f"Internal error: {type(problem).__name__}: {problem}"
-            self._plugin.log.error(f"{call.method} raised", error=repr(problem))
+            self._plugin.log.error("sdk.handler_raised", method=call.method, error=repr(problem))
             self._refuse(call, ErrorCode.INTERNAL_ERROR, text, None)
 
     async def _handle(self, call: _Call, params: Any) -> Any:
@@ -353,7 +353,7 @@ class Conversation:
 
     def _refuse(self, call: _Call, code: int, message: str, data: JsonValue) -> None:
         if call.id is None:
-            self._plugin.log.error(f"{call.method} failed", code=code, error=message)
+            self._plugin.log.error("sdk.call_failed", method=call.method, code=code, error=message)
         self._end(call, _answer_line(failure(call.id, code, message, data)))
 
     def _send(self, message: Outgoing) -> None:

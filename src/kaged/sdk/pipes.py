@@ -45,14 +45,14 @@ def read_lines(framer: LineFramer, log: Log) -> list[bytes] | None:
     except BlockingIOError:
         return []
     except OSError as problem:
-        log.error("stdin broke", error=str(problem))
+        log.error("sdk.stdin_failed", error=str(problem))
         return None
     if not data:
         return None
     try:
         return framer.feed(data)
     except OversizeMessage as problem:
-        log.error("the host wrote an oversize line", error=str(problem))
+        log.error("sdk.line_oversize", error=str(problem))
         os._exit(1)
 
 

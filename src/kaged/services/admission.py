@@ -93,7 +93,7 @@ class Admission:
         if decision.allowed:
             return
         if decision.fault:
-            _log.error("gate.broke", rule=decision.rule, fault=decision.fault)
+            _log.error("gate.failed", rule=decision.rule, fault=decision.fault)
             record.note("gate", f"{record.gate}: broke")
             raise CapabilityAccessDenied("the permission check failed")
         raise CapabilityAccessDenied(decision.detail or "denied")

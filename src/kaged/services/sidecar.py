@@ -143,7 +143,7 @@ class SidecarServer:
                 writer.write(head.encode("ascii") + body)
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            _log.info("sidecar.cut_off", sidecar=self._identity.id)
+            _log.info("sidecar.connection_lost", sidecar=self._identity.id)
         finally:
             writer.close()
 

@@ -65,7 +65,7 @@ class Trail:
             await self._audit.record(event)
         except AuditUnavailable:
             # Only a closed log says so here; the daemon is ending.
-            _log.warning("audit.lost", event_name=name)
+            _log.warning("audit.event_lost", event_name=name)
 
     async def rejected(self, record: Record, rule: str, path: str, *, masked: bool) -> None:
         """Write that an output was refused or masked: where, never what."""

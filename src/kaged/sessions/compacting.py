@@ -213,7 +213,7 @@ class Compactor:
                 reason = f"{error.code}: {error.message}"
             # Boundary: whatever a model's layer breaks with, the session goes on.
             except Exception as error:  # noqa: BLE001 - see above
-                _log.exception("compaction.summary_broke", error=repr(error))
+                _log.exception("compaction.summary_failed", error=repr(error))
                 reason = type(error).__name__
             else:
                 seat.run.spending.add(usage)
@@ -288,7 +288,7 @@ class Compactor:
         try:
             self._audit.post(AuditEvent(name, placed, project_id=run.project_id, caller=seat.path))
         except AuditUnavailable as error:
-            _log.error("an audit event was lost", audit_event=name, error=str(error))
+            _log.error("audit.event_lost", audit_event=name, error=str(error))
 
     def _tell(self, seat: AgentSeat, name: str, data: JsonObject) -> None:
         self._announce(seat.event(name, data))

@@ -394,7 +394,7 @@ class SessionDriver:
             error = error_of(failure)
         # Boundary: a run ends, the daemon goes on.
         except Exception as failure:  # noqa: BLE001 - see above
-            _log.exception("run.broke", run_id=run.run_id, error=type(failure).__name__)
+            _log.exception("run.failed", run_id=run.run_id, error=type(failure).__name__)
             error = {
                 "code": "internal_error",
                 "message": f"it broke inside ({type(failure).__name__}); the daemon's log has more",
@@ -506,7 +506,7 @@ class SessionDriver:
             )
             await self._hooks.session_idle(context, await self._known.history(session_id))
         except KagedError as error:
-            _log.info("sessions.idle_not_told", session_id=session_id, error=str(error))
+            _log.info("sessions.idle_not_delivered", session_id=session_id, error=str(error))
 
     # -- small things --------------------------------------------------------------------------
 

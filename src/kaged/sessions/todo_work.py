@@ -71,7 +71,7 @@ class LoopTodos:
         try:
             self._audit.post(event)
         except AuditUnavailable as error:
-            _log.error("an audit event was lost", audit_event=done.event, error=str(error))
+            _log.error("audit.event_lost", audit_event=done.event, error=str(error))
 
 
 __all__ = ["LoopTodos"]

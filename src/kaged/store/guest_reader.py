@@ -76,7 +76,7 @@ class GuestReader:
         """Wait until the thread has ended after `close`, but not for ever. Blocks."""
         self._thread.join(JOIN_LIMIT_S)
         if self._thread.is_alive():
-            _log.warning("a plugin's query does not end", thread=self._thread.name)
+            _log.warning("store.plugin_query_stuck", thread=self._thread.name)
 
     def _stop(self) -> None:
         conn = self._conn
@@ -105,7 +105,7 @@ def _settle(job: _Job, result: object, error: Exception | None) -> None:
     try:
         job.loop.call_soon_threadsafe(_finish, job.future, result, error)
     except RuntimeError:
-        _log.warning("a plugin's query outlived its event loop")
+        _log.warning("store.plugin_query_orphaned")
 
 
 def _finish(future: asyncio.Future[Any], result: object, error: Exception | None) -> None:

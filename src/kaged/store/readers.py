@@ -133,7 +133,7 @@ class Readers:
         try:
             reader.conn.close()
         except Exception as error:  # noqa: BLE001 - boundary: closing a broken connection may fail
-            _log.warning("closing a connection failed", error=type(error).__name__)
+            _log.warning("store.close_failed", error=type(error).__name__)
 
 
 __all__ = ["Query", "Readers"]

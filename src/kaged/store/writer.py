@@ -199,7 +199,7 @@ class Writer:
         known = error if isinstance(error, StoreError) else self._backend.translate(error)
         if isinstance(known, StoreUnavailable | StoreCorrupt):
             if type(known) is not type(self.last_error):
-                _log.error("writing to the store failed", error=known.message)
+                _log.error("store.write_failed", error=known.message)
             self.last_error = known
             self._drop_connection()
         for unit in units:
@@ -214,14 +214,14 @@ class Writer:
         try:
             conn.close()
         except Exception as error:  # noqa: BLE001 - boundary: closing a broken connection may fail
-            _log.warning("closing a connection failed", error=type(error).__name__)
+            _log.warning("store.close_failed", error=type(error).__name__)
 
     def _end(self) -> None:
         if self._conn is not None and self.last_error is None:
             try:
                 self._backend.tidy(self._conn)
             except Exception as error:  # noqa: BLE001 - boundary: nothing depends on tidiness
-                _log.warning("tidying the database failed", error=type(error).__name__)
+                _log.warning("store.optimize_failed", error=type(error).__name__)
         self._drop_connection()
 
 

@@ -70,7 +70,7 @@ class ToolCall:
         try:
             self._events.post(made)
         except AuditUnavailable as error:
-            _log.error("an audit event was lost", audit_event=event, error=str(error))
+            _log.error("audit.event_lost", audit_event=event, error=str(error))
 
     def readable(self, resolved: str) -> bool:
         """Return whether the caller may see the content of a resolved path."""

@@ -201,7 +201,9 @@ class ToolDesk:
             decision = self.permissions.decide(requires, policy, wanted, paths)
             if not decision.allowed:
                 if decision.fault:
-                    _log.error("a permission check failed", tool=entry.name, fault=decision.fault)
+                    _log.error(
+                        "tools.permission_check_failed", tool=entry.name, fault=decision.fault
+                    )
                 raise CapabilityRefused.of(decision)
         if workspace.seals and paths:
             require_unsealed(workspace, requires, wanted, paths)
@@ -254,7 +256,7 @@ class ToolDesk:
                 sink.tool_started(start)
             # Boundary: who keeps or shows calls never changes them.
             except Exception as fault:  # noqa: BLE001 - see above
-                _log.error("a call was not noted", tool=trail.tool_name, error=repr(fault))
+                _log.error("tools.start_not_delivered", tool=trail.tool_name, error=repr(fault))
         return start
 
     def _tell(
@@ -293,7 +295,7 @@ class ToolDesk:
                 sink.tool_called(outcome)
             # Boundary: who keeps or shows outcomes never changes them.
             except Exception as fault:  # noqa: BLE001 - see above
-                _log.error("an outcome was not taken", tool=trail.tool_name, error=repr(fault))
+                _log.error("tools.outcome_not_delivered", tool=trail.tool_name, error=repr(fault))
 
     def _since_ms(self, started_s: float) -> float:
         # To the microsecond; `round` to digits takes three times as long.

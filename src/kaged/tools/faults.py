@@ -36,7 +36,7 @@ def agent_error(error: KagedError, context: ToolCallContext, tool_name: str) -> 
         shown = tool_error_of(error)
     else:
         _log.error(
-            "a tool failed",
+            "tools.tool_failed",
             tool=tool_name,
             request_id=context.request_id,
             code=error.code,
@@ -51,7 +51,7 @@ def agent_error(error: KagedError, context: ToolCallContext, tool_name: str) -> 
 def broken_tool(error: Exception, context: ToolCallContext, tool_name: str) -> ToolError:
     """Return the error for a tool that raised what it should not; the log gets all of it."""
     _log.error(
-        "a tool broke",
+        "tools.tool_raised",
         tool=tool_name,
         request_id=context.request_id,
         error=repr(error),

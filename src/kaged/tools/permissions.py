@@ -69,7 +69,7 @@ class ToolPermissions:
             return OneNamePolicy(policy, mounts)
         # Boundary: as `compile_policy`, whose words then say what is wrong.
         except Exception as error:  # noqa: BLE001 - fail closed: a cage without grants
-            _log.error("a cage policy could not be compiled", error=repr(error))
+            _log.error("tools.cage_policy_not_compiled", error=repr(error))
             return compile_policy(replace(policy, fs=()), ())
 
     def decide(
@@ -100,7 +100,7 @@ def resolve_mounts(policy: CagePolicy) -> tuple[Mount, ...] | None:
     try:
         mounts = [_mount(grant, policy.fs) for grant in policy.fs]
     except (AttributeError, TypeError, ValueError, OSError) as error:
-        _log.error("a cage policy could not be resolved", error=repr(error))
+        _log.error("tools.cage_policy_not_resolved", error=repr(error))
         return None
     return tuple(one for one in mounts if one is not None)
 
@@ -162,7 +162,7 @@ def _moved_by_caller(path: str, grant: FsGrant, all_grants: tuple[FsGrant, ...])
         for other in all_grants:
             if other.mode == FsMode.RW and _below(link, other.path) and link != other.path:
                 _log.warning(
-                    "a grant leads through a link that its holder can change and is left out",
+                    "tools.grant_left_out",
                     grant=grant.path,
                     link=link,
                 )

@@ -115,16 +115,14 @@ class CallTrail:
                 self._event("tool.completed", self._completion(CANCELLED, duration_ms))
             )
         except AuditUnavailable as error:
-            _log.error("an audit event was lost", audit_event="tool.completed", error=str(error))
+            _log.error("audit.event_lost", audit_event="tool.completed", error=str(error))
 
     def call_changed(self, data: JsonObject) -> None:
         """Write that a pipeline plugin changed the call."""
         try:
             self._audit.post(self._event("pipeline.call_changed", data))
         except AuditUnavailable as error:
-            _log.error(
-                "an audit event was lost", audit_event="pipeline.call_changed", error=str(error)
-            )
+            _log.error("audit.event_lost", audit_event="pipeline.call_changed", error=str(error))
 
     def _completion(self, error_code: str | None, duration_ms: float) -> JsonObject:
         data: JsonObject = {
@@ -170,7 +168,7 @@ class CallTrail:
             await self._audit.record(event, durable=False)
         except AuditUnavailable as error:
             # The gap is counted in the log's health; what only reads goes on (AT-AUD-29).
-            _log.error("an audit event was lost", audit_event=event.name, error=str(error))
+            _log.error("audit.event_lost", audit_event=event.name, error=str(error))
 
 
 def is_refusal(error: ToolError) -> bool:

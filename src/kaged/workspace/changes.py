@@ -65,7 +65,7 @@ class ChangeFeed:
             try:
                 listener(change)
             except Exception:  # noqa: BLE001 - boundary: the change has happened, whoever minds
-                _log.exception("a listener of file changes broke", path=change.path.relative)
+                _log.exception("workspace.listener_failed", path=change.path.relative)
 
 
 __all__ = ["ChangeFeed", "ChangeKind", "FileChange", "Listener"]

@@ -87,7 +87,7 @@ def test_a_request_whose_sender_hangs_up_before_its_end_is_not_carried_out(
     body = json.dumps({"root": str(project)}).encode()
     # What came is whole as JSON; what was announced is more.
     _send(daemon, "/projects", body, len(body) + 1).close()
-    _until(lambda: "request.hung_up" in daemon.log())
+    _until(lambda: "request.disconnected" in daemon.log())
     with daemon.client() as client:
         assert client.get("/projects").json()["items"] == []
         assert client.post("/projects", json={"root": str(project)}).status_code == 201

@@ -81,7 +81,7 @@ async def test_the_host_sends_them_as_requests_and_ignores_errors(tmp_path: Path
         await stage.supervisor.enable("rude")
         await stage.load({"plugins": {"rude": {"package": "rude"}}})
         assert rude.state.value == "running"
-        assert len(lab.logged("project message ignored")) == 1
+        assert len(lab.logged("plugin.project_message_ignored")) == 1
     finally:
         await stage.supervisor.stop_all()
         await lab.close()

@@ -155,7 +155,7 @@ async def test_noise_on_stdout_is_reported_and_dropped(lab: PluginLab) -> None:
     assert noise["line"].startswith("hello")
     assert len(noise["line"]) <= 200
     assert plugin.state is PluginState.RUNNING
-    assert lab.logged("not JSON on stdout")
+    assert lab.logged("plugin.stdout_noise")
 
 
 @requirement("PH-WIRE-27")
@@ -242,7 +242,7 @@ async def test_answers_to_nothing_are_ignored(lab: PluginLab, shared: Path) -> N
     assert await lab.call(plugin, "c.d") == "ok"
     messages = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
     assert [m["method"] for m in messages] == ["initialize", "initialized", "a.b", "c.d"]
-    assert len(lab.logged("answer ignored")) == 3
+    assert len(lab.logged("plugin.answer_ignored")) == 3
 
 
 @requirement("PH-WIRE-07", "PH-WIRE-08", "PH-AMB-38")
@@ -294,7 +294,7 @@ async def test_stderr_is_logged_line_by_line_and_never_parsed(lab: PluginLab) ->
         {"on": {"a.b": [{"stderr": "one\ntwo\n" + fake + chatter * 30_000}, OK]}}
     )
     assert await lab.call(plugin) == "ok"
-    lines = [entry for entry in lab.logged("stderr") if entry["plugin"] == "stub"]
+    lines = [entry for entry in lab.logged("plugin.stderr") if entry["plugin"] == "stub"]
     assert [entry["line"] for entry in lines[:3]] == ["one", "two", fake.strip()]
 
 
@@ -348,7 +348,7 @@ async def test_undeclared_names_pass_with_a_warning_and_illegal_ones_do_not(
     assert [kind for _, kind, _ in lab.notifications] == ["un.declared"]
     violations = await lab.seen("plugin.protocol_violation")
     assert [data["violation_type"] for _, data in violations] == ["notification_name"] * 2
-    assert lab.logged("undeclared notification")
+    assert lab.logged("plugin.notification_undeclared")
     assert plugin.state is PluginState.RUNNING
 
 

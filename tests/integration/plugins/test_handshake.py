@@ -187,7 +187,7 @@ async def test_messages_between_the_answer_and_initialized_do_not_kill(
     answers = [m for m in lines_of(log) if "method" not in m]
     assert [(m["id"], m["error"]["code"]) for m in answers] == [(1, -32002)]
     assert lab.notifications == []
-    assert len(lab.logged("notification dropped")) == 1
+    assert len(lab.logged("plugin.notification_dropped")) == 1
 
 
 @requirement("PH-AMB-32")
@@ -240,7 +240,7 @@ async def test_only_methods_of_both_lists_can_be_called(lab: PluginLab, shared: 
             await lab.call(plugin, method)
     await lab.call(plugin)
     assert [m["method"] for m in lines_of(log)] == ["initialize", "initialized", "a.b"]
-    warnings = [entry["detail"] for entry in lab.logged("handshake")]
+    warnings = [entry["detail"] for entry in lab.logged("plugin.handshake_warned")]
     assert len(warnings) == 2
     assert "extra.method" in warnings[0]
     assert "c.d" in warnings[1]
@@ -252,7 +252,7 @@ async def test_absent_lists_are_empty_lists(lab: PluginLab) -> None:
         {"answer": {"methods": None, "notifications": None, "capabilities_used": None}}
     )
     assert not plugin.has_method("a.b")
-    assert len(lab.logged("handshake")) == 2
+    assert len(lab.logged("plugin.handshake_warned")) == 2
 
 
 @requirement("PH-HAND-14", "PH-AMB-46")

@@ -42,13 +42,13 @@ async def test_params_are_refused_before_sending_and_results_only_noted(
             await lab.call(plugin, "a.b", **params)
         assert refused.value.number == -32602
     assert "a.b" not in (logs / "seen").read_text(encoding="utf-8")
-    assert lab.logged("not the promised result") == []
+    assert lab.logged("plugin.result_mismatched") == []
     assert await lab.call(plugin, "a.b", count=1) == 7
-    (noted,) = lab.logged("not the promised result")
+    (noted,) = lab.logged("plugin.result_mismatched")
     assert (noted["level"], noted["method"]) == ("warning", "a.b")
     # A method without a schema takes and gives anything.
     assert (await lab.call(plugin, "c.d", anything=[1]))["anything"] == [1]
-    assert len(lab.logged("not the promised result")) == 1
+    assert len(lab.logged("plugin.result_mismatched")) == 1
 
 
 def test_schemas_of_a_method_that_is_not_there_are_refused() -> None:

@@ -160,7 +160,7 @@ async def test_reserved_codes_pass_with_a_warning_and_others_in_silence(
         with pytest.raises(RpcError) as refused:
             await stage.lab.call(plugin, method)
         assert refused.value.number == -int(method.removeprefix("e.n"))
-        warned = [entry["code"] for entry in stage.lab.logged("reserved error code")]
+        warned = [entry["code"] for entry in stage.lab.logged("plugin.error_code_reserved")]
         assert warned == ([-32500] if method == "e.n32500" else [])
 
 

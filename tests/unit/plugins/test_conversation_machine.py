@@ -382,7 +382,7 @@ def test_a_breach_right_behind_a_good_answer_still_fails_the_start() -> None:
 def test_a_late_answer_is_only_logged_even_ahead_of_the_answer() -> None:
     machine = in_state(HANDSHAKE)
     commands = machine.ignored(Response(1, 1), Ignored.LATE)
-    assert commands == (LogLine("info", "answer ignored", {"id": 1, "why": "late"}),)
+    assert commands == (LogLine("info", "plugin.answer_ignored", {"id": 1, "why": "late"}),)
 
 
 @requirement("PH-HAND-23")
@@ -423,7 +423,7 @@ def test_a_declared_notification_is_audited_and_forwarded(kind: str) -> None:
 def test_an_undeclared_notification_is_forwarded_with_a_warning() -> None:
     line, audit, forward = in_state(READY).notified(Notification("a.other"), 0.0)
     assert isinstance(line, LogLine)
-    assert line.event == "undeclared notification"
+    assert line.event == "plugin.notification_undeclared"
     assert isinstance(audit, Audit)
     assert audit.data["declared"] is False
     assert forward == Forward("a.other", None)
@@ -451,7 +451,7 @@ def test_notifications_outside_ready_are_dropped_with_a_log_line(
     state: ConversationState,
 ) -> None:
     (line,) = in_state(state).notified(Notification("a.told"), 0.0)
-    assert line == LogLine("info", "notification dropped", {"kind": "a.told"})
+    assert line == LogLine("info", "plugin.notification_dropped", {"kind": "a.told"})
 
 
 @requirement("PH-AMB-32")

@@ -283,7 +283,7 @@ class StorageBroker:
         try:
             await self._audit.record(event)
         except KagedError as problem:  # the denial stands without its record
-            _log.error("a denied storage access was not recorded", plugin=plugin, why=problem.code)
+            _log.error("plugin.storage_denial_not_recorded", plugin=plugin, why=problem.code)
 
 
 def _rewrite_with_sqlglot(schema: PluginSchema, sql: str) -> Rewritten:

@@ -157,7 +157,7 @@ class Limits:
                 else:
                     await self._app(scope, _replay(body, receive), send_watched)
         except _HungUp:
-            _log.info("request.hung_up", path=scope["path"][:SHOWN_CHARS])
+            _log.info("request.disconnected", path=scope["path"][:SHOWN_CHARS])
         except TimeoutError:
             if deadline is not None and deadline.when() is None:
                 raise

@@ -74,7 +74,7 @@ class Leavers:
         if accounts:
             ended = await asyncio.to_thread(end_stragglers_of, accounts)
             if ended:
-                _log.warning("bridge.stragglers", provider=self._provider, ended=ended)
+                _log.warning("bridge.orphans_ended", provider=self._provider, ended=ended)
 
 
 def _report_failure(name: str, error: BaseException) -> None:

@@ -117,7 +117,7 @@ class PersistentBridge:
         """End a bridge that broke the protocol; nobody gets anything of what it said."""
         if process is not self._process:
             return
-        _log.warning("bridge.protocol", why=why)
+        _log.warning("bridge.protocol_violated", why=why)
         self._fail(CapabilityInvalidOutput("the bridge broke the protocol"))
         self._drop()
 

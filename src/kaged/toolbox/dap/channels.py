@@ -169,7 +169,7 @@ class Channels(asyncio.Protocol):
         while len(self._buffer) - start >= HEAD.size:
             kind, number, size = HEAD.unpack_from(self._buffer, start)
             if size > MAX_FRAME:
-                _log.warning("dap.relay_broke", size=size)
+                _log.warning("dap.relay_broken", size=size)
                 self._lost()
                 return
             end = start + HEAD.size + size
@@ -205,7 +205,7 @@ class Channels(asyncio.Protocol):
                 code = _object(body).get("code")
                 self._on_exit(code if type(code) is int else -1)
             case _:
-                _log.debug("dap.relay_garbage", kind=kind)
+                _log.debug("dap.relay_message_invalid", kind=kind)
 
     def _lost(self) -> None:
         if self._ended:

@@ -154,14 +154,14 @@ class DapConnection(asyncio.Protocol):
         try:
             bodies = self._framer.feed(data)
         except FramingError as error:
-            _log.warning("dap.broke", error=error.message)
+            _log.warning("dap.connection_broken", error=error.message)
             self._lost()
             return
         for body in bodies:
             try:
                 message = decode_json(body)
             except NotJson:
-                _log.debug("dap.garbage", body=body[:200])
+                _log.debug("dap.message_invalid", body=body[:200])
                 continue
             if isinstance(message, dict):
                 self._receive(message)
@@ -181,7 +181,7 @@ class DapConnection(asyncio.Protocol):
             case "request":
                 self._asked(message)
             case _:
-                _log.debug("dap.garbage", keys=list(message)[:10])
+                _log.debug("dap.message_invalid", keys=list(message)[:10])
 
     def _settle(self, message: JsonObject) -> None:
         seq = message.get("request_seq")

@@ -402,7 +402,7 @@ class LspServer:
 
     def refused(self, refused: Refused) -> None:
         """Called for input that is no message; what came before and after it still counts."""
-        _log.debug("lsp.garbage", language=self.language, what=type(refused).__name__)
+        _log.debug("lsp.message_invalid", language=self.language, what=type(refused).__name__)
 
     def ignored(self, response: Response, why: Ignored) -> None:
         """Called when an answer arrives that no caller waits for any more."""
@@ -414,7 +414,7 @@ class LspServer:
     def broke(self, error: KagedError) -> None:
         """End a server whose conversation cannot go on."""
         if not self._stopping:
-            _log.warning("lsp.broke", language=self.language, error=error.message)
+            _log.warning("lsp.connection_broken", language=self.language, error=error.message)
         if self._peer is not None:
             self._peer.process.kill()
 
