@@ -37,6 +37,8 @@ def log_calls(source: Path) -> Iterator[tuple[Path, ast.Call, str]]:
                     func=ast.Name(id="LogLine"), args=[ast.Constant(value=str(level)), key, values]
                 ):  # a line that a state machine asks its driver to log
                     yield path, _call(node, key, values), level
+                case _:
+                    pass
             if not isinstance(node.func, ast.Attribute):
                 continue
             level = node.func.attr

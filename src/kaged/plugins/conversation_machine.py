@@ -137,7 +137,10 @@ class ConversationMachine:
         if self._fault is not None:
             return (Fail(self._fault),)
         self.greeting = checked
-        warnings = [LogLine("warning", "plugin.handshake_warned", {"detail": text}) for text in checked.warnings]
+        warnings = [
+            LogLine("warning", "plugin.handshake_warned", {"detail": text})
+            for text in checked.warnings
+        ]
         return *warnings, FetchConfig()
 
     def handshake_lost(self, error: KagedError) -> Commands:
