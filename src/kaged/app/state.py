@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from kaged.app.settings import Settings
 from kaged.base import Clock
 from kaged.config.coresections import AuthMode, AuthSection
+from kaged.config.hostvalues import Bind
 from kaged.serve.http.access import LOOPBACK_HOSTS, AccessRules
 
 
@@ -79,4 +80,13 @@ def needs_restart(state: DaemonState) -> Sequence[str]:
     return [key for key, differs in changed.items() if differs]
 
 
-__all__ = ["DaemonState", "access_rules", "needs_restart"]
+def port_moved(bind: Bind | None, url: str | None) -> str | None:
+    """Return what to say when the usual port was taken; None when it was not."""
+    if bind is None or bind.chosen or (url is not None and url.endswith(f":{bind.port}")):
+        return None
+    if url is None:
+        return f"port {bind.port} and those after it are taken, so there is no TCP listener"
+    return f"port {bind.port} is taken by another program, so the TCP listener is at {url}"
+
+
+__all__ = ["DaemonState", "access_rules", "needs_restart", "port_moved"]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from kaged import __version__
-from kaged.app.state import DaemonState, needs_restart
+from kaged.app.state import DaemonState, needs_restart, port_moved
 from kaged.audit import AuditLog
 from kaged.base import iso_utc
 from kaged.config.coresections import AuthMode
@@ -66,6 +66,8 @@ def _warnings(state: DaemonState, store: Store, audit: AuditLog) -> list[str]:
         found.append("NO SANDBOX: agents run without cages and may do whatever you may")
     if state.mode is AuthMode.INSECURE:
         found.append("insecure mode: every program on this machine may use the TCP door")
+    moved = port_moved(state.bound_settings.daemon.value.daemon.bind, state.url)
+    found += [] if moved is None else [moved]
     found += [f"{key} was changed and needs a restart" for key in needs_restart(state)]
     return found
 

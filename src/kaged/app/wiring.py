@@ -21,14 +21,14 @@ from kaged.app.ground import Ground
 from kaged.app.lock import InstanceLock
 from kaged.app.opening import Opening
 from kaged.app.settings import read_settings, token_file
-from kaged.app.state import DaemonState, access_rules
+from kaged.app.state import DaemonState, access_rules, port_moved
 from kaged.audit import AuditEvent, AuditLog, AuditRow, HeadFile, VerifyReport, open_key
 from kaged.base import Clock, Ids, Tasks
 from kaged.config.locations import Locations
 from kaged.serve.http import Door, EventHub, HttpServices
 from kaged.serve.http.access import Credentials
 from kaged.serve.http.credentials import CookieSessions, LaunchTokens, TokenFile
-from kaged.serve.http.listener import HttpServer, addresses, bind_tcp, bind_unix
+from kaged.serve.http.listener import HttpServer, addresses, bind_tcp, bind_tcp_near, bind_unix
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.services import Doorway
 from kaged.store import Store
@@ -130,10 +130,15 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
     with gates.passing("tcp", "The TCP door for browsers and programs.") as gate:
         gate.found = "off"
         if bind is not None:
-            tcp = bind_tcp(bind.host, bind.port, settings.daemon.value.auth.mode)
-            closing.callback(tcp.close)
-            sockets.append(tcp)
-            gate.found = str(addresses([tcp])[1])
+            listen = bind_tcp if bind.chosen else bind_tcp_near
+            tcp = listen(bind.host, bind.port, settings.daemon.value.auth.mode)
+            if tcp is not None:
+                closing.callback(tcp.close)
+                sockets.append(tcp)
+            gate.found = str(addresses(sockets)[1])
+            moved = port_moved(bind, addresses(sockets)[1])
+            if moved is not None:
+                gate.warn(moved, 'Set [daemon] bind to an address of your own, or to "off".')
             if not bind.loopback:
                 gate.warn(
                     f"{gate.found} can be reached from other machines, without encryption",

@@ -10,14 +10,14 @@ from typing import ClassVar, Final
 from kaged.base import KagedError
 from kaged.config.cageblock import FullLimits
 from kaged.config.containers import Hidden, ListOf, MapOf, Mapped
-from kaged.config.hostvalues import BIND, NETWORK, Bind, HostPath, IpNetwork, parse_bind
+from kaged.config.hostvalues import BIND, NETWORK, Bind, HostPath, IpNetwork
 from kaged.config.pluginwords import MAX_PLUGIN_NAME_CHARS, PLUGIN_NAME_PATTERN
 from kaged.config.records import RecordShape, empty_map, key, optional, record
 from kaged.config.secret import Secret
 from kaged.config.shapes import Choice, Flag, Text
 from kaged.config.variables import WithVariables
 
-DEFAULT_BIND: Final = "127.0.0.1:7460"
+DEFAULT_BIND: Final = ("127.0.0.1", 7460)
 
 NAME: Final = Text(max_chars=64, pattern=r"[a-z][a-z0-9_+-]*", means="a lower-case name")
 PLUGIN_NAME: Final = Text(
@@ -75,8 +75,9 @@ class DaemonSection:
 
     bind: Bind | None = key(
         BIND,
-        "The TCP address of the HTTP API. The Unix socket is always there.",
-        default=parse_bind(DEFAULT_BIND),
+        "The TCP address of the HTTP API. The Unix socket is always there. Without this key the "
+        "next free port is taken when another program, or another user's daemon, has this one.",
+        default=Bind(*DEFAULT_BIND, chosen=False),
     )
     home: Path | None = optional(
         HostPath(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, TypeAlias
 
@@ -92,10 +92,11 @@ class Command(Shape[tuple[str, ...]]):
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """An address to listen on."""
+    """An address to listen on; `chosen` when somebody wrote it, rather than the default."""
 
     host: str
     port: int
+    chosen: bool = field(default=True, compare=False)
 
     @property
     def loopback(self) -> bool:

@@ -21,6 +21,7 @@ from kaged.serve.http.access import is_loopback
 from kaged.serve.http.connection import KagedHttpProtocol
 
 BACKLOG = 128
+PORTS_TRIED = 32
 KEEP_ALIVE_S = 15
 GRACE_S = 5
 WS_MAX_MESSAGE_BYTES = 64 * 1024
@@ -127,6 +128,24 @@ def bind_tcp(host: str, port: int, mode: AuthMode) -> socket.socket:
             address=f"{host}:{port}",
         ) from error
     return sock
+
+
+def bind_tcp_near(
+    host: str, port: int, mode: AuthMode, tries: int = PORTS_TRIED
+) -> socket.socket | None:
+    """Listen on the first free port from this one on; return None when all of them are taken.
+
+    For an address that nobody chose: a second user of the machine, or a second home, has its own
+    daemon beside the first one, and the command line finds it by its Unix socket.
+
+    Raises:
+        InsecureBindRefused: insecure mode beyond loopback.
+        BindFailed: any other reason than a taken port.
+    """
+    for candidate in range(port, port + tries):
+        with contextlib.suppress(PortInUse):
+            return bind_tcp(host, candidate, mode)
+    return None
 
 
 class HttpServer(uvicorn.Server):
