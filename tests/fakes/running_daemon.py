@@ -117,7 +117,7 @@ async def daemon_in_process(
         daemon = await build(
             places, environ, clock=clock or SystemClock(), gates=Gates(), closing=closing
         )
-        await daemon.opening.open()
+        await daemon.startup.open()
         own = PeerConnection("unix", uid=os.getuid(), pid=os.getpid())
         inside = InProcess(daemon, places, httpx.AsyncClient())
         await inside.client.aclose()

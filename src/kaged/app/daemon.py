@@ -132,11 +132,11 @@ class _Run:
             await daemon.server.listening.wait()
             took_ms = round((self._clock.monotonic_s() - began_s) * 1000, 1)
             await self._announce(daemon, took_ms)
-            daemon.opening.start(_settle, lambda: self._end("did not open"))
+            daemon.startup.start(_settle, lambda: self._end("did not open"))
             await self._ending.wait()
             await self._wind_down(daemon, serving)
-        if daemon.opening.failure is not None:
-            raise daemon.opening.failure
+        if daemon.startup.failure is not None:
+            raise daemon.startup.failure
         return 0
 
     async def _announce(self, daemon: Daemon, took_ms: float) -> None:
@@ -233,7 +233,7 @@ class _Run:
                 configure_logging(section.level, section.format, self._log_file)
                 for key in needs_restart(state):
                     _log.warning("config.needs_restart", key=key)
-                problems += [str(problem) for problem in await daemon.opening.reload_policies()]
+                problems += [str(problem) for problem in await daemon.startup.reload_policies()]
             facts: JsonObject = {"changed": changed, "problems": problems}
             await self._record(daemon, "daemon.config_reloaded", facts)
             self._ready.reloaded()

@@ -1,6 +1,6 @@
 """`build`: the daemon up to its doors, put together in one function, top to bottom.
 
-What opens behind the doors is in `rooms`.
+What starts after that is in `subsystems`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from pathlib import Path
 
 import structlog
 
+from kaged.app.daemon_core import DaemonCore
 from kaged.app.engines import require_engines
 from kaged.app.gates import Gates
-from kaged.app.ground import Ground
 from kaged.app.lock import InstanceLock
-from kaged.app.opening import Opening
 from kaged.app.settings import read_settings, token_file
+from kaged.app.startup import Startup
 from kaged.app.state import DaemonState, access_rules, port_moved
 from kaged.audit import AuditEvent, AuditLog, AuditRow, HeadFile, VerifyReport, open_key
 from kaged.base import Clock, Ids, Tasks
 from kaged.config.locations import Locations
-from kaged.serve.http import Door, EventHub, HttpServices
+from kaged.serve.http import EarlyApp, EventHub, HttpServices
 from kaged.serve.http.access import Credentials
 from kaged.serve.http.credentials import CookieSessions, LaunchTokens, TokenFile
 from kaged.serve.http.listener import HttpServer, addresses, bind_tcp, bind_tcp_near, bind_unix
 from kaged.serve.http.metrics import Metrics
-from kaged.serve.http.services import Doorway
+from kaged.serve.http.services import ReadinessGate
 from kaged.store import Store
 
 _log = structlog.get_logger("kaged.start")
@@ -46,14 +46,14 @@ class Daemon:
         sockets: Sequence[socket.socket],
         services: HttpServices,
         tasks: Tasks,
-        opening: Opening,
+        startup: Startup,
     ) -> None:
         self.state = state
         self.server = server
         self.sockets = sockets
         self.services = services
         self.tasks = tasks
-        self.opening = opening
+        self.startup = startup
 
 
 async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top to bottom
@@ -153,7 +153,7 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
     closing.push_async_callback(tasks.close)
     state = DaemonState(settings, clock, addresses(sockets)[1])
 
-    doorway = Doorway()
+    readiness = ReadinessGate()
 
     async def verify() -> VerifyReport:
         return await store.audit.verify(key, head_file)
@@ -172,13 +172,13 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
         export_audit=lambda wanted: store.audit.export(key, wanted),
         stopping=lambda: state.stopping,
         base_url=lambda: state.url,
-        doorway=doorway,
+        readiness=readiness,
     )
-    ground = Ground(places, environ, state, store, audit, key, hub, tasks, gates, services)
-    door = Door(services)
-    opening = Opening(ground, door)
-    closing.push_async_callback(opening.close)
-    return Daemon(state, HttpServer(door), sockets, services, tasks, opening)
+    core = DaemonCore(places, environ, state, store, audit, key, hub, tasks, gates, services)
+    early_app = EarlyApp(services)
+    startup = Startup(core, early_app)
+    closing.push_async_callback(startup.close)
+    return Daemon(state, HttpServer(early_app), sockets, services, tasks, startup)
 
 
 def _take_lock(path: Path, clock: Clock, closing: AsyncExitStack) -> int | None:

@@ -273,7 +273,7 @@ async def test_at_the_end_bridges_go_after_the_http_server_and_before_the_termin
         )
         serving = daemon.tasks.start(daemon.server.serve(list(daemon.sockets)), "http")
         await daemon.server.listening.wait()
-        await daemon.opening.open()
+        await daemon.startup.open()
         serving.add_done_callback(lambda _: order.append("http"))
         daemon.services.hub.close()
         daemon.server.stop()

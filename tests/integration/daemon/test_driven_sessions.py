@@ -47,9 +47,9 @@ class Talk:
     async def ended(self, text: str) -> dict[str, Any]:
         """Send a message and wait for the end of its run."""
         run_id = await self.say(text)
-        rooms: Any = self.host.inside.daemon.services.sessions
+        subsystems: Any = self.host.inside.daemon.services.sessions
         async with asyncio.timeout(WAIT_S):
-            await rooms.driver.wait(run_id)
+            await subsystems.driver.wait(run_id)
         return await self.run()
 
     async def blocks(self) -> list[dict[str, Any]]:

@@ -91,7 +91,7 @@ async def test_whoever_waits_for_the_plugins_sees_none_that_is_enabled_as_disabl
         await host.running(stub)
     config = ANY_PORT + '[plugins]\nenabled = ["stub"]\n'
     async with daemon_in_process(home, config=config) as inside:
-        # Asked at the earliest moment: the rooms are open, what is installed is not known yet.
+        # Asked at the earliest moment: the subsystems are open, what is installed is not known yet.
         (seen,) = (await inside.client.get("/api/v1/plugins")).json()["items"]
     assert seen["name"] == "stub"
     assert seen["state"] in {"spawning", "running"}

@@ -159,7 +159,7 @@ async def test_an_agent_calls_an_outside_tool_in_a_session_that_a_client_then_re
         base = f"/api/v1/projects/{stage.project_id}/sessions"
         session = (await stage.inside.client.post(base, json={})).json()["id"]
         said = await stage.inside.client.post(f"{base}/{session}/message", json={"text": "Go."})
-        room: Any = stage.inside.daemon.services.doorway.rooms().sessions
+        room: Any = stage.inside.daemon.services.readiness.subsystems().sessions
         async with asyncio.timeout(60):
             await room.driver.wait(said.json()["run_id"])
         called = (await stage.audited("tool.called"))[0]["data"]
@@ -254,7 +254,7 @@ async def _configure(stage: McpStage, config: str) -> None:
     daemon: Any = stage.inside.daemon
     (stage.home / "config.toml").write_text(f"{ANY_PORT}{config}", encoding="utf-8")
     daemon.state.settings = read_settings(stage.inside.places, {"HOME": str(stage.home)})
-    await daemon.opening.reload_policies()
+    await daemon.startup.reload_policies()
 
 
 async def _pipeline_ready(stage: McpStage) -> None:

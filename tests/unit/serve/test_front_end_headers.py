@@ -51,29 +51,29 @@ class Door:
 
 
 @pytest.fixture
-def door(tmp_path: Path, clock: ManualClock) -> Door:
+def early_app(tmp_path: Path, clock: ManualClock) -> Door:
     return Door(tmp_path, clock)
 
 
-def test_a_trusted_front_end_names_person_and_chat(door: Door) -> None:
-    caller = door.knock(user_id="ann", chat_type="Group", chat_id="-100:7")
+def test_a_trusted_front_end_names_person_and_chat(early_app: Door) -> None:
+    caller = early_app.knock(user_id="ann", chat_type="Group", chat_id="-100:7")
     assert caller == Caller("ann", Via.BEARER, FrontEnd("-100:7", "group"))
     assert caller_identity(caller) == CallerIdentity("ann", "group", "-100:7", None)
 
 
-def test_without_a_chat_there_is_none(door: Door) -> None:
-    assert caller_identity(door.knock(user_id="ann")) == CallerIdentity("ann")
+def test_without_a_chat_there_is_none(early_app: Door) -> None:
+    assert caller_identity(early_app.knock(user_id="ann")) == CallerIdentity("ann")
 
 
-def test_chat_headers_without_a_person_are_the_operators_own_request(door: Door) -> None:
-    caller = door.knock(chat_type="group", chat_id="7")
+def test_chat_headers_without_a_person_are_the_operators_own_request(early_app: Door) -> None:
+    caller = early_app.knock(chat_type="group", chat_id="7")
     assert caller == Caller("ada", Via.BEARER)
     assert caller_identity(caller) == CallerIdentity("ada", "private", None, "kaged")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "11.0.0.1", "::1"])
-def test_the_same_headers_from_anywhere_else_change_nothing(door: Door, address: str) -> None:
-    caller = door.knock(address, user_id="ann", chat_type="private", chat_id="7")
+def test_the_same_headers_from_anywhere_else_change_nothing(early_app: Door, address: str) -> None:
+    caller = early_app.knock(address, user_id="ann", chat_type="private", chat_id="7")
     assert caller == Caller("ada", Via.BEARER)
 
 
@@ -89,9 +89,9 @@ def test_the_same_headers_from_anywhere_else_change_nothing(door: Door, address:
         {"user_id": "ann", "chat_id": "ä"},
     ],
 )
-def test_what_is_no_id_is_refused(door: Door, said: dict[str, str]) -> None:
+def test_what_is_no_id_is_refused(early_app: Door, said: dict[str, str]) -> None:
     with pytest.raises(AccessDenied):
-        door.knock(**said)
+        early_app.knock(**said)
 
 
 def test_nobody_acts_for_anybody_in_insecure_mode() -> None:

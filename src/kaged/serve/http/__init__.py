@@ -1,4 +1,4 @@
-"""The HTTP edge: `Door`, `HttpServices`, `AccessRules`, `EventHub`, the one error shape.
+"""The HTTP edge: `EarlyApp`, `HttpServices`, `AccessRules`, `EventHub`, the one error shape.
 
 A request walks: `connection` (who is on the other end of the socket) → `context` (request id,
 metrics, last resort for errors) → `access` (Host, Origin, credential → `Caller`) → `limits` (body,
@@ -6,8 +6,8 @@ time) → one route → one service function.
 """
 
 from kaged.serve.http.access import AccessRules, Caller
-from kaged.serve.http.door import Door
+from kaged.serve.http.early_app import EarlyApp
 from kaged.serve.http.hub import EventHub
 from kaged.serve.http.services import HttpServices
 
-__all__ = ["AccessRules", "Caller", "Door", "EventHub", "HttpServices"]
+__all__ = ["AccessRules", "Caller", "EarlyApp", "EventHub", "HttpServices"]

@@ -34,7 +34,7 @@ def create_app(services: HttpServices) -> FastAPI:
     """Build the routes around the daemon's services.
 
     A request that reaches one has passed the layers of `Door`: it has an id, a caller and a body
-    within its limits. The routes of rooms that open later are added by `add_rooms`.
+    within its limits. The routes of rooms that open later are added by `add_subsystem_routes`.
     """
     app = FastAPI(
         title="kaged",
@@ -67,8 +67,8 @@ def create_app(services: HttpServices) -> FastAPI:
     return app
 
 
-def add_rooms(app: FastAPI) -> None:
-    """Add the routes of what opens behind the doors. Loading them costs more than all the rest."""
+def add_subsystem_routes(app: FastAPI) -> None:
+    """Add the routes of the subsystems. Loading them costs more than all the rest."""
     from kaged.serve.http.routes import (  # noqa: PLC0415 - see above
         doctor,
         interactions,
@@ -108,4 +108,4 @@ def add_rooms(app: FastAPI) -> None:
     app.openapi_schema = None  # drawn anew, with everything in it
 
 
-__all__ = ["API_PREFIX", "add_rooms", "create_app"]
+__all__ = ["API_PREFIX", "add_subsystem_routes", "create_app"]

@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from kaged.toolbox.project import ProjectWork
 
 
-class StillOpening(KagedError):
+class DaemonStarting(KagedError):
     """What was asked for belongs to a part of the daemon that is not open yet, or never opened."""
 
     code: ClassVar[str] = "daemon_opening"
 
 
 @dataclass(frozen=True, slots=True)
-class Rooms:
-    """The parts of the daemon that open behind the doors: projects, plugins, tools and the rest."""
+class Subsystems:
+    """What starts while the daemon already answers: projects, plugins, tools and the rest."""
 
     projects: ProjectDesk
     status: Callable[[], StatusOut]
@@ -59,17 +59,17 @@ class Rooms:
     accounts: AccountsPort | None = None
 
 
-class Doorway:
-    """Lets requests wait for the rooms. They open once, or say why they never will."""
+class ReadinessGate:
+    """Lets requests wait for the subsystems. They start once, or say why they never will."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
-        self._rooms: Rooms | None = None
+        self._subsystems: Subsystems | None = None
         self._failure: KagedError | None = None
 
-    def open(self, rooms: Rooms) -> None:
+    def open(self, subsystems: Subsystems) -> None:
         """Allow everybody."""
-        self._rooms = rooms
+        self._subsystems = subsystems
         self._changed.set()
 
     def fail(self, error: KagedError) -> None:
@@ -79,30 +79,30 @@ class Doorway:
 
     @property
     def is_open(self) -> bool:
-        """Whether the rooms are open."""
-        return self._rooms is not None
+        """Whether the subsystems are open."""
+        return self._subsystems is not None
 
     async def wait(self) -> None:
-        """Wait until the rooms are open. Raises StillOpening when they never will be."""
+        """Wait until the subsystems are open. Raises DaemonStarting when they never will be."""
         await self._changed.wait()
         if self._failure is not None:
-            raise StillOpening(
+            raise DaemonStarting(
                 f"This part of the daemon did not open: {self._failure.message}",
                 fix=self._failure.fix or "See the daemon's log.",
             )
 
-    def rooms(self) -> Rooms:
-        """Return the rooms. Raises StillOpening before they are open."""
-        if self._rooms is None:
-            raise StillOpening("The daemon is still opening.", fix="Try again in a moment.")
-        return self._rooms
+    def subsystems(self) -> Subsystems:
+        """Return the subsystems. Raises DaemonStarting before they are open."""
+        if self._subsystems is None:
+            raise DaemonStarting("The daemon is still opening.", fix="Try again in a moment.")
+        return self._subsystems
 
 
 @dataclass(frozen=True, slots=True)
 class HttpServices:
     """Everything behind the routes. Built once by the composition root.
 
-    What is reached through `doorway` is there once a request has waited for it, which the layer
+    What is reached through `readiness` is there once a request has waited for it, which the layer
     `Waiting` sees to.
     """
 
@@ -119,7 +119,7 @@ class HttpServices:
     export_audit: Callable[[AuditFilter], AsyncIterator[bytes]]
     stopping: Callable[[], bool]
     base_url: Callable[[], str | None]
-    doorway: Doorway
+    readiness: ReadinessGate
 
     def health(self) -> tuple[int, Literal["ok", "degraded", "stopping"]]:
         """Return whether the daemon can do its work: an HTTP status, and the word for it."""
@@ -132,60 +132,60 @@ class HttpServices:
     @property
     def projects(self) -> ProjectDesk:
         """The loaded projects."""
-        return self.doorway.rooms().projects
+        return self.readiness.subsystems().projects
 
     def status(self) -> StatusOut:
         """Describe the daemon as it is now."""
-        return self.doorway.rooms().status()
+        return self.readiness.subsystems().status()
 
     async def doctor(self) -> Sequence[CheckRow]:
         """Look at everything that protects the user."""
-        return await self.doorway.rooms().doctor()
+        return await self.readiness.subsystems().doctor()
 
     @property
     def plugins(self) -> PluginDesk | None:
         """The plugin host."""
-        return self.doorway.rooms().plugins
+        return self.readiness.subsystems().plugins
 
     @property
     def tools(self) -> ToolDeskPort | None:
         """The tool desk."""
-        return self.doorway.rooms().tools
+        return self.readiness.subsystems().tools
 
     @property
     def work(self) -> ProjectWork | None:
         """Issues, todos, workflows and questions."""
-        return self.doorway.rooms().work
+        return self.readiness.subsystems().work
 
     @property
     def code(self) -> CodePort | None:
         """Language servers."""
-        return self.doorway.rooms().code
+        return self.readiness.subsystems().code
 
     @property
     def undo(self) -> UndoPort | None:
         """What tools did to files, and how to take it back."""
-        return self.doorway.rooms().undo
+        return self.readiness.subsystems().undo
 
     @property
     def lua(self) -> ScriptPort | None:
         """Lua scripts."""
-        return self.doorway.rooms().lua
+        return self.readiness.subsystems().lua
 
     @property
     def models(self) -> ModelPort | None:
         """The models behind aliases."""
-        return self.doorway.rooms().models
+        return self.readiness.subsystems().models
 
     @property
     def sessions(self) -> SessionRoom | None:
         """Sessions, their entries and their runs."""
-        return self.doorway.rooms().sessions
+        return self.readiness.subsystems().sessions
 
 
 def accounts_of(services: HttpServices) -> AccountsPort | None:
     """Return the desk of people's accounts, if the daemon has one."""
-    return services.doorway.rooms().accounts
+    return services.readiness.subsystems().accounts
 
 
 async def services_of(connection: HTTPConnection) -> HttpServices:
@@ -205,10 +205,10 @@ async def asker_of(connection: HTTPConnection) -> Asker:
 
 
 __all__ = [
-    "Doorway",
+    "DaemonStarting",
     "HttpServices",
-    "Rooms",
-    "StillOpening",
+    "ReadinessGate",
+    "Subsystems",
     "accounts_of",
     "asker_of",
     "services_of",

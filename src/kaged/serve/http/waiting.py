@@ -12,7 +12,7 @@ from typing import Final
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kaged.serve.http.errors import error_response
-from kaged.serve.http.services import Doorway, StillOpening
+from kaged.serve.http.services import DaemonStarting, ReadinessGate
 
 EARLY: Final = (
     "/healthz",
@@ -27,18 +27,18 @@ EARLY: Final = (
 class Waiting:
     """ASGI layer that lets a request through once what it asks for can be there."""
 
-    def __init__(self, app: ASGIApp, *, doorway: Doorway) -> None:
+    def __init__(self, app: ASGIApp, *, readiness: ReadinessGate) -> None:
         self._app = app
-        self._doorway = doorway
+        self._readiness = readiness
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the rest of the application, now or a moment later."""
-        if scope["type"] in ("http", "websocket") and not self._doorway.is_open:
+        if scope["type"] in ("http", "websocket") and not self._readiness.is_open:
             path: str = scope["path"]
             if not any(path == early or path.startswith(f"{early}/") for early in EARLY):
                 try:
-                    await self._doorway.wait()
-                except StillOpening as error:
+                    await self._readiness.wait()
+                except DaemonStarting as error:
                     request_id = scope["state"]["request_id"]
                     await error_response(error, request_id)(scope, receive, send)
                     return

@@ -1,4 +1,4 @@
-"""`Door`: the application as the sockets see it; its layers stand before the routes are loaded.
+"""`EarlyApp`: the application as the sockets see it; its layers stand before the routes are loaded.
 
 Loading the web framework and the routes takes as long as the rest of a start. So the door is there
 first: it tells who may come in and whether all is well, and lets requests through to the routes as
@@ -27,13 +27,13 @@ HEALTH: Final = "/healthz"
 
 
 @dataclass(frozen=True, slots=True)
-class _Early:
+class _EarlyRoute:
     """What stands for a route in the numbers, for a request that was answered without one."""
 
     path: str
 
 
-class Door:
+class EarlyApp:
     """ASGI application: `RequestContext`, `Gatekeeper`, `Limits`, `Waiting`, then the routes.
 
     A request that reaches a route has an id, a caller and a body within its limits.
@@ -43,7 +43,7 @@ class Door:
         self._services = services
         self._routes: FastAPI | None = None
         self._loading = asyncio.Lock()
-        app: ASGIApp = Waiting(self._enter, doorway=services.doorway)
+        app: ASGIApp = Waiting(self._enter, readiness=services.readiness)
         app = Limits(app, stopping=services.stopping)
         app = Gatekeeper(
             app,
@@ -71,7 +71,7 @@ class Door:
 
     async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._routes is None and scope["path"] == HEALTH and scope.get("method") == "GET":
-            scope["route"] = _Early(HEALTH)
+            scope["route"] = _EarlyRoute(HEALTH)
             status, word = self._services.health()
             await JSONResponse({"status": word}, status)(scope, receive, send)
             return
@@ -85,4 +85,4 @@ def _load(services: HttpServices) -> FastAPI:
     return create_app(services)
 
 
-__all__ = ["Door"]
+__all__ = ["EarlyApp"]

@@ -1,6 +1,6 @@
-"""`open_rooms`: cages, plugins, policies, tools, projects; one function, top to bottom.
+"""`start_subsystems`: cages, plugins, policies, tools, projects; one function, top to bottom.
 
-Loaded and run behind the doors of the daemon, by `Opening`.
+Loaded and run while the daemon already answers, by `Opening`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from fastapi import FastAPI
 from kaged.app.ash_program import stock_ash
 from kaged.app.bridges import Bridges, without
 from kaged.app.cages import cage_settings
+from kaged.app.daemon_core import DaemonCore
 from kaged.app.desk import AgentDesk, OutcomeStream
 from kaged.app.doctor import CageCheck, Live, examine
 from kaged.app.driving import open_loop
 from kaged.app.first_party import FirstPartyProviders
-from kaged.app.ground import Ground
 from kaged.app.leftovers import Leftovers
 from kaged.app.lock import HomeUnusable
 from kaged.app.lua import build_scripts
@@ -46,7 +46,7 @@ from kaged.plugins.registration import PluginTools
 from kaged.serve.http.hub import EventHub
 from kaged.serve.http.plugin_metrics import PluginCollector
 from kaged.serve.http.ports import Asker, CheckRow
-from kaged.serve.http.services import Rooms
+from kaged.serve.http.services import Subsystems
 from kaged.serve.http.tool_metrics import ToolCollector
 from kaged.toolbox.shell.launch import OWN_VARIABLES
 
@@ -54,26 +54,28 @@ _log = structlog.get_logger("kaged.start")
 
 
 @dataclass(frozen=True, slots=True)
-class OpenRooms:
-    """The rooms as requests see them, and what else the daemon holds on to."""
+class StartedSubsystems:
+    """The subsystems as requests see them, and what else the daemon holds on to."""
 
-    rooms: Rooms
+    subsystems: Subsystems
     pipeline: PolicyPipeline
     mcp: Mcp
 
 
-async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> OpenRooms:
-    """Open everything behind the doors. What must be undone is put on `closing`.
+async def start_subsystems(
+    core: DaemonCore, closing: AsyncExitStack, app: FastAPI
+) -> StartedSubsystems:
+    """Start every subsystem. What must be undone is put on `closing`.
 
     Raises:
         KagedError: a gate is closed; `ground.gates.rows` ends with the one that is.
     """
-    state, environ, gates = ground.state, ground.environ, ground.gates
-    store, audit, hub, tasks = ground.store, ground.audit, ground.hub, ground.tasks
-    clock, ids, settings = ground.clock, ground.ids, ground.state.settings
+    state, environ, gates = core.state, core.environ, core.gates
+    store, audit, hub, tasks = core.store, core.audit, core.hub, core.tasks
+    clock, ids, settings = core.clock, core.ids, core.state.settings
 
     # What runs guests: cages with their network gate, and the plugins in them.
-    net_gate, spawner = _open_cages(ground, closing)
+    net_gate, spawner = _open_cages(core, closing)
 
     async def reload_project(project_id: str, who: Asker) -> None:
         await projects.reload(project_id, who)
@@ -99,7 +101,7 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         starts=(sessions.calls,),
         quotas=quota_rules(settings.daemon.value.tools),
         sealed=sealed_folder(settings.daemon.value.tools),
-        undo_files=open_undo(ground.places.data_dir, closing),
+        undo_files=open_undo(core.places.data_dir, closing),
         file_wait_s=settings.daemon.value.tools.limits.file_wait_seconds,
         refuse_hard_links=settings.daemon.value.tools.refuse_hard_links,
         cages_off=lambda: state.settings.daemon.value.sandbox.no_sandbox,
@@ -132,7 +134,7 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         spawner=spawner,
         store=store,
         audit=audit,
-        fingerprints=ground.key.fingerprints,
+        fingerprints=core.key.fingerprints,
         hub=hub,
         clock=clock,
         closing=closing,
@@ -246,16 +248,14 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         ),
         pending=plugins.projects.pending,
     )
-    _watch(ground, projects, mcp)
-    ground.services.metrics.collect(
-        PluginCollector(plugins.list), ToolCollector(agent_desk.metrics)
-    )
+    _watch(core, projects, mcp)
+    core.services.metrics.collect(PluginCollector(plugins.list), ToolCollector(agent_desk.metrics))
     cage_check = CageCheck(clock)
 
     async def doctor() -> Sequence[CheckRow]:
-        live = Live(state.settings, store, audit, ground.key, gates.rows, pipeline.row)
+        live = Live(state.settings, store, audit, core.key, gates.rows, pipeline.row)
         return [
-            *await examine(ground.places, environ, live=live, probe=cage_check.rows),
+            *await examine(core.places, environ, live=live, probe=cage_check.rows),
             mcp.row(),
             *accounts.checks(),
         ]
@@ -267,11 +267,11 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
     await work.workflows.recover()
 
     # The trial runs of the gate are let finish, and guests end, before gate and spawner close.
-    opening = tasks.start(net_gate.start(bwrap=cage_settings(settings).bwrap), "network gate")
-    closing.push_async_callback(asyncio.wait, {opening})
+    gate_start = tasks.start(net_gate.start(bwrap=cage_settings(settings).bwrap), "network gate")
+    closing.push_async_callback(asyncio.wait, {gate_start})
 
     async def run_guests() -> None:
-        await asyncio.shield(opening)
+        await asyncio.shield(gate_start)
         await pipeline.load()
         scripts.run()
         await asyncio.gather(mcp.load(), plugins.run(), accounts.run())
@@ -280,7 +280,7 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
     closing.push_async_callback(guests.close)
     guests.start(run_guests(), "plugins")
     guests.start(loop.driver.recover(), "answers")
-    rooms = Rooms(
+    subsystems = Subsystems(
         projects=projects,
         status=lambda: status_of(
             state,
@@ -302,21 +302,21 @@ async def open_rooms(ground: Ground, closing: AsyncExitStack, app: FastAPI) -> O
         lua=scripts,
         accounts=accounts,
     )
-    return OpenRooms(rooms, pipeline, mcp)
+    return StartedSubsystems(subsystems, pipeline, mcp)
 
 
-def _open_cages(ground: Ground, closing: AsyncExitStack) -> tuple[NetGate, Spawner]:
+def _open_cages(core: DaemonCore, closing: AsyncExitStack) -> tuple[NetGate, Spawner]:
     """Prepare cages and their network gate. Raises HomeUnusable."""
-    audit, settings = ground.audit, ground.state.settings
+    audit, settings = core.audit, core.state.settings
     net_gate = NetGate(lambda event: audit.post(AuditEvent(event.name, event.data())))
     closing.push_async_callback(net_gate.close)
-    with ground.gates.passing("cages", "The cages that guests live in.") as gate:
+    with core.gates.passing("cages", "The cages that guests live in.") as gate:
         try:
             spawner = Spawner(
                 cage_settings(settings),
                 gate=net_gate,
                 on_event=lambda name, data: audit.post(AuditEvent(name, data)),
-                clock=ground.clock,
+                clock=core.clock,
             )
         except OSError as error:
             raise HomeUnusable(
@@ -328,11 +328,11 @@ def _open_cages(ground: Ground, closing: AsyncExitStack) -> tuple[NetGate, Spawn
     return net_gate, spawner
 
 
-def _watch(ground: Ground, projects: Projects, mcp: Mcp) -> None:
-    ground.services.metrics.watch(
+def _watch(core: DaemonCore, projects: Projects, mcp: Mcp) -> None:
+    core.services.metrics.watch(
         "kaged_mcp_clients", "MCP clients that are connected.", lambda: mcp.door.visits
     )
-    ground.services.metrics.watch(
+    core.services.metrics.watch(
         "kaged_projects", "Projects that are loaded.", lambda: len(projects)
     )
 
@@ -345,4 +345,4 @@ def _report_failure(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=repr(error))
 
 
-__all__ = ["OpenRooms", "open_rooms"]
+__all__ = ["StartedSubsystems", "start_subsystems"]

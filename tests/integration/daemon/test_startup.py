@@ -20,7 +20,7 @@ from kaged.app.lock import HomeUnusable
 from kaged.app.wiring import build
 from kaged.base import SystemClock
 from kaged.config import Locations
-from kaged.serve.http import HttpServices, door
+from kaged.serve.http import HttpServices, early_app
 from kaged.serve.http.connection import PeerConnection
 from requirements import requirement
 
@@ -48,7 +48,7 @@ async def test_early_requests_are_answered_and_others_wait_for_their_room(tmp_pa
             assert (await inside.client.get("/healthz")).status_code == 200
             assert (await inside.client.get("/api/v1/audit")).status_code == 200
             assert not any(task.done() for task in waiting)
-            await inside.daemon.opening.open()
+            await inside.daemon.startup.open()
             assert [(await task).status_code for task in waiting] == [200] * 4
         drawn = (await inside.client.get("/api/v1/openapi.json")).json()
         assert "/api/v1/plugins" in drawn["paths"]
@@ -57,13 +57,13 @@ async def test_early_requests_are_answered_and_others_wait_for_their_room(tmp_pa
 async def test_before_the_routes_are_loaded_the_door_answers_health_and_refuses_strangers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release, load = threading.Event(), door._load
+    release, load = threading.Event(), early_app._load
 
     def load_late(services: HttpServices) -> FastAPI:
         assert release.wait(WAIT_S)
         return load(services)
 
-    monkeypatch.setattr(door, "_load", load_late)
+    monkeypatch.setattr(early_app, "_load", load_late)
     async with AsyncExitStack() as closing:
         inside = await _built(tmp_path / "h", closing)
         peer = PeerConnection("tcp", address="127.0.0.1")
@@ -95,15 +95,15 @@ async def test_routes_that_cannot_be_loaded_end_the_daemon_with_the_reason(
     def load_badly(services: HttpServices) -> FastAPI:
         raise ImportError("built for another machine")
 
-    monkeypatch.setattr(door, "_load", load_badly)
+    monkeypatch.setattr(early_app, "_load", load_badly)
     async with AsyncExitStack() as closing:
         inside = await _built(tmp_path / "h", closing)
-        opening, ended = inside.daemon.opening, asyncio.Event()
-        opening.start(lambda: None, ended.set)
+        startup, ended = inside.daemon.startup, asyncio.Event()
+        startup.start(lambda: None, ended.set)
         async with asyncio.timeout(WAIT_S):
             await ended.wait()
-        assert opening.failure is not None
-        assert "built for another machine" in opening.failure.message
+        assert startup.failure is not None
+        assert "built for another machine" in startup.failure.message
         answer = await inside.client.get("/api/v1/projects")
         assert answer.status_code == 503
         assert answer.json()["error"]["code"] == "daemon_opening"
@@ -124,7 +124,7 @@ async def test_a_room_that_does_not_open_says_why_to_whoever_asks(tmp_path: Path
             waiting = group.create_task(inside.client.get("/api/v1/projects"))
             await asyncio.sleep(0)
             error = HomeUnusable("Cages cannot be prepared: disk full.", fix="Free some space.")
-            inside.daemon.services.doorway.fail(error)
+            inside.daemon.services.readiness.fail(error)
         for answer in (await waiting, await inside.client.get("/api/v1/status")):
             assert answer.status_code == 503
             said = answer.json()["error"]

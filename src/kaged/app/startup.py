@@ -1,4 +1,4 @@
-"""`Opening`: opens the rooms of the daemon behind its doors, once those answer.
+"""`Startup`: starts the subsystems of the daemon once its sockets answer.
 
 Loading the routes and what runs guests costs more than everything else of a start together. So the
 daemon answers first, and requests for projects, plugins and tools wait the moment that these still
@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from kaged.app.ground import Ground
+from kaged.app.daemon_core import DaemonCore
 from kaged.base import KagedError, Tasks
-from kaged.serve.http import Door
+from kaged.serve.http import EarlyApp
 from kaged.serve.http.errors import Internal
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from kaged.app.rooms import OpenRooms
+    from kaged.app.subsystems import StartedSubsystems
     from kaged.config.problems import Problem
 
 _log = structlog.get_logger("kaged.start")
 
 
-class Opening:
-    """Opens the rooms once, in the background, and closes them at the end."""
+class Startup:
+    """Starts the subsystems once, in the background, and stops them at the end."""
 
-    def __init__(self, ground: Ground, door: Door) -> None:
-        self._ground = ground
-        self._door = door
+    def __init__(self, core: DaemonCore, early_app: EarlyApp) -> None:
+        self._core = core
+        self._early_app = early_app
         self._closing = AsyncExitStack()
-        self._tasks = Tasks("opening", self._broke)
-        self._rooms: OpenRooms | None = None
+        self._tasks = Tasks("startup", self._broke)
+        self._subsystems: StartedSubsystems | None = None
         self._on_failure: Callable[[], None] = lambda: None
         self.failure: KagedError | None = None
 
@@ -53,32 +53,32 @@ class Opening:
             else:
                 on_open()
 
-        self._tasks.start(run(), "rooms")
+        self._tasks.start(run(), "subsystems")
 
     async def open(self) -> None:
         """Open everything. Raises KagedError, which `failure` keeps, when a gate is closed."""
-        doorway = self._ground.services.doorway
+        readiness = self._core.services.readiness
         try:
-            routes = await self._door.routes()
+            routes = await self._early_app.routes()
             load = await asyncio.to_thread(_load, routes)
-            self._rooms = await load(self._ground, self._closing, routes)
+            self._subsystems = await load(self._core, self._closing, routes)
         except KagedError as error:
             self.failure = error
-            doorway.fail(error)
+            readiness.fail(error)
             raise
-        doorway.open(self._rooms.rooms)
+        readiness.open(self._subsystems.subsystems)
 
     async def reload_policies(self) -> list[Problem]:
-        """Read the policy file again, once the rooms are open; MCP servers follow config.toml."""
-        await self._ground.services.doorway.wait()
-        if self._rooms is None:
+        """Read the policy file again, once subsystems are up; MCP servers follow config.toml."""
+        await self._core.services.readiness.wait()
+        if self._subsystems is None:
             return []
-        problems = list(await self._rooms.pipeline.load())
-        await self._rooms.mcp.load()
+        problems = list(await self._subsystems.pipeline.load())
+        await self._subsystems.mcp.load()
         return problems
 
     async def close(self) -> None:
-        """Stop opening if that still goes on, then close every room, last one first."""
+        """Stop opening if that still goes on, then stop every subsystem, last one first."""
         await self._tasks.close()
         await self._closing.aclose()
 
@@ -86,17 +86,19 @@ class Opening:
         # A fault of ours: nobody shall wait for what never comes.
         _log.error("task.failed", task=name, error=repr(error))
         self.failure = Internal(f"{type(error).__name__}: {error}")
-        self._ground.services.doorway.fail(self.failure)
+        self._core.services.readiness.fail(self.failure)
         self._on_failure()
 
 
-def _load(routes: FastAPI) -> Callable[[Ground, AsyncExitStack, FastAPI], Awaitable[OpenRooms]]:
-    from kaged.app.rooms import open_rooms  # noqa: PLC0415 - the point of this module
-    from kaged.serve.http.app import add_rooms  # noqa: PLC0415 - likewise
+def _load(
+    routes: FastAPI,
+) -> Callable[[DaemonCore, AsyncExitStack, FastAPI], Awaitable[StartedSubsystems]]:
+    from kaged.app.subsystems import start_subsystems  # noqa: PLC0415 - the point of this module
+    from kaged.serve.http.app import add_subsystem_routes  # noqa: PLC0415 - likewise
 
-    # Requests for these routes wait at the door until their rooms are open.
-    add_rooms(routes)
-    return open_rooms
+    # Requests for these routes wait until their subsystems are up.
+    add_subsystem_routes(routes)
+    return start_subsystems
 
 
-__all__ = ["Opening"]
+__all__ = ["Startup"]

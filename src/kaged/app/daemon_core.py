@@ -1,4 +1,4 @@
-"""`Ground`: what of the daemon is there before any room opens."""
+"""`DaemonCore`: what of the daemon is there before any subsystem starts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kaged.store import Store
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What is there before any room: what remembers, who is told, and what the files say."""
+class DaemonCore:
+    """What is there before any subsystem: what remembers, who is told, and what the files say."""
 
     places: Locations
     environ: Mapping[str, str]
@@ -41,4 +41,4 @@ class Ground:
         return self.services.ids
 
 
-__all__ = ["Ground"]
+__all__ = ["DaemonCore"]
