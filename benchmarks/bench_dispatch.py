@@ -1,4 +1,4 @@
-"""The tool desk around an empty tool: all gates and both audit events, against a direct await.
+"""The dispatcher around an empty tool: all gates and both audit events, against a direct await.
 
 The caller is caged, the tool needs a capability of the cage, its arguments are validated and get a
 default. Events go to a real audit log in SQLite; what is on its way to disk is waited for between
@@ -97,7 +97,7 @@ def run() -> list[Row]:
 
 
 async def _rounds() -> tuple[list[float], list[float], list[float], list[float], str]:
-    """Return each round's medians in µs: the desk, the bare handler, the MCP SDK, no audit.
+    """Return each round's medians in µs: dispatch, the bare handler, the MCP SDK, no audit.
 
     The last one says why the MCP SDK is missing, if it is.
     """
@@ -107,7 +107,7 @@ async def _rounds() -> tuple[list[float], list[float], list[float], list[float],
     bare: list[float] = []
     from kaged.base import Ids, SystemClock
 
-    async with _desk() as (desk, context, handler, audit):
+    async with _dispatcher() as (dispatcher, context, handler, audit):
         params = {"text": "hello"}
         ids = Ids(SystemClock())
         silent = _Silent()
@@ -115,7 +115,7 @@ async def _rounds() -> tuple[list[float], list[float], list[float], list[float],
         # Every call has an id of its own, which the audit log has not seen before.
         def calls() -> list[Any]:
             made = [replace(context, request_id=ids.tagged("req")) for _ in range(BATCH)]
-            return [lambda one=one: desk.dispatch("file.empty", params, one) for one in made]
+            return [lambda one=one: dispatcher.dispatch("file.empty", params, one) for one in made]
 
         def directly() -> list[Any]:
             return [lambda: handler(None)] * BATCH
@@ -125,9 +125,9 @@ async def _rounds() -> tuple[list[float], list[float], list[float], list[float],
             for _ in range(ROUNDS):
                 ours.append(await _median_us(calls, audit.flush))
                 direct.append(await _median_us(directly, audit.flush))
-                desk._audit = silent
+                dispatcher._audit = silent
                 bare.append(await _median_us(calls, audit.flush))
-                desk._audit = audit
+                dispatcher._audit = audit
                 if peer is not None:
                     mcp.append(await asyncio.to_thread(peer.round_s) * 1e6)
         finally:
@@ -145,15 +145,15 @@ def _mcp() -> tuple[PeerProcess | None, str]:
 
 
 @asynccontextmanager
-async def _desk() -> AsyncGenerator[tuple[Any, Any, Any, Any]]:
-    """Yield a desk with one empty tool, a context of a caged caller, the handler, the audit log."""
+async def _dispatcher() -> AsyncGenerator[tuple[Any, Any, Any, Any]]:
+    """Yield a dispatcher with one empty tool, a context of a caged caller, the handler, the audit log."""
     from kaged.audit import AuditLog, ChainKey
     from kaged.base import Ids, SystemClock
     from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
     from kaged.kernel.requirements import CapabilityRequirement
     from kaged.store import Store, sqlite_url
     from kaged.tools import Tool, ToolCallContext, ToolDefinition
-    from kaged.tools.dispatch import ToolDesk
+    from kaged.tools.dispatch import ToolDispatcher
     from kaged.tools.registry import ToolRegistry
     from kaged.tools.resolution import AgentTools, EnabledTool
     from kaged.workspace import Workspace
@@ -213,7 +213,7 @@ async def _desk() -> AsyncGenerator[tuple[Any, Any, Any, Any]]:
         request_id=ids.tagged("req"),
     )
     try:
-        yield ToolDesk(registry, Callers(), audit, clock), context, handler, audit
+        yield ToolDispatcher(registry, Callers(), audit, clock), context, handler, audit
     finally:
         await audit.close()
         await store.close()
@@ -221,7 +221,7 @@ async def _desk() -> AsyncGenerator[tuple[Any, Any, Any, Any]]:
 
 
 class _Silent:
-    """An audit log that keeps nothing, to see what the desk alone costs."""
+    """An audit log that keeps nothing, to see what dispatch alone costs."""
 
     async def record(self, _event: Any, *, durable: bool | None = None) -> None:
         return None

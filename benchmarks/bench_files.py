@@ -1,4 +1,4 @@
-"""The file tools through the desk, and what the path guard adds to a plain read.
+"""The file tools through dispatch, and what the path guard adds to a plain read.
 
 Run it alone with `python benchmarks/bench_files.py`; `run()` returns the suite's rows. Each
 figure is the best of several rounds, and each peer is measured in the same rounds.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from fakes.desk_lab import DeskLab  # pyright: ignore[reportMissingImports] - beside the tests
+from fakes.tool_lab import ToolLab  # pyright: ignore[reportMissingImports] - beside the tests
 from kaged.toolbox.files import file_tools
 from kaged.tools import ToolError
 from kaged.workspace import PlannedWrite, Workspace
@@ -45,7 +45,7 @@ async def _tools(root: Path) -> list[Row]:
         "".join(f"    value_{n} = compute({n}, other={n * 2})  # line\n" for n in range(2000)),
         encoding="utf-8",
     )
-    lab = DeskLab(root, file_tools())
+    lab = ToolLab(root, file_tools())
     await lab.call("file.read", path="read.py")
     flip = ("value_1000 ", "value_9000 ")
 
@@ -135,7 +135,7 @@ async def _callers(root: Path) -> Row:
     async def work(number: int) -> None:
         nonlocal busy
         caller = f"primary.subagents.c{number}"
-        lab = DeskLab(root, file_tools(), caller=caller, workspace=workspace)
+        lab = ToolLab(root, file_tools(), caller=caller, workspace=workspace)
         for turn in range(TURNS):
             shared = f"shared{(number + turn) % 5}"
             await lab.call("file.read", path=shared)

@@ -1,6 +1,6 @@
 """The agent loop without the model: what a step costs, and how late events are with 200 sessions.
 
-Everything but the model is real: store, transcript, audit log in SQLite, tool desk with the sinks
+Everything but the model is real: store, transcript, audit log in SQLite, dispatcher with the sinks
 that the daemon gives it, event ring. A step is a model turn that calls an empty tool: its two
 entries are durable before the next one.
 Run it alone with `python benchmarks/bench_loop.py`; `run()` returns the suite's rows.
@@ -204,7 +204,7 @@ def _commits(path: Path) -> float:
 @asynccontextmanager
 async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     """Put a daemon's sessions together on a folder."""
-    from kaged.app.desk import AgentDesk, OutcomeStream
+    from kaged.app.agent_tools import AgentToolService, OutcomeStream
     from kaged.app.driving import build_driver
     from kaged.app.sessions import build_sessions
     from kaged.audit import AuditLog, HeadFile, open_key
@@ -232,7 +232,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     hub = EventHub(clock, ids)
     closing = AsyncExitStack()
     room = build_sessions(store, audit, hub, clock=clock, ids=ids, closing=closing)
-    desk = AgentDesk(
+    agent_tools = AgentToolService(
         audit,
         clock,
         ids,
@@ -254,18 +254,18 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
         returns={},
         requires=(),
     )
-    desk.register([Tool(definition, nothing)])
+    agent_tools.register([Tool(definition, nothing)])
     folder = root / "project"
     (folder / ".kaged").mkdir(parents=True)
     (folder / ".kaged" / "project.yaml").write_text(PROJECT_FILE, encoding="utf-8")
-    desk.project_loaded(
+    agent_tools.project_loaded(
         "prj", resolve_agents(load_project(folder), Loaded(DaemonConfig()), Loaded(LocalConfig()))
     )
     models = _Models(BenchModel(0))
     hooks: Any = _NoHooks()
 
     async def snapshot(project_id: str) -> Any:
-        return desk.snapshot(project_id)
+        return agent_tools.snapshot(project_id)
 
     driving = build_driver(
         store,
@@ -273,7 +273,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
         room.book,
         room.navigation,
         room.lifecycle,
-        desk=desk.desk,
+        dispatcher=agent_tools.dispatcher,
         take_snapshot=snapshot,
         hooks=SessionHooks(hooks, hooks.participants),
         models=models,
@@ -285,7 +285,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
         clock=clock,
         ids=ids,
     )
-    desk.fixed = driving.driver.fixed_tools
+    agent_tools.fixed = driving.driver.fixed_tools
     try:
         yield _Bench(driving.driver, room.transcript, hub, models)
     finally:

@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from fakes.desk_lab import DeskLab  # noqa: E402  # pyright: ignore[reportMissingImports] - beside the tests
+from fakes.tool_lab import ToolLab  # noqa: E402  # pyright: ignore[reportMissingImports] - beside the tests
 from kaged.cage import CageSettings, Spawner  # noqa: E402 - likewise
 from kaged.toolbox.files import file_tools  # noqa: E402 - likewise
 from kaged.toolbox.search import EngineRunner, RipgrepEngine, search_tools  # noqa: E402 - likewise
@@ -53,7 +53,7 @@ async def _run() -> list[Curve]:
             for count in POINTS:
                 _grow(tree, there, count)
                 there = count
-                lab = lab or DeskLab(tree, [*search_tools(engine), *file_tools()])
+                lab = lab or ToolLab(tree, [*search_tools(engine), *file_tools()])
                 grep.append(Point(count, await _best_us(_grep(lab, count), SEARCHES) / count))
                 glob.append(Point(count, await _best_us(_glob(lab, count), SEARCHES) / count))
                 read.append(Point(count, await _best_us(_read(lab, count), READS)))

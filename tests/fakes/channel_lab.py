@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fakes.desk_lab import DeskLab, RecordedAudit, cage
+from fakes.tool_lab import RecordedAudit, ToolLab, cage
 from kaged.app.ash_program import stock_ash
 from kaged.app.sandbox_channels import SandboxChannels
 from kaged.base import Clock, JsonObject, SystemClock
@@ -71,7 +71,7 @@ class ChannelLab:
         **params: Any,
     ) -> dict[str, Any]:
         """Run one command as an agent that acts for `identity`; returns the tool's result."""
-        lab = DeskLab(self.root, self._tools, self.policy(*capabilities) if caged else None)
+        lab = ToolLab(self.root, self._tools, self.policy(*capabilities) if caged else None)
         lab.context = replace(lab.context, identity=identity)
         return await lab.call("shell.bash", command=command, **params)
 

@@ -1,4 +1,4 @@
-"""`DapLab`: a project with a debug bridge, planned adapters, and a desk in front."""
+"""`DapLab`: a project with a debug bridge, planned adapters, and dispatch in front."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fakes.desk_lab import DeskLab
+from fakes.tool_lab import ToolLab
 from kaged.base import Ids, JsonObject, JsonValue, SystemClock
 from kaged.cage import CageSettings, Spawner
 from kaged.config.serverchoice import AdapterChoice
@@ -74,27 +74,27 @@ class DapLab:
             wait_s=wait_s,
         )
         self.plan(capabilities=ALL_CAPABILITIES, events={})
-        self.desk = self.desk_for()
+        self.tool_lab = self.tool_lab_for()
 
     def fake_command(self) -> tuple[str, ...]:
         """Return the command of a planned adapter."""
         return (sys.executable, str(FAKE), str(self.plan_file), str(self.log_file))
 
-    def desk_for(
+    def tool_lab_for(
         self,
         policy: CagePolicy | None = None,
         caller: str = "primary",
         session_id: str = "ses_1",
-    ) -> DeskLab:
-        """Return a desk for another caller of the same project."""
+    ) -> ToolLab:
+        """Return a dispatcher for another caller of the same project."""
         tools = dap_tools(lambda _: self.bridge)
-        return DeskLab(
+        return ToolLab(
             self.root, tools, policy, caller, workspace=self.workspace, session_id=session_id
         )
 
     async def debug(self, action: str, **params: JsonValue) -> Any:
         """Call `debug` as the uncaged root agent."""
-        return await self.desk.call("debug", action=action, **params)
+        return await self.tool_lab.call("debug", action=action, **params)
 
     async def launched(self, **params: JsonValue) -> Any:
         """Launch a program under the planned adapter, stopped on entry."""

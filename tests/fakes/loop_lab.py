@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from fakes.agent_trees import load_tree
-from fakes.desk_lab import RecordedAudit
 from fakes.played_model import PlayedModel, PlayedModels
 from fakes.store_home import StoreHome
-from kaged.app.desk import AgentDesk
+from fakes.tool_lab import RecordedAudit
+from kaged.app.agent_tools import AgentToolService
 from kaged.app.driving import build_driver
 from kaged.app.project_tools import WorkProjects
 from kaged.base import Clock, Ids, JsonObject, ManualClock, Tasks
@@ -117,7 +117,7 @@ class LoopLab:
         self.transcript = Transcript(store, self.lifecycle, clock=clock, ids=ids)
         self.book = SessionBook(store, self.transcript, self.lifecycle)
         self.navigation = Navigation(store, self.transcript, self.book, self.lifecycle)
-        self.desk = AgentDesk(
+        self.agent_tools = AgentToolService(
             cast("Any", self.audit),
             clock,
             ids,
@@ -134,7 +134,7 @@ class LoopLab:
             self.book,
             self.navigation,
             self.lifecycle,
-            desk=self.desk.desk,
+            dispatcher=self.agent_tools.dispatcher,
             take_snapshot=self._snapshot,
             hooks=hooks or SessionHooks(self.hooks, self.hooks.participants),
             models=models,
@@ -147,7 +147,7 @@ class LoopLab:
             ids=ids,
         )
         self.driver = self.driving.driver
-        self.desk.fixed = self.driver.fixed_tools
+        self.agent_tools.fixed = self.driver.fixed_tools
         self.runner = LoopWorkflows(
             lambda: self.driver, self.transcript, store.agent_runs, self.projects.root
         )
@@ -171,14 +171,14 @@ class LoopLab:
                 on_answered=self.driver.answered,
             ),
         )
-        self.desk.register([*project_tools(self.work), *tools])
+        self.agent_tools.register([*project_tools(self.work), *tools])
         self.load(project)
 
     def load(self, text: str) -> AgentTree:
         """Load the project, or its file written anew."""
         tree = load_tree(self.root, text)
         self.projects.project_loaded(PROJECT, tree)
-        self.desk.project_loaded(PROJECT, tree)
+        self.agent_tools.project_loaded(PROJECT, tree)
         return tree
 
     @property
@@ -225,8 +225,8 @@ class LoopLab:
         """Return the events of these names, in order."""
         return [one for one in self.events if one.name in names]
 
-    def desk_calls(self, name: str) -> list[ToolOutcome]:
-        """Return the calls of one tool that the desk has seen end."""
+    def tool_calls_made(self, name: str) -> list[ToolOutcome]:
+        """Return the calls of one tool that dispatch has seen end."""
         return [one for one in self.outcomes if one.tool_name == name]
 
     def tool_called(self, outcome: ToolOutcome) -> None:
@@ -238,7 +238,7 @@ class LoopLab:
         await self._tasks.close()
 
     async def _snapshot(self, project_id: str) -> SessionSnapshot:
-        return self.desk.snapshot(project_id)
+        return self.agent_tools.snapshot(project_id)
 
 
 def _shown(block: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""`LspLab`: a project with a language-server bridge, a planned server, and a desk in front."""
+"""`LspLab`: a project with a language-server bridge, a planned server, and dispatch in front."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fakes.desk_lab import DeskLab
+from fakes.tool_lab import ToolLab
 from kaged.base import Clock, JsonObject, JsonValue, SystemClock
 from kaged.cage import CageSettings, Spawner
 from kaged.kernel.policy import CagePolicy
@@ -72,17 +72,17 @@ class LspLab:
         )
         self._tools = tools
         self.plan(capabilities=ALL_CAPABILITIES)
-        self.desk = self.desk_for()
+        self.tool_lab = self.tool_lab_for()
 
     def fake_command(self) -> tuple[str, ...]:
         """Return the command of a planned server."""
         return (sys.executable, str(FAKE), str(self.plan_file), str(self.log_file))
 
-    def desk_for(
+    def tool_lab_for(
         self, policy: CagePolicy | None = None, session_id: str = "ses_1", caller: str = "primary"
-    ) -> DeskLab:
-        """Return a desk for another caller of the same project."""
-        return DeskLab(
+    ) -> ToolLab:
+        """Return a dispatcher for another caller of the same project."""
+        return ToolLab(
             self.root,
             (*lsp_tools(lambda _: self.bridge), *self._tools),
             policy,
@@ -93,7 +93,7 @@ class LspLab:
 
     async def lsp(self, action: str, **params: JsonValue) -> Any:
         """Call `code.lsp` as the uncaged root agent."""
-        return await self.desk.call("code.lsp", action=action, **params)
+        return await self.tool_lab.call("code.lsp", action=action, **params)
 
     def write(self, path: str, text: str) -> Path:
         """Put a file into the project, past the tools."""

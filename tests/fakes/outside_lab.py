@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any, cast
 
-from fakes.desk_lab import RecordedAudit
 from fakes.mcp_lab import PYTHON, ROGUE
+from fakes.tool_lab import RecordedAudit
 from kaged.base import JsonValue, SystemClock
 from kaged.cage import CageKind, CageRequest, CageSettings, Spawner
 from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
@@ -58,7 +58,7 @@ class OutsideLab:
         return OutsidePlan(name=name, request=request, **more)
 
     async def start(self, mode: str, *arguments: str, **options: Any) -> OutsideServer:
-        """Start a server and put its tools at the desk."""
+        """Start a server and put its tools at dispatch."""
         server = OutsideServer(self.plan(mode, *arguments, **options), self.parts())
         self.servers.append(server)
         await server.start()
@@ -81,7 +81,7 @@ class OutsideLab:
         )
 
     async def call(self, name: str, **arguments: JsonValue) -> Any:
-        """Call a registered tool's handler, as the desk does."""
+        """Call a registered tool's handler, as dispatch does."""
         entry = self.registry.get(name)
         assert entry is not None, f"{name} is not registered; there are {self.registry.names()}"
         call = ToolCall(cast("Any", None), arguments, (), None, cast("Any", None),

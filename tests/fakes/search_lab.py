@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fakes.desk_lab import DeskLab, cage
+from fakes.tool_lab import ToolLab, cage
 from kaged.base import JsonValue
 from kaged.cage import CageSettings, Spawner
 from kaged.toolbox.ast import AstSettings, AstWorkers, WorkerEngine, ast_tools
@@ -27,22 +27,22 @@ class SearchLab:
     settings: SearchSettings
     ast_settings: AstSettings
 
-    def desk(self, *fs: str) -> DeskLab:
-        """Return a desk; without mounts its caller has no cage."""
+    def tool_lab(self, *fs: str) -> ToolLab:
+        """Return a dispatcher; without mounts its caller has no cage."""
         tools = [
             *search_tools(self.engine, self.settings),
             *ast_tools(self.ast, self.engine, self.ast_settings),
         ]
         policy = cage(*fs, root=self.root) if fs else None
-        return DeskLab(self.root, tools, policy)
+        return ToolLab(self.root, tools, policy)
 
     async def call(self, name: str, *fs: str, **params: JsonValue) -> Any:
         """Make one call."""
-        return await self.desk(*fs).call(name, **params)
+        return await self.tool_lab(*fs).call(name, **params)
 
     async def refusal(self, name: str, *fs: str, **params: JsonValue) -> ToolError:
         """Make one call that must fail."""
-        return await self.desk(*fs).refusal(name, **params)
+        return await self.tool_lab(*fs).refusal(name, **params)
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Project tools on a real store, called through a real tool desk as the agents of a project do."""
+"""Project tools on a real store, called through a real dispatcher as the agents of a project do."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fakes.desk_lab import DeskLab
 from fakes.store_home import StoreHome
+from fakes.tool_lab import ToolLab
 from kaged.base import Clock, Ids, JsonObject, JsonValue, ManualClock, Tasks
 from kaged.config.workflows import InputType, Invoker, Workflow, WorkflowInput
 from kaged.store import Store
@@ -24,7 +24,7 @@ from kaged.toolbox.project import (
 )
 from kaged.tools import ToolCallContext, ToolError
 
-PROJECT = "prj_1"  # the one of `DeskLab`
+PROJECT = "prj_1"  # the one of `ToolLab`
 SESSION = "ses_1"
 
 WORKFLOWS = {
@@ -130,7 +130,7 @@ class WorkLab:
                 on_answered=self._on_answered,
             ),
         )
-        self.lab = DeskLab(root, project_tools(self.work), clock=clock, session_id=SESSION)
+        self.lab = ToolLab(root, project_tools(self.work), clock=clock, session_id=SESSION)
         self.audit = self.lab.audit
 
     async def call(self, name: str, /, **params: Any) -> Any:
@@ -155,9 +155,9 @@ class WorkLab:
     async def _on_answered(self, record: Any) -> None:
         self.answered.append(record.request_id)
 
-    def other(self, caller: str) -> DeskLab:
-        """Return a desk with the same tools for another agent."""
-        return DeskLab(self.root, project_tools(self.work), caller=caller, clock=self.clock)
+    def other(self, caller: str) -> ToolLab:
+        """Return a dispatcher with the same tools for another agent."""
+        return ToolLab(self.root, project_tools(self.work), caller=caller, clock=self.clock)
 
     async def file(self, title: str = "A title", body: str = "A body") -> int:
         """File an issue as the root agent; returns its number."""

@@ -26,7 +26,7 @@ from kaged.toolbox.project import TodoDesk
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
-    from kaged.app.desk import AgentDesk
+    from kaged.app.agent_tools import AgentToolService
     from kaged.app.plugins import Plugins
     from kaged.app.project_tools import WorkProjects
     from kaged.app.settings import Settings
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from kaged.sessions.transcript import Transcript
     from kaged.store import Store
     from kaged.tools.definition import Handler
-    from kaged.tools.dispatch import ToolDesk
+    from kaged.tools.dispatch import ToolDispatcher
 
 
 PLUGIN_PATIENCE_S: Final = 15.0
@@ -72,7 +72,7 @@ def build_driver(
     navigation: Navigation,
     lifecycle: Lifecycle,
     *,
-    desk: ToolDesk,
+    dispatcher: ToolDispatcher,
     take_snapshot: TakeSnapshot,
     hooks: SessionHooks,
     models: Models,
@@ -93,7 +93,7 @@ def build_driver(
         outcome = await navigation.apply(session_id, between_turns=True)
         return outcome is not None and outcome.moved
 
-    tools = ToolRunner(desk, transcript, transforms)
+    tools = ToolRunner(dispatcher, transcript, transforms)
     parts = LoopParts(
         ledger=transcript,
         tools=tools,
@@ -128,7 +128,7 @@ def build_driver(
 
 def open_loop(
     sessions: SessionRoom,
-    agent_desk: AgentDesk,
+    agent_tools: AgentToolService,
     plugins: Plugins,
     work_projects: WorkProjects,
     *,
@@ -151,7 +151,7 @@ def open_loop(
             async with asyncio.timeout(PLUGIN_PATIENCE_S):
                 await plugins.ready()
                 await plugins.projects.settled()
-        return agent_desk.snapshot(project_id)
+        return agent_tools.snapshot(project_id)
 
     supervisor = plugins.supervisor
     driving = build_driver(
@@ -160,7 +160,7 @@ def open_loop(
         sessions.book,
         sessions.navigation,
         sessions.lifecycle,
-        desk=agent_desk.desk,
+        dispatcher=agent_tools.dispatcher,
         take_snapshot=take_snapshot,
         hooks=SessionHooks(supervisor.hooks, supervisor.participants),
         models=models,
@@ -173,7 +173,7 @@ def open_loop(
         ids=ids,
     )
     driver = driving.driver
-    agent_desk.fixed = driver.fixed_tools
+    agent_tools.fixed = driver.fixed_tools
     sessions.driver = driver
     closing.push_async_callback(driver.close)
     workflows = LoopWorkflows(lambda: driver, transcript, store.agent_runs, work_projects.root)

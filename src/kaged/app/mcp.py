@@ -33,7 +33,7 @@ from kaged.serve.mcp.door import McpDoor
 from kaged.serve.mcp.routes import add_mcp
 
 if TYPE_CHECKING:
-    from kaged.app.desk import AgentDesk
+    from kaged.app.agent_tools import AgentToolService
     from kaged.config.agents import AgentTree
     from kaged.pipeline.pipeline import Pipeline
     from kaged.serve.http.hub import EventHub
@@ -170,7 +170,7 @@ class Mcp:
 
 def build_mcp(
     settings: Callable[[], Settings],
-    desk: AgentDesk,
+    agent_tools: AgentToolService,
     work: ProjectWork,
     *,
     spawner: Spawner,
@@ -187,9 +187,9 @@ def build_mcp(
 
     What must be undone is put on `closing`.
     """
-    servers = McpHost(desk.registry)
+    servers = McpHost(agent_tools.registry)
     agents = ServedAgents(
-        desk,
+        agent_tools,
         work,
         sessions,
         servers,

@@ -1,4 +1,4 @@
-"""`ServedAgents`: agents of loaded projects as MCP clients reach them, through the tool desk."""
+"""`ServedAgents`: agents of loaded projects as MCP clients reach them, through the dispatcher."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kaged.serve.http.ports import Asker
 from kaged.serve.mcp.port import ListedResource, ListedTool, ResourceContent, Visit
 
 if TYPE_CHECKING:
-    from kaged.app.desk import AgentDesk
+    from kaged.app.agent_tools import AgentToolService
     from kaged.mcp.host import McpHost
     from kaged.pipeline.pipeline import Pipeline
     from kaged.sessions.room import SessionRoom
@@ -31,7 +31,7 @@ class ServedAgents:
 
     def __init__(
         self,
-        desk: AgentDesk,
+        agent_tools: AgentToolService,
         work: ProjectWork,
         sessions: SessionRoom,
         host: McpHost,
@@ -41,7 +41,7 @@ class ServedAgents:
         ids: Ids,
         pipeline: Callable[[], Pipeline | None],
     ) -> None:
-        self.desk = desk
+        self.agent_tools = agent_tools
         self.work = work
         self.sessions = sessions
         self.host = host
@@ -50,11 +50,11 @@ class ServedAgents:
         self.pipeline = pipeline
         self._audit = audit
         self._watchers: dict[object, tuple[str, Callable[[], None]]] = {}
-        desk.registry.subscribe(self._everything_changed)
+        agent_tools.registry.subscribe(self._everything_changed)
 
     def port(self, project_id: str, agent: str) -> ServedAgent:
         """Return the port of an agent. Raises ProjectNotFound, AgentNotFound."""
-        self.desk.tools_of(project_id, agent)
+        self.agent_tools.tools_of(project_id, agent)
         return ServedAgent(self, project_id, agent)
 
     def changed(self, project_id: str) -> None:
@@ -86,13 +86,13 @@ class ServedAgent:
 
     def __init__(self, agents: ServedAgents, project_id: str, agent: str) -> None:
         self._agents = agents
-        self._desk = agents.desk
+        self._agent_tools = agents.agent_tools
         self.project_id = project_id
         self.agent = agent
         self._reading = AgentReading(
             project_id,
             agent,
-            lambda: self._desk.tools_of(project_id, agent),
+            lambda: self._agent_tools.tools_of(project_id, agent),
             work=agents.work,
             sessions=agents.sessions,
             host=agents.host,
@@ -109,8 +109,8 @@ class ServedAgent:
 
     def tools(self) -> Sequence[ListedTool]:
         """Return the tools that the agent has now, without those that only its own loop answers."""
-        registry = self._desk.registry
-        tools = self._desk.tools_of(self.project_id, self.agent)
+        registry = self._agent_tools.registry
+        tools = self._agent_tools.tools_of(self.project_id, self.agent)
         exported = {str(one["name"]): one["parameters"] for one in tools.export(registry)}
         found: list[ListedTool] = []
         for name in sorted(tools.enabled):
@@ -120,10 +120,10 @@ class ServedAgent:
         return found
 
     async def call(self, visit: Visit, name: str, arguments: JsonObject) -> JsonValue:
-        """Make a call through the desk. Raises ToolError."""
+        """Make a call through dispatch. Raises ToolError."""
         context = self._context(visit)
         try:
-            return await self._desk.dispatch(name, arguments, context)
+            return await self._agent_tools.dispatch(name, arguments, context)
         except KagedError as error:
             error.data = {**error.data, "request_id": context.request_id}
             raise
@@ -199,7 +199,7 @@ class ServedAgent:
         """Let go of everything that belongs to a visit's session and run."""
         # When the project is gone, so is everything of the session.
         with suppress(KagedError):
-            self._desk.session_ended(self._context(visit))
+            self._agent_tools.session_ended(self._context(visit))
         if visit.begun:
             self._post(
                 "mcp.client_left",
@@ -215,7 +215,7 @@ class ServedAgent:
 
     def _context(self, visit: Visit) -> ToolCallContext:
         who = Asker(visit.caller, self._agents.ids.tagged("req"))
-        return self._desk.context_for(
+        return self._agent_tools.context_for(
             self.project_id, self.agent, who, session_id=visit.session_id, run_id=visit.run_id
         )
 

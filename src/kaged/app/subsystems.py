@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import structlog
 from fastapi import FastAPI
 
+from kaged.app.agent_tools import AgentToolService, OutcomeStream
 from kaged.app.ash_program import stock_ash
 from kaged.app.bridges import Bridges, without
 from kaged.app.cages import cage_settings
 from kaged.app.daemon_core import DaemonCore
-from kaged.app.desk import AgentDesk, OutcomeStream
 from kaged.app.doctor import CageCheck, Live, examine
 from kaged.app.driving import open_loop
 from kaged.app.first_party import FirstPartyProviders
@@ -91,7 +91,7 @@ async def start_subsystems(
     )
     closing.push_async_callback(pipeline.close)
     sessions = build_sessions(store, audit, hub, clock=clock, ids=ids, closing=closing)
-    agent_desk = AgentDesk(
+    agent_tools = AgentToolService(
         audit,
         clock,
         ids,
@@ -110,7 +110,7 @@ async def start_subsystems(
         outside=lambda *place: mcp.admits(*place),  # noqa: PLW0108 - `mcp` is made below
         delegate=lambda call: loop.delegate(call),  # noqa: PLW0108 - `loop` is made below
     )
-    plugin_tools = PluginTools(agent_desk.registry, lambda: plugins.supervisor)
+    plugin_tools = PluginTools(agent_tools.registry, lambda: plugins.supervisor)
     plugins = await build_plugins(
         lambda: state.settings,
         environ,
@@ -158,7 +158,7 @@ async def start_subsystems(
     bridges = Bridges(
         spawner,
         lambda: state.settings,
-        agent_desk.workspace_of,
+        agent_tools.workspace_of,
         trusted=lambda project: projects.trusted(project),  # noqa: PLW0108 - `projects` is made below
         audit=audit,
         clock=clock,
@@ -182,10 +182,10 @@ async def start_subsystems(
                 post=audit.post,
             ).attach,
         )
-        agent_desk.register(tools)
+        agent_tools.register(tools)
     mcp = build_mcp(
         lambda: state.settings,
-        agent_desk,
+        agent_tools,
         work,
         spawner=spawner,
         sessions=sessions,
@@ -199,7 +199,7 @@ async def start_subsystems(
     )
     loop = open_loop(
         sessions,
-        agent_desk,
+        agent_tools,
         plugins,
         work_projects,
         settings=lambda: state.settings,
@@ -214,7 +214,7 @@ async def start_subsystems(
     scripts = build_scripts(
         lambda: state.settings,
         environ,
-        agent_desk.workspace_of,
+        agent_tools.workspace_of,
         sessions,
         loop.transforms,
         spawner=spawner,
@@ -231,7 +231,7 @@ async def start_subsystems(
         on_loaded=both(
             plugins.project_loaded,
             work_projects.project_loaded,
-            agent_desk.project_loaded,
+            agent_tools.project_loaded,
             bridges.project_loaded,
             mcp.project_loaded,
             scripts.project_loaded,
@@ -240,7 +240,7 @@ async def start_subsystems(
         on_unloaded=both(
             plugins.project_unloaded,
             work_projects.project_unloaded,
-            agent_desk.project_unloaded,
+            agent_tools.project_unloaded,
             bridges.project_unloaded,
             mcp.project_unloaded,
             scripts.project_unloaded,
@@ -249,7 +249,7 @@ async def start_subsystems(
         pending=plugins.projects.pending,
     )
     _watch(core, projects, mcp)
-    core.services.metrics.collect(PluginCollector(plugins.list), ToolCollector(agent_desk.metrics))
+    core.services.metrics.collect(PluginCollector(plugins.list), ToolCollector(agent_tools.metrics))
     cage_check = CageCheck(clock)
 
     async def doctor() -> Sequence[CheckRow]:
@@ -293,10 +293,10 @@ async def start_subsystems(
         ),
         doctor=doctor,
         plugins=plugins,
-        tools=agent_desk,
+        tools=agent_tools,
         work=work,
         code=bridges,
-        undo=UndoDesk(agent_desk.workspace_of, audit),
+        undo=UndoDesk(agent_tools.workspace_of, audit),
         models=models,
         sessions=sessions,
         lua=scripts,

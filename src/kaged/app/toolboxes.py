@@ -9,8 +9,8 @@ from typing import Final
 from kaged.app.bridges import Bridges
 from kaged.base import Clock
 from kaged.cage import Spawner
-from kaged.config.desksection import OutsideHitsWord, SealWord, ToolsSection
 from kaged.config.projectpaths import KAGED_DIR
+from kaged.config.toolsettings import OutsideHitsWord, SealWord, ToolsSection
 from kaged.toolbox.ast import AstSettings, AstWorkers, WorkerEngine, ast_tools
 from kaged.toolbox.files import file_tools
 from kaged.toolbox.project import ProjectWork, project_tools
@@ -95,7 +95,7 @@ def open_toolboxes(
 
 
 def quota_rules(section: ToolsSection) -> Sequence[QuotaRule]:
-    """Return the operator's limits on calls as the desk counts them."""
+    """Return the operator's limits on calls as dispatch counts them."""
     return [QuotaRule(one.tools, one.calls, one.per) for one in section.quotas]
 
 

@@ -21,7 +21,6 @@ from kaged.config.coresections import (
     SandboxSection,
     StorageSection,
 )
-from kaged.config.desksection import ToolsSection
 from kaged.config.files import Privacy, is_missing, read_text
 from kaged.config.nodes import Node
 from kaged.config.problems import ConfigInvalid
@@ -39,6 +38,7 @@ from kaged.config.toolsections import (
     PipelineSection,
     PluginsSection,
 )
+from kaged.config.toolsettings import ToolsSection
 
 
 @record

@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from kaged.config.desksection import SealWord
 from kaged.config.project import PROJECT_FILE
 from kaged.config.projectpaths import KAGED_DIR
+from kaged.config.toolsettings import SealWord
 from kaged.kernel.mounts import Glob
 from kaged.kernel.paths import join
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode

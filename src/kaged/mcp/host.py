@@ -1,4 +1,4 @@
-"""`McpHost`: every outside server of this daemon, and their tools at the desk."""
+"""`McpHost`: every outside server of this daemon, and their tools at dispatch."""
 
 from __future__ import annotations
 

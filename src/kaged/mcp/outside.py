@@ -85,7 +85,7 @@ class OutsideServer:
             await self._start()
 
     async def stop(self) -> None:
-        """End it; its tools leave the desk."""
+        """End it; its tools leave dispatch."""
         async with self._turn:
             await self._stop()
 

@@ -17,6 +17,6 @@ class ServerState(StrEnum):
 
 
 OFFERING = frozenset({ServerState.RUNNING, ServerState.CRASHED, ServerState.SPAWNING})
-"""States in which a server's tools stay at the desk; calls fail at once while it is not running."""
+"""States in which a server's tools stay at dispatch; calls fail at once while it is not running."""
 
 __all__ = ["OFFERING", "ServerState"]

@@ -1,6 +1,6 @@
 """`Lifecycle`: tells whoever listens what happens in sessions, in the order in which it does.
 
-`tool.started` and `tool.finished` come from the tool desk, for every caller; `entry.appended`,
+`tool.started` and `tool.finished` come from the dispatcher, for every caller; `entry.appended`,
 `session.*` and `run.*` come from the book. The loop tells the rest.
 """
 

@@ -1,6 +1,6 @@
 """`ToolCallLog`: keeps every tool call of every session, and tells of it as it happens.
 
-The desk does not wait for it. Calls are written in batches by one task, a moment after there is
+Dispatch does not wait for it. Calls are written in batches by one task, a moment after there is
 something new: a commit for every start and end would hold up the entries of the same session, which
 the loop waits for. `flush` returns when all of it is on disk.
 """
@@ -42,7 +42,7 @@ Redact = Callable[[JsonValue], JsonValue]
 
 
 class ToolCallLog:
-    """Takes starts and outcomes from the tool desk. Use it from the event loop only.
+    """Takes starts and outcomes from the dispatcher. Use it from the event loop only.
 
     `redact` takes the secrets out of params, the way the audit log does.
     """
@@ -67,7 +67,7 @@ class ToolCallLog:
         self._closed = False
         self.lost = 0
 
-    # -- what the desk tells -------------------------------------------------------------------
+    # -- what dispatch tells -------------------------------------------------------------------
 
     def tool_started(self, start: ToolStart) -> None:
         """Take note of a call that begins."""

@@ -1,4 +1,4 @@
-"""`ToolRunner`: the tool calls of one model turn, through the desk, side by side where safe.
+"""`ToolRunner`: the tool calls of one model turn, through dispatch, side by side where safe.
 
 Calls that change nothing run together; one that changes something, or asks the operator, runs by
 itself in its turn. Each result is durable before the next step, and once the session waits for
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kaged.sessions.needs import Ledger
     from kaged.sessions.seat import AgentSeat
     from kaged.sessions.transforms import Transforms
-    from kaged.tools.dispatch import ToolDesk
+    from kaged.tools.dispatch import ToolDispatcher
 
 MAX_PARALLEL: Final = 8
 """How many calls of one turn run at the same time."""
@@ -42,8 +42,8 @@ _written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 class ToolRunner:
     """Carries out what models ask for."""
 
-    def __init__(self, desk: ToolDesk, ledger: Ledger, transforms: Transforms) -> None:
-        self._desk = desk
+    def __init__(self, dispatcher: ToolDispatcher, ledger: Ledger, transforms: Transforms) -> None:
+        self._dispatcher = dispatcher
         self._ledger = ledger
         self._transforms = transforms
 
@@ -89,7 +89,7 @@ class ToolRunner:
 
     def _changes(self, seat: AgentSeat, call: AskedCall) -> bool:
         """Return whether a call may change something; when in doubt it does."""
-        found = self._desk.find(call.name, seat.call_context(call.request_id))
+        found = self._dispatcher.find(call.name, seat.call_context(call.request_id))
         if found is None or call.arguments is None:
             return False  # it will be refused
         changes = found.entry.tool.changes
@@ -124,7 +124,7 @@ class ToolRunner:
                     await self._keep(seat, call, f"{BLOCKED} {asked.reason}", is_error=True)
                     return
                 params = asked
-            result = await self._desk.dispatch(
+            result = await self._dispatcher.dispatch(
                 call.name, params, seat.call_context(call.request_id)
             )
             if call.request_id in run.waiting:

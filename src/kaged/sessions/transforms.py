@@ -71,7 +71,7 @@ class Transforms:
         return _added(self._before_prompt, one)
 
     def on_before_tool_call(self, one: BeforeToolCall) -> Callable[[], None]:
-        """Ask before a tool call goes to the desk, which decides it as changed."""
+        """Ask before a tool call goes to dispatch, which decides it as changed."""
         return _added(self._before_tool_call, one)
 
     def on_after_tool_result(self, one: AfterToolResult) -> Callable[[], None]:

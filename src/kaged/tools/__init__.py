@@ -1,4 +1,4 @@
-"""The tool desk: `ToolDefinition` and `Tool`, `ToolCallContext`, `ToolCall` and `ToolError`."""
+"""The dispatcher: `ToolDefinition` and `Tool`, `ToolCallContext`, `ToolCall` and `ToolError`."""
 
 from kaged.tools.call import ToolCall
 from kaged.tools.context import ROOT_CALLER, ToolCallContext

@@ -1,4 +1,4 @@
-"""`ToolDesk`: every tool call, whoever asks, passes here once and in this order.
+"""`ToolDispatcher`: every tool call, whoever asks, passes here once and in this order.
 
     resolve → scope → enabled → validate → decide → pipeline → run → pipeline → record
 
@@ -52,7 +52,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Callers(Protocol):
-    """What the desk asks about a caller; the host answers from the loaded project."""
+    """What dispatch asks about a caller; the host answers from the loaded project."""
 
     def tools(self, context: ToolCallContext) -> AgentTools:
         """Return the tools of the calling agent, as they were fixed for its session."""
@@ -74,7 +74,7 @@ class Admitted:
     workspace: Workspace
 
 
-class ToolDesk:
+class ToolDispatcher:
     """Takes tool calls from agents and gives results, or a `ToolError`."""
 
     def __init__(
@@ -307,4 +307,4 @@ def _changes(call: Admitted) -> bool:
     return changes if isinstance(changes, bool) else changes(call.args)
 
 
-__all__ = ["Admitted", "Callers", "ToolDesk"]
+__all__ = ["Admitted", "Callers", "ToolDispatcher"]

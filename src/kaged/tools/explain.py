@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
     from kaged.pipeline.pipeline import Pipeline
     from kaged.tools.context import ToolCallContext
-    from kaged.tools.dispatch import Admitted, ToolDesk
+    from kaged.tools.dispatch import Admitted, ToolDispatcher
     from kaged.tools.registry import Found, RegisteredTool
     from kaged.tools.resolution import AgentTools
 
@@ -82,7 +82,7 @@ class Explanation:
 
 
 def explain_call(
-    desk: ToolDesk,
+    dispatcher: ToolDispatcher,
     name: str,
     params: JsonValue,
     context: ToolCallContext,
@@ -90,7 +90,7 @@ def explain_call(
     pipeline: Pipeline | None = None,
 ) -> Explanation:
     """Take a call through every gate without running, counting or recording anything."""
-    walk = _Walk(desk, name, params, context)
+    walk = _Walk(dispatcher, name, params, context)
     try:
         call = walk.through()
     except ToolError as error:
@@ -107,11 +107,11 @@ def explain_call(
 
 class _Walk:
     def __init__(
-        self, desk: ToolDesk, name: str, params: JsonValue, context: ToolCallContext
+        self, dispatcher: ToolDispatcher, name: str, params: JsonValue, context: ToolCallContext
     ) -> None:
-        self.desk, self.name, self.params, self.context = desk, name, params, context
-        self.tools: AgentTools = desk.callers.tools(context)
-        self.found: Found | None = desk.find(name, context)
+        self.dispatcher, self.name, self.params, self.context = dispatcher, name, params, context
+        self.tools: AgentTools = dispatcher.callers.tools(context)
+        self.found: Found | None = dispatcher.find(name, context)
         self.gates: list[Gate] = []
 
     def through(self) -> Admitted:
@@ -141,7 +141,7 @@ class _Walk:
         args = self._gate(
             "params", lambda: parse_args(entry, self.params, asked), "mend the arguments"
         )
-        return self._gate("cage", lambda: self.desk.decide(entry, args, context), "")
+        return self._gate("cage", lambda: self.dispatcher.decide(entry, args, context), "")
 
     def _gate(self, step: str, pass_through: Callable[[], T], remedy: str, why: str = "") -> T:
         try:

@@ -17,7 +17,7 @@ from kaged.base.realpath import real_path
 from kaged.kernel.mounts import Mount, has_magic
 from kaged.kernel.permissions import PathFact, compile_policy, decide_tool
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
-from kaged.tools.secondnames import OneNamePolicy
+from kaged.tools.hard_links import HardLinkPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ class ToolPermissions:
     """Decides calls. Holds compiled policies, by the identity of the policy they came from."""
 
     def __init__(self, *, refuse_hard_links: bool = False) -> None:
-        """Begin; with `refuse_hard_links` cages are held as `OneNamePolicy` says."""
+        """Begin; with `refuse_hard_links` cages are held as `HardLinkPolicy` says."""
         self._compiled: dict[int, CompiledPolicy] = {}
         self._refuse_hard_links = refuse_hard_links
 
@@ -66,7 +66,7 @@ class ToolPermissions:
         if not self._refuse_hard_links or mounts is None:
             return compile_policy(policy, mounts)
         try:
-            return OneNamePolicy(policy, mounts)
+            return HardLinkPolicy(policy, mounts)
         # Boundary: as `compile_policy`, whose words then say what is wrong.
         except Exception as error:  # noqa: BLE001 - fail closed: a cage without grants
             _log.error("tools.cage_policy_not_compiled", error=repr(error))

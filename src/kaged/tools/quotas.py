@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kaged.config.desksection import QuotaSpan
 from kaged.config.toolrules import glob_matches
+from kaged.config.toolsettings import QuotaSpan
 from kaged.tools.errors import QuotaExceeded
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 
 class CallAudit(Protocol):
-    """The audit log as the desk needs it."""
+    """The audit log as dispatch needs it."""
 
     async def record(self, event: AuditEvent, *, durable: bool | None = None) -> None:
         """Queue an event, or wait until it is durable."""

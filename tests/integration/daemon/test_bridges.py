@@ -129,10 +129,10 @@ async def gone(pid: int | None) -> None:
 
 @requirement("AT-REG-08", "AT-AMB-44")
 async def test_a_daemon_has_exactly_the_built_in_tools(stage: Stage) -> None:
-    desk: Any = stage.inside.daemon.services.tools
-    assert set(desk.registry.names()) == BUILT_IN
+    tool_service: Any = stage.inside.daemon.services.tools
+    assert set(tool_service.registry.names()) == BUILT_IN
     await stage.call(await stage.load(), "file.read", path="./a.py")
-    assert set(desk.registry.names()) == BUILT_IN
+    assert set(tool_service.registry.names()) == BUILT_IN
 
 
 @requirement("AT-LSP-10")

@@ -143,8 +143,8 @@ async def test_cancelling_during_a_shell_command_leaves_nothing_behind(
         run = await talk.run()
         assert (run["id"], run["status"]) == (run_id, "cancelled")
         assert not _alive(pid)
-        desk: Any = host.inside.daemon.services.tools
-        assert desk._locks.held() == 0
+        tool_service: Any = host.inside.daemon.services.tools
+        assert tool_service._locks.held() == 0
         assert (await talk.ended("Still there?"))["status"] == "completed"
 
 

@@ -225,7 +225,7 @@ async def test_no_door_of_the_daemon_gives_a_credential_or_invokes(home: Path) -
         for name in own:
             fields = set(shapes[name]["properties"])
             assert not fields & {"token", "secret", "credential", "refresh_token", "sealed"}
-        desk: Any = inside.daemon.services.readiness.subsystems().tools
-        names = desk.registry.names()
+        tool_service: Any = inside.daemon.services.readiness.subsystems().tools
+        names = tool_service.registry.names()
         assert names
         assert not any("capability" in name or "service" in name for name in names)

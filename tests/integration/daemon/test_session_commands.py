@@ -38,7 +38,7 @@ EXPORT = (
 )
 
 
-class Desk:
+class Commands:
     """The commands of one user, in the folder of one loaded project."""
 
     def __init__(self, home: Path, root: Path) -> None:
@@ -55,71 +55,71 @@ class Desk:
 
 
 @pytest.fixture
-def desk(home: Path, tmp_path: Path) -> Desk:
+def commands(home: Path, tmp_path: Path) -> Commands:
     """Return commands on a loaded project."""
-    made = Desk(make_home(home), make_project(tmp_path / "sample", PROJECT))
+    made = Commands(make_home(home), make_project(tmp_path / "sample", PROJECT))
     made.json("project", "load")
     return made
 
 
-def test_without_a_current_session_the_advice_helps(desk: Desk) -> None:
+def test_without_a_current_session_the_advice_helps(commands: Commands) -> None:
     """`kaged run` begins a session and leaves the current one as it is, so it is no advice."""
-    nothing = desk.json("session", "fork", "--switch", expect=3)["error"]
+    nothing = commands.json("session", "fork", "--switch", expect=3)["error"]
     assert nothing["message"] == "This project has no current session."
     assert "`kaged chat`" in nothing["data"]["fix"]
-    (desk.home / "script.yaml").write_text("turns: [{say: done}]\n", encoding="utf-8")
-    local = desk.home / "local.toml"
+    (commands.home / "script.yaml").write_text("turns: [{say: done}]\n", encoding="utf-8")
+    local = commands.home / "local.toml"
     local.write_text('[models.default]\nmodel = "scripted:script.yaml"\n', encoding="utf-8")
     local.chmod(0o600)
-    desk.run("daemon", "stop")
-    desk.json("project", "load")
-    ran = desk.run("run", "do it")
+    commands.run("daemon", "stop")
+    commands.json("project", "load")
+    ran = commands.run("run", "do it")
     assert ran.returncode == 0, ran.stderr
 
-    fix = desk.json("session", "fork", "--switch", expect=3)["error"]["data"]["fix"]
+    fix = commands.json("session", "fork", "--switch", expect=3)["error"]["data"]["fix"]
     assert "kaged run" not in fix
     (advice,) = [part for part in fix.split("`") if part.startswith("kaged session switch ")]
-    assert desk.run(*advice.split()[1:]).returncode == 0
-    moved = desk.json("session", "fork", "--switch")
+    assert commands.run(*advice.split()[1:]).returncode == 0
+    moved = commands.json("session", "fork", "--switch")
     assert moved["current"] == moved["session"]["id"] != moved["from"]
 
 
-def test_a_sessions_way_through_the_commands(desk: Desk) -> None:
-    assert desk.json("session", "show", expect=3)["error"]["code"] == "session_not_found"
-    file = desk.root / "old.jsonl"
+def test_a_sessions_way_through_the_commands(commands: Commands) -> None:
+    assert commands.json("session", "show", expect=3)["error"]["code"] == "session_not_found"
+    file = commands.root / "old.jsonl"
     file.write_text(EXPORT, encoding="utf-8")
-    taken = desk.json("session", "import", str(file))
+    taken = commands.json("session", "import", str(file))
     session = taken["session"]["id"]
     assert taken["imported_from"] == "ses_OLD"
-    assert desk.run("session", "switch", session).stdout == f"Now in {session}.\n"
+    assert commands.run("session", "switch", session).stdout == f"Now in {session}.\n"
 
-    shown = desk.run("session", "show").stdout
+    shown = commands.run("session", "show").stdout
     assert "Brought along" in shown
     assert "\x1b" not in shown
     assert "→ search.text" in shown
     assert "← in the den" in shown
-    assert len(desk.json("session", "show", session, "-n", "0")["entries_shown"]) == 4
+    assert len(commands.json("session", "show", session, "-n", "0")["entries_shown"]) == 4
 
-    fork = desk.json("session", "fork", "--at", "01jgfjjz01")["session"]["id"]
-    moved = desk.json("session", "fork", "--at", "01JGFJJZ02", "--switch")
+    fork = commands.json("session", "fork", "--at", "01jgfjjz01")["session"]["id"]
+    moved = commands.json("session", "fork", "--at", "01JGFJJZ02", "--switch")
     assert moved["current"] == moved["session"]["id"] != session
-    listed = [line.split("\t") for line in desk.run("session", "list").stdout.splitlines()]
+    listed = [line.split("\t") for line in commands.run("session", "list").stdout.splitlines()]
     assert {line[1] for line in listed} == {session, fork, moved["current"]}
     assert [line[1] for line in listed if line[0] == "*"] == [moved["current"]]
-    refused = desk.json("session", "fork", "--at", "01JG", expect=7)["error"]
+    refused = commands.json("session", "fork", "--at", "01JG", expect=7)["error"]
     assert refused["code"] == "entry_ambiguous"
 
-    found = desk.run("session", "search", "fox").stdout
+    found = commands.run("session", "search", "fox").stdout
     assert found.startswith(f"{session}\t01JGFJJZ01AAAAAAAAAAAAAAAA\tuser\t2025-01-01 00:00:01\t")
-    named = desk.run("session", "title", session, "Foxes").stdout
+    named = commands.run("session", "title", session, "Foxes").stdout
     assert named == f"{session} is called 'Foxes' now.\n"
-    copy = desk.root / "copy.jsonl"
-    desk.json("session", "export", session, str(copy))
+    copy = commands.root / "copy.jsonl"
+    commands.json("session", "export", session, str(copy))
     assert copy.stat().st_mode & 0o777 == 0o600
-    assert desk.run("session", "export", session).stdout == copy.read_text(encoding="utf-8")
+    assert commands.run("session", "export", session).stdout == copy.read_text(encoding="utf-8")
     file.write_text(EXPORT[:-3], encoding="utf-8")
-    refused = desk.json("session", "import", str(file), expect=6)["error"]
+    refused = commands.json("session", "import", str(file), expect=6)["error"]
     assert refused["code"] == "session_import_invalid"
 
-    assert desk.run("session", "delete", session).stdout == f"Deleted {session}.\n"
-    assert desk.json("session", "show", fork)["entries"] == 2
+    assert commands.run("session", "delete", session).stdout == f"Deleted {session}.\n"
+    assert commands.json("session", "show", fork)["entries"] == 2

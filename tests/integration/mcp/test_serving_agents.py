@@ -194,11 +194,11 @@ async def test_a_cancelled_call_ends_its_command(stage: McpStage, connect: Conne
         assert again.is_error is False
 
 
-async def test_a_client_hears_when_the_desk_changes(stage: McpStage) -> None:
+async def test_a_client_hears_when_the_dispatcher_changes(stage: McpStage) -> None:
     async def quiet(call: Any) -> Any:
         return {}
 
-    desk: Any = stage.inside.daemon.services.tools
+    tool_service: Any = stage.inside.daemon.services.tools
     for way in (stage.stdio, stage.http):
         changed = asyncio.Event()
 
@@ -218,12 +218,12 @@ async def test_a_client_hears_when_the_desk_changes(stage: McpStage) -> None:
                 source=ToolSource.PLUGIN,
                 plugin_name="out",
             )
-            desk.registry.register(Tool(definition, quiet), outside=True)
+            tool_service.registry.register(Tool(definition, quiet), outside=True)
             async with asyncio.timeout(60):
                 await changed.wait()
             after = {one.name for one in (await client.list_tools()).tools}
             assert after - before == {"out_new"}
-            desk.registry.withdraw("out.new")
+            tool_service.registry.withdraw("out.new")
 
 
 async def test_a_subscribed_client_of_the_newest_protocol_hears_it_as_well(
@@ -232,7 +232,7 @@ async def test_a_subscribed_client_of_the_newest_protocol_hears_it_as_well(
     async def quiet(call: Any) -> Any:
         return {}
 
-    desk: Any = stage.inside.daemon.services.tools
+    tool_service: Any = stage.inside.daemon.services.tools
     async with stage.http(mode="2026-07-28") as client:
         await client.list_tools()
         async with client.listen(tools_list_changed=True) as heard:
@@ -246,7 +246,7 @@ async def test_a_subscribed_client_of_the_newest_protocol_hears_it_as_well(
                 source=ToolSource.PLUGIN,
                 plugin_name="out",
             )
-            desk.registry.register(Tool(definition, quiet), outside=True)
+            tool_service.registry.register(Tool(definition, quiet), outside=True)
             async with asyncio.timeout(60):
                 async for event in heard:
                     assert type(event).__name__ == "ToolsListChanged"

@@ -41,7 +41,7 @@ plugins:
 """
 
 
-class Desk:
+class Commands:
     """A home and a policy file, and the commands on them."""
 
     def __init__(self, folder: Path) -> None:
@@ -60,43 +60,45 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
+def commands() -> Iterator[Commands]:
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
-        yield Desk(Path(folder).resolve())
+        yield Commands(Path(folder).resolve())
 
 
-def test_check_finds_the_file_that_the_settings_name_and_says_what_it_does(desk: Desk) -> None:
-    error = desk.json("check", expect=3)["error"]
+def test_check_finds_the_file_that_the_settings_name_and_says_what_it_does(
+    commands: Commands,
+) -> None:
+    error = commands.json("check", expect=3)["error"]
     assert error["code"] == "pipeline_file_not_found"
     assert "[pipeline] file" in error["data"]["fix"]
-    make_home(desk.home, f'{ANY_PORT}[pipeline]\nfile = "{desk.file}"\n')
-    assert desk.json("check", expect=3)["error"]["code"] == "pipeline_file_not_found"
-    desk.file.write_text(RULES, encoding="utf-8")
-    assert desk.json("check") == {
-        "file": str(desk.file),
+    make_home(commands.home, f'{ANY_PORT}[pipeline]\nfile = "{commands.file}"\n')
+    assert commands.json("check", expect=3)["error"]["code"] == "pipeline_file_not_found"
+    commands.file.write_text(RULES, encoding="utf-8")
+    assert commands.json("check") == {
+        "file": str(commands.file),
         "sound": True,
         "problems": [],
         "hooks": {"tool_pre_invoke": ["headers", "house-rules"]},
     }
-    assert "is sound: 2 plugins on 1 hooks" in desk.run("check")
+    assert "is sound: 2 plugins on 1 hooks" in commands.run("check")
 
 
-def test_check_lists_every_problem_with_its_line(desk: Desk) -> None:
+def test_check_lists_every_problem_with_its_line(commands: Commands) -> None:
     text = RULES.replace("read_roles", "read_role").replace("allow: [accept]", "alow: [accept]")
-    desk.file.write_text(text, encoding="utf-8")
-    found = desk.json("check", str(desk.file), expect=6)
+    commands.file.write_text(text, encoding="utf-8")
+    found = commands.json("check", str(commands.file), expect=6)
     assert found["sound"] is False
     assert [one["line"] for one in found["problems"]] == [5, 16]
-    shown = desk.run("check", str(desk.file), expect=6)
-    assert f"{desk.file}:5:" in shown
+    shown = commands.run("check", str(commands.file), expect=6)
+    assert f"{commands.file}:5:" in shown
     assert "did you mean read_roles" in shown
-    assert f"{desk.file}:16:" in shown
+    assert f"{commands.file}:16:" in shown
     assert "alow" in shown
 
 
-def test_explain_tells_order_sight_and_rights(desk: Desk) -> None:
-    desk.file.write_text(RULES, encoding="utf-8")
-    (hook,) = desk.json("explain", str(desk.file))["hooks"]
+def test_explain_tells_order_sight_and_rights(commands: Commands) -> None:
+    commands.file.write_text(RULES, encoding="utf-8")
+    (hook,) = commands.json("explain", str(commands.file))["hooks"]
     assert hook["hook"] == "tool_pre_invoke"
     first, second = hook["steps"]
     assert (first["plugin"], first["order"], second["plugin"]) == ("headers", 1, "house-rules")
@@ -104,21 +106,23 @@ def test_explain_tells_order_sight_and_rights(desk: Desk) -> None:
     assert "http" not in second["sees"]
     assert "security.subject.roles" in second["sees"]
     assert second["may_deny"] is True
-    assert "headers" in desk.run("explain", str(desk.file), "--hook", "tool_pre_invoke")
-    assert "no plugin runs on made_up" in desk.run("explain", str(desk.file), "--hook", "made_up")
-    desk.file.write_text(RULES.replace("priority: 10", "priority: x"), encoding="utf-8")
-    assert desk.json("explain", str(desk.file), expect=6)["problems"][0]["line"] == 15
+    assert "headers" in commands.run("explain", str(commands.file), "--hook", "tool_pre_invoke")
+    assert "no plugin runs on made_up" in commands.run(
+        "explain", str(commands.file), "--hook", "made_up"
+    )
+    commands.file.write_text(RULES.replace("priority: 10", "priority: x"), encoding="utf-8")
+    assert commands.json("explain", str(commands.file), expect=6)["problems"][0]["line"] == 15
 
 
-def test_trace_tells_what_each_plugin_saw_changed_and_was_refused(desk: Desk) -> None:
-    desk.file.write_text(RULES, encoding="utf-8")
+def test_trace_tells_what_each_plugin_saw_changed_and_was_refused(commands: Commands) -> None:
+    commands.file.write_text(RULES, encoding="utf-8")
     slots: dict[str, Any] = {
         "http": {"headers": {"accept": "*/*", "cookie": "TOPSECRET"}},
         "security": {"subject": {"id": "u", "type": "user", "roles": ["admin"]}},
     }
     call = {"name": "shell.run", "args": {"cmd": "ls"}}
     arguments = ("--payload", json.dumps(call), "--slots", json.dumps(slots))
-    found = desk.json("trace", str(desk.file), *arguments)
+    found = commands.json("trace", str(commands.file), *arguments)
     assert found["allowed"] is True
     first, second = found["steps"]
     assert (first["plugin"], first["changed"], first["outcome"]) == (
@@ -133,11 +137,11 @@ def test_trace_tells_what_each_plugin_saw_changed_and_was_refused(desk: Desk) ->
     assert found["extensions"]["http"] == {"headers": {"accept": "*/*"}}
     # Somebody else is denied, from a file this time.
     slots["security"]["subject"]["roles"] = []
-    (desk.home / "slots.json").write_text(json.dumps(slots), encoding="utf-8")
-    arguments = ("--payload", json.dumps(call), "--slots", f"@{desk.home}/slots.json")
-    denied = desk.json("trace", str(desk.file), *arguments, expect=4)
+    (commands.home / "slots.json").write_text(json.dumps(slots), encoding="utf-8")
+    arguments = ("--payload", json.dumps(call), "--slots", f"@{commands.home}/slots.json")
+    denied = commands.json("trace", str(commands.file), *arguments, expect=4)
     assert (denied["allowed"], denied["violation"]) == (False, "only admins run commands")
-    assert "denied: only admins" in desk.run("trace", str(desk.file), *arguments, expect=4)
+    assert "denied: only admins" in commands.run("trace", str(commands.file), *arguments, expect=4)
 
 
 @pytest.mark.parametrize(
@@ -150,19 +154,19 @@ def test_trace_tells_what_each_plugin_saw_changed_and_was_refused(desk: Desk) ->
         ("--slots", '{"http": 7}'),
     ],
 )
-def test_trace_says_what_does_not_fit(desk: Desk, arguments: tuple[str, ...]) -> None:
-    desk.file.write_text(RULES, encoding="utf-8")
-    error = desk.json("trace", str(desk.file), *arguments, expect=6)["error"]
+def test_trace_says_what_does_not_fit(commands: Commands, arguments: tuple[str, ...]) -> None:
+    commands.file.write_text(RULES, encoding="utf-8")
+    error = commands.json("trace", str(commands.file), *arguments, expect=6)["error"]
     assert error["code"] == "pipeline_trace_input_invalid"
     assert error["data"]["fix"]
 
 
-def test_caged_plugins_are_checked_and_traced_in_their_cages(desk: Desk) -> None:
-    desk.file.write_text(CAGED, encoding="utf-8")
-    assert desk.json("check", str(desk.file))["sound"] is True
+def test_caged_plugins_are_checked_and_traced_in_their_cages(commands: Commands) -> None:
+    commands.file.write_text(CAGED, encoding="utf-8")
+    assert commands.json("check", str(commands.file))["sound"] is True
     call = json.dumps({"name": "shell.run", "args": {}})
-    denied = desk.json("trace", str(desk.file), "--payload", call, expect=4)
+    denied = commands.json("trace", str(commands.file), "--payload", call, expect=4)
     assert denied["violation"] == "not in here"
-    desk.file.write_text(CAGED.replace("DenyRules", "NoSuch"), encoding="utf-8")
-    found = desk.json("trace", str(desk.file), expect=6)
+    commands.file.write_text(CAGED.replace("DenyRules", "NoSuch"), encoding="utf-8")
+    found = commands.json("trace", str(commands.file), expect=6)
     assert "NoSuch" in found["problems"][0]["message"]

@@ -282,7 +282,7 @@ async def test_a_request_id_that_was_used_before_does_not_lose_a_question(lab: W
     lab.loop_runs = True
     known: set[str] = set()
     for request_id in ("req_same", "req_same", "../etc"):
-        asked = await lab.lab.desk.dispatch(
+        asked = await lab.lab.dispatcher.dispatch(
             "kaged.checkpoint",
             {"message": "m"},
             replace(lab.lab.context, request_id=request_id, session_id=f"ses_{len(known)}"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fakes.channel_lab import KEY, ChannelLab, EchoMethods, channel_lab
-from fakes.desk_lab import RecordedAudit
+from fakes.tool_lab import RecordedAudit
 from kaged.base import SystemClock
 from kaged.tools.context import CallerIdentity
 from kaged.wire.tokens import mint_token

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import structlog.testing
 
-from fakes.desk_lab import Spy, make_tool
 from fakes.loop_lab import PROJECT, loop_lab
 from fakes.played_model import PlayedModel, call, hang, say, shown
+from fakes.tool_lab import Spy, make_tool
 from fakes.work_lab import until
 from kaged.base import JsonValue
 from kaged.models.errors import ModelContextExceeded, ModelUnavailable, ModelUnknown
@@ -428,7 +428,7 @@ async def test_a_changed_project_changes_later_sessions_only(tmp_path: Path) -> 
             "result file_peek",
             "error file_poke",
         ]
-        assert all(one.context.cage_policy is None for one in lab.desk_calls("file.peek"))
+        assert all(one.context.cage_policy is None for one in lab.tool_calls_made("file.peek"))
 
         lab.model.turns[:] = [look, say("ok")]
         await lab.talk("Three")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from fakes.desk_lab import Spy, make_tool
 from fakes.loop_lab import LoopLab, loop_lab
 from fakes.played_model import PlayedModel, call, hang, say
+from fakes.tool_lab import Spy, make_tool
 from kaged.models.errors import ModelUnavailable
 from kaged.plugins.hooks import PreCompactOutcome
 from kaged.plugins.observers import Observed

@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from fakes.desk_lab import Spy, make_tool
 from fakes.loop_lab import PROJECT, loop_lab
 from fakes.played_model import PlayedModel, call, hang, say
+from fakes.tool_lab import Spy, make_tool
 from kaged.models.turn import ModelRequest, ModelTurn
 from kaged.sessions.budget import Budget
 from requirements import requirement

@@ -1,4 +1,4 @@
-"""Rows about the loop and the desk together: names for vendors, errors, what children may write."""
+"""Rows about the loop and dispatch together: names for vendors, errors, what children may write."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from fakes.desk_lab import make_tool
 from fakes.loop_lab import PROJECT, loop_lab
 from fakes.played_model import PlayedModel, call, say
+from fakes.tool_lab import make_tool
 from kaged.base import JsonValue, KagedError
 from kaged.models.turn import ModelRequest, ModelTurn
 from kaged.tools import ToolCall, ToolError

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fakes.desk_lab import Spy, make_tool
 from fakes.loop_lab import PROJECT, LoopLab, loop_lab
 from fakes.played_model import PlayedModel, call, hang, say
+from fakes.tool_lab import Spy, make_tool
 from fakes.work_lab import until
 from kaged.sessions.driver import RunEnd
 from kaged.store.work_errors import InteractionPending

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fakes.desk_lab import Spy, make_tool
 from fakes.loop_lab import loop_lab
 from fakes.played_model import PlayedModel, call, say
+from fakes.tool_lab import Spy, make_tool
 from kaged.pipeline import Plugin, PluginResult, PluginViolation
 from kaged.pipeline.decorator import hook
 from unit.pipeline.lab import Lab, entry

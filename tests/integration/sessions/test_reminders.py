@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fakes.desk_lab import make_tool
 from fakes.loop_lab import loop_lab
 from fakes.played_model import PlayedModel, call, say
+from fakes.tool_lab import make_tool
 from kaged.models.turn import SystemMessage, UserMessage
 from requirements import requirement
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from fakes.desk_lab import DeskLab, LabCallers, Spy, cage, make_tool
 from fakes.session_lab import SessionLab
+from fakes.tool_lab import LabCallers, Spy, ToolLab, cage, make_tool
 from kaged.base import JsonValue
 from kaged.kernel.requirements import CapabilityRequirement
 from kaged.sessions.tool_log import ToolCallLog
 from kaged.store.errors import StoreUnavailable
 from kaged.store.tool_call_rows import CallChange, ToolCallRecord, ToolCallRows
 from kaged.tools import Tool, ToolCall, ToolError
-from kaged.tools.dispatch import ToolDesk
+from kaged.tools.dispatch import ToolDispatcher
 
 SESSION = "ses_1"
 
@@ -35,8 +35,8 @@ class FailingRows:
         await self._rows.write(changes)
 
 
-class LoggedDesk:
-    """A desk whose calls are logged as the daemon does it."""
+class LoggedTools:
+    """A dispatcher whose calls are logged as the daemon does it."""
 
     def __init__(self, lab: SessionLab, root: Path, tools: Sequence[Tool], **options: Any) -> None:
         self.lab = lab
@@ -47,18 +47,18 @@ class LoggedDesk:
             lambda params: {"shown": params},
             clock=lab.clock,
         )
-        self.desk_lab = DeskLab(root, tools, clock=lab.clock, **options)
-        self.desk_lab.desk = ToolDesk(
-            self.desk_lab.registry,
-            LabCallers(self.desk_lab.tools, self.desk_lab.workspace),
-            self.desk_lab.audit,
+        self.tool_lab = ToolLab(root, tools, clock=lab.clock, **options)
+        self.tool_lab.dispatcher = ToolDispatcher(
+            self.tool_lab.registry,
+            LabCallers(self.tool_lab.tools, self.tool_lab.workspace),
+            self.tool_lab.audit,
             lab.clock,
             outcomes=(self.log,),
             starts=(self.log,),
         )
 
     async def call(self, name: str, **params: JsonValue) -> Any:
-        return await self.desk_lab.call(name, **params)
+        return await self.tool_lab.call(name, **params)
 
     async def calls(self) -> Sequence[ToolCallRecord]:
         await self.log.flush()
@@ -79,7 +79,7 @@ async def test_calls_that_work_fail_are_denied_or_unknown_each_have_their_row(
     broken.fails_with = RuntimeError("boom")
     needs = make_tool("shell.run", requires=[CapabilityRequirement("gpu")])
     policy = cage("ro .", root=tmp_path)
-    desk = LoggedDesk(
+    logged = LoggedTools(
         lab,
         tmp_path,
         [
@@ -89,11 +89,11 @@ async def test_calls_that_work_fail_are_denied_or_unknown_each_have_their_row(
         ],
         policy=policy,
     )
-    await desk.call("file.a", x=1)
+    await logged.call("file.a", x=1)
     for name in ("file.b", "shell.run", "no.such"):
         with pytest.raises(ToolError):
-            await desk.call(name)
-    calls = await desk.calls()
+            await logged.call(name)
+    calls = await logged.calls()
     assert [(one.request_id, one.tool_name, one.status.value) for one in calls] == [
         ("req_1", "file.a", "completed"),
         ("req_2", "file.b", "failed"),
@@ -106,7 +106,7 @@ async def test_calls_that_work_fail_are_denied_or_unknown_each_have_their_row(
     assert {(one.session_id, one.run_id, one.project_id, one.caller) for one in calls} == {
         (SESSION, "run_1", "prj_1", "primary")
     }
-    assert desk.said() == [
+    assert logged.said() == [
         (name, f"req_{number}")
         for number in range(1, 5)
         for name in ("tool.started", "tool.finished")
@@ -123,25 +123,25 @@ async def test_a_call_is_on_record_while_it_runs_and_interrupted_when_the_daemon
         await go_on.wait()
         return {"ok": True}
 
-    desk = LoggedDesk(lab, tmp_path, [make_tool("file.slow", handler=slow)])
+    logged = LoggedTools(lab, tmp_path, [make_tool("file.slow", handler=slow)])
     async with asyncio.TaskGroup() as group:
-        calling = group.create_task(desk.call("file.slow"))
+        calling = group.create_task(logged.call("file.slow"))
         await begun.wait()
-        running = await desk.calls()
+        running = await logged.calls()
         assert [one.status.value for one in running] == ["running"]
         assert running[0].finished_at_ms is None
         lab.clock.advance(2)
         go_on.set()
         await calling
-    (done,) = await desk.calls()
+    (done,) = await logged.calls()
     assert done.status == "completed"
     assert done.finished_at_ms == done.started_at_ms + 2000
     begun.clear()
     go_on.clear()
     async with asyncio.TaskGroup() as group:
-        cut_off = group.create_task(desk.call("file.slow"))
+        cut_off = group.create_task(logged.call("file.slow"))
         await begun.wait()
-        assert len(await desk.calls()) == 2
+        assert len(await logged.calls()) == 2
         await lab.reopen()
         await lab.book.recover()
         found, _ = await lab.store.tool_calls.page(SESSION, None, 100, 0)
@@ -157,24 +157,26 @@ async def test_a_cancelled_call_says_so(lab: SessionLab, tmp_path: Path) -> None
         await asyncio.Event().wait()
         return None
 
-    desk = LoggedDesk(lab, tmp_path, [make_tool("file.slow", handler=slow)])
+    logged = LoggedTools(lab, tmp_path, [make_tool("file.slow", handler=slow)])
     async with asyncio.TaskGroup() as group:
-        calling = group.create_task(desk.call("file.slow"))
+        calling = group.create_task(logged.call("file.slow"))
         await begun.wait()
         calling.cancel()
-    (call,) = await desk.calls()
+    (call,) = await logged.calls()
     assert call.status == "cancelled"
     assert call.error == {"code": "cancelled", "message": "The call was cancelled."}
-    assert [name for name, _ in desk.said()] == ["tool.started", "tool.finished"]
+    assert [name for name, _ in logged.said()] == ["tool.started", "tool.finished"]
 
 
 async def test_two_calls_under_one_request_id_have_two_rows(
     lab: SessionLab, tmp_path: Path
 ) -> None:
-    desk = LoggedDesk(lab, tmp_path, [make_tool("file.a", handler=Spy())])
-    context = desk.desk_lab.context
-    await asyncio.gather(*(desk.desk_lab.desk.dispatch("file.a", {}, context) for _ in range(20)))
-    calls = await desk.calls()
+    logged = LoggedTools(lab, tmp_path, [make_tool("file.a", handler=Spy())])
+    context = logged.tool_lab.context
+    await asyncio.gather(
+        *(logged.tool_lab.dispatcher.dispatch("file.a", {}, context) for _ in range(20))
+    )
+    calls = await logged.calls()
     assert len(calls) == 20
     assert {one.status.value for one in calls} == {"completed"}
 
@@ -182,9 +184,9 @@ async def test_two_calls_under_one_request_id_have_two_rows(
 async def test_a_huge_result_is_cut_and_its_event_keeps_the_request_id(
     lab: SessionLab, tmp_path: Path
 ) -> None:
-    desk = LoggedDesk(lab, tmp_path, [make_tool("file.a", handler=Spy({"x": "y" * 400_000}))])
-    await desk.call("file.a")
-    (call,) = await desk.calls()
+    logged = LoggedTools(lab, tmp_path, [make_tool("file.a", handler=Spy({"x": "y" * 400_000}))])
+    await logged.call("file.a")
+    (call,) = await logged.calls()
     assert isinstance(call.result, dict)
     assert call.result["truncated"] is True
     event = lab.events[-1]
@@ -195,15 +197,15 @@ async def test_a_huge_result_is_cut_and_its_event_keeps_the_request_id(
 async def test_a_full_disk_fails_no_call_and_the_rows_come_later(
     lab: SessionLab, tmp_path: Path
 ) -> None:
-    desk = LoggedDesk(lab, tmp_path, [make_tool("file.a", handler=Spy())])
-    desk.rows.full = True
+    logged = LoggedTools(lab, tmp_path, [make_tool("file.a", handler=Spy())])
+    logged.rows.full = True
     for _ in range(3):
-        await desk.call("file.a")
-    assert await desk.calls() == []
-    desk.rows.full = False
-    await desk.call("file.a")
-    assert [one.status.value for one in await desk.calls()] == ["completed"] * 4
-    await desk.log.close()
-    await desk.log.close()
-    await desk.call("file.a")
-    assert desk.log.lost == 2
+        await logged.call("file.a")
+    assert await logged.calls() == []
+    logged.rows.full = False
+    await logged.call("file.a")
+    assert [one.status.value for one in await logged.calls()] == ["completed"] * 4
+    await logged.log.close()
+    await logged.log.close()
+    await logged.call("file.a")
+    assert logged.log.lost == 2

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fakes.desk_lab import DeskLab
 from fakes.search_lab import SearchLab, opened_search_lab, write_tree
+from fakes.tool_lab import ToolLab
 from kaged.base import JsonValue
 from kaged.toolbox.ast import ast_tools
 from kaged.workspace import FileChange
@@ -76,7 +76,7 @@ async def test_parameters_are_checked(lab: SearchLab) -> None:
         {"rewrites": LOG, "dry_run": "no"},
     ]
     for params in bad:
-        error = await lab.desk().refusal_with("edit.ast", params)
+        error = await lab.tool_lab().refusal_with("edit.ast", params)
         assert error.code == "invalid_params", params
 
 
@@ -302,14 +302,14 @@ async def test_a_read_only_cage_allows_the_dry_run_alone(lab: SearchLab) -> None
 @requirement("AT-EAST-20")
 async def test_one_file_that_may_not_be_written_keeps_all_as_they_are(lab: SearchLab) -> None:
     write_tree(lab.root, {"src/a.ts": "console.log(1)\n", "src/vendor/v.ts": "console.log(2)\n"})
-    desk = lab.desk("rw ./src", "ro ./src/vendor")
-    error = await desk.refusal("edit.ast", rewrites=LOG, path="./src", dry_run=False)
+    tool_lab = lab.tool_lab("rw ./src", "ro ./src/vendor")
+    error = await tool_lab.refusal("edit.ast", rewrites=LOG, path="./src", dry_run=False)
     assert (error.code, error.number) == ("capability_denied", -32001)
     assert "./src/vendor/v.ts" in json.dumps(error.detail)
     assert (lab.root / "src/a.ts").read_text(encoding="utf-8") == "console.log(1)\n"
-    assert "tool.denied" in desk.audit.names()
-    assert "file.edited" not in desk.audit.names()
-    result = await desk.call(
+    assert "tool.denied" in tool_lab.audit.names()
+    assert "file.edited" not in tool_lab.audit.names()
+    result = await tool_lab.call(
         "edit.ast", rewrites=LOG, path="./src", glob="!vendor/**", dry_run=True
     )
     assert result["files_touched"] == 2
@@ -329,25 +329,25 @@ async def test_a_write_that_fails_takes_the_others_back(lab: SearchLab) -> None:
     names = ("a.ts", "b.ts", "c.ts")
     write_tree(lab.root, dict.fromkeys(names, "console.log(1)\n"))
     (lab.root / "b.ts").chmod(0o444)
-    desk = lab.desk()
-    error = await desk.refusal("edit.ast", rewrites=LOG, dry_run=False)
+    tool_lab = lab.tool_lab()
+    error = await tool_lab.refusal("edit.ast", rewrites=LOG, dry_run=False)
     assert error.code == "file_write_failed"
     for name in names:
         assert (lab.root / name).read_text(encoding="utf-8") == "console.log(1)\n"
     assert {one.name for one in lab.root.iterdir()} == set(names)
-    assert "file.edited" not in desk.audit.names()
+    assert "file.edited" not in tool_lab.audit.names()
 
 
 async def test_every_changed_file_is_audited_and_announced(lab: SearchLab) -> None:
     write_tree(lab.root, {"a.ts": "console.log(1)\nconsole.log(2)\n", "b.ts": "console.log(3)\n"})
-    desk = lab.desk()
+    tool_lab = lab.tool_lab()
     heard: list[FileChange] = []
-    desk.workspace.changes.subscribe(heard.append)
-    await desk.call("edit.ast", rewrites=LOG)
-    assert "file.edited" not in desk.audit.names()
+    tool_lab.workspace.changes.subscribe(heard.append)
+    await tool_lab.call("edit.ast", rewrites=LOG)
+    assert "file.edited" not in tool_lab.audit.names()
     assert heard == []
-    await desk.call("edit.ast", rewrites=LOG, dry_run=False)
-    edited = desk.audit.of("file.edited")
+    await tool_lab.call("edit.ast", rewrites=LOG, dry_run=False)
+    edited = tool_lab.audit.of("file.edited")
     assert [(one["path"], one["replacements"]) for one in edited] == [("./a.ts", 2), ("./b.ts", 1)]
     assert all(one["caller"] == "primary" and one["project_id"] == "prj_1" for one in edited)
     assert [(one.kind.value, one.path.relative) for one in heard] == [
@@ -361,17 +361,17 @@ async def test_the_read_record_is_refreshed_and_locks_are_kept(lab: SearchLab) -
     from kaged.toolbox.files import file_tools
 
     write_tree(lab.root, {"a.ts": "console.log(1)\n"})
-    desk = DeskLab(lab.root, [*file_tools(), *ast_tools(lab.ast, lab.engine)])
-    await desk.call("file.read", path="./a.ts")
-    await desk.call("edit.ast", rewrites=LOG, dry_run=False)
-    await desk.call("edit.text", path="./a.ts", old_string="debug", new_string="info")
+    tool_lab = ToolLab(lab.root, [*file_tools(), *ast_tools(lab.ast, lab.engine)])
+    await tool_lab.call("file.read", path="./a.ts")
+    await tool_lab.call("edit.ast", rewrites=LOG, dry_run=False)
+    await tool_lab.call("edit.text", path="./a.ts", old_string="debug", new_string="info")
     assert (lab.root / "a.ts").read_text(encoding="utf-8") == "logger.info(1)\n"
     write_tree(lab.root, {"b.ts": "console.log(1)\n"})  # never read, and rewritten all the same
-    async with desk.workspace.locks.reading(str(lab.root / "b.ts")):
-        desk.workspace.locks._wait_limit_s = 0.05
-        busy = await desk.refusal("edit.ast", rewrites=LOG, path="./b.ts", dry_run=False)
+    async with tool_lab.workspace.locks.reading(str(lab.root / "b.ts")):
+        tool_lab.workspace.locks._wait_limit_s = 0.05
+        busy = await tool_lab.refusal("edit.ast", rewrites=LOG, path="./b.ts", dry_run=False)
     assert busy.code == "file_busy"
-    await desk.call("edit.ast", rewrites=LOG, path="./b.ts", dry_run=False)
+    await tool_lab.call("edit.ast", rewrites=LOG, path="./b.ts", dry_run=False)
     assert (lab.root / "b.ts").read_text(encoding="utf-8") == "logger.debug(1)\n"
 
 
@@ -406,15 +406,15 @@ async def test_a_file_changed_between_look_and_write_stops_everything(
     lab: SearchLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_tree(lab.root, {"a.py": "f(1)\n", "b.py": "f(2)\n"})
-    desk = lab.desk()
-    real = desk.workspace.locks.mutating
+    tool_lab = lab.tool_lab()
+    real = tool_lab.workspace.locks.mutating
 
     def meddling(paths: Any) -> Any:
         (lab.root / "b.py").write_text("f(3)\n", encoding="utf-8")
         return real(paths)
 
-    monkeypatch.setattr(desk.workspace.locks, "mutating", meddling)
-    error = await desk.refusal("edit.ast", rewrites=RULE, dry_run=False)
+    monkeypatch.setattr(tool_lab.workspace.locks, "mutating", meddling)
+    error = await tool_lab.refusal("edit.ast", rewrites=RULE, dry_run=False)
     assert error.code == "file_changed_since_read"
     assert (lab.root / "a.py").read_text(encoding="utf-8") == "f(1)\n"
     assert (lab.root / "b.py").read_text(encoding="utf-8") == "f(3)\n"

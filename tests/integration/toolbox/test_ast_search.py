@@ -364,7 +364,7 @@ class FakeAstEngine:
 @requirement("AT-REG-30")
 async def test_another_engine_leaves_parameters_and_results_as_they_are(lab: SearchLab) -> None:
     write_tree(lab.root, {"a.py": "f(1)\n"})
-    real = lab.desk()
+    real = lab.tool_lab()
     tools = ast_tools(FakeAstEngine(), lab.engine)
     fake = type(real)(lab.root, tools)
     for name, params in (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fakes.dap_lab import DapLab
-from fakes.desk_lab import DeskLab, cage
+from fakes.tool_lab import ToolLab, cage
 from kaged.cage.stragglers import MARK, mark_value
 from kaged.toolbox.dap.tool import DEFINITION
 from requirements import requirement
@@ -50,21 +50,21 @@ async def lab(tmp_path: Path) -> AsyncIterator[DapLab]:
 
 
 @pytest.fixture(params=["uncaged", "default cage"])
-def desk(request: pytest.FixtureRequest, lab: DapLab) -> DeskLab:
+def tool_lab(request: pytest.FixtureRequest, lab: DapLab) -> ToolLab:
     if request.param == "uncaged":
-        return lab.desk
-    return lab.desk_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
+        return lab.tool_lab
+    return lab.tool_lab_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
 
 
-async def debug(desk: DeskLab, action: str, **given: Any) -> Any:
-    return await desk.call("debug", action=action, **given)
+async def debug(tool_lab: ToolLab, action: str, **given: Any) -> Any:
+    return await tool_lab.call("debug", action=action, **given)
 
 
 @requirement(
     "AT-DAP-11", "AT-DAP-16", "AT-DAP-20", "AT-DAP-21", "AT-DAP-28", "AT-DAP-38", "AT-DAP-39",
     "AT-DAP-48", "AT-DAP-49", "AT-DAP-50", "AT-DAP-51",
 )  # fmt: skip
-async def test_a_program_is_debugged_from_entry_to_exit(lab: DapLab, desk: DeskLab) -> None:
+async def test_a_program_is_debugged_from_entry_to_exit(lab: DapLab, tool_lab: ToolLab) -> None:
     given: dict[str, Any] = {
         "runtime": "python",
         "script": "./src/main.py",
@@ -72,38 +72,40 @@ async def test_a_program_is_debugged_from_entry_to_exit(lab: DapLab, desk: DeskL
         "env": {"FOO": "bar"},
         "cwd": "./src",
     }
-    begun = await debug(desk, "launch", **given)
+    begun = await debug(tool_lab, "launch", **given)
     assert (begun["status"], begun["stopped_reason"]) == ("stopped", "entry")
     assert begun["location"]["source_preview"] == "import os"
-    made = await debug(desk, "set_breakpoint", path="./src/main.py", line=12, condition="x == 4")
+    made = await debug(
+        tool_lab, "set_breakpoint", path="./src/main.py", line=12, condition="x == 4"
+    )
     assert (made["verified"], made["actual_line"]) == (True, 12)
 
-    hit = await debug(desk, "continue")
+    hit = await debug(tool_lab, "continue")
     assert (hit["stopped_reason"], hit["breakpoint_id"]) == ("breakpoint", 1)
     assert hit["location"]["source_preview"] == "    y = x * 2"
-    shown = await debug(desk, "variables")
+    shown = await debug(tool_lab, "variables")
     assert {"name": "x", "value": "4", "type": "int"} in shown["variables"]
-    assert await debug(desk, "evaluate", expression="x + 1") == {"result": "5", "type": "int"}
-    assert (await debug(desk, "evaluate", expression="i", frame_id=1))["result"] == "4"
-    pid = await debug(desk, "evaluate", expression="__import__('os').getpid()")
+    assert await debug(tool_lab, "evaluate", expression="x + 1") == {"result": "5", "type": "int"}
+    assert (await debug(tool_lab, "evaluate", expression="i", frame_id=1))["result"] == "4"
+    pid = await debug(tool_lab, "evaluate", expression="__import__('os').getpid()")
     assert int(pid["result"]) != os.getpid()
-    refusal = await desk.refusal("debug", action="evaluate", expression="nobody")
+    refusal = await tool_lab.refusal("debug", action="evaluate", expression="nobody")
     assert "NameError" in refusal.message
 
-    stepped = await debug(desk, "step_over")
+    stepped = await debug(tool_lab, "step_over")
     assert (stepped["stopped_reason"], stepped["location"]["line"]) == ("step", 13)
-    out = await debug(desk, "step_out")
+    out = await debug(tool_lab, "step_out")
     assert out["location"]["line"] == 19
-    members = await debug(desk, "variables", scope="global", expand="user")
+    members = await debug(tool_lab, "variables", scope="global", expand="user")
     assert {"name": "user.name", "value": "'ada'", "type": "str"} in members["variables"]
-    deeper = await debug(desk, "variables", scope="global", expand="user.address")
+    deeper = await debug(tool_lab, "variables", scope="global", expand="user.address")
     assert any("London" in one["value"] for one in deeper["variables"])
 
-    ended = await debug(desk, "continue")
+    ended = await debug(tool_lab, "continue")
     assert (ended["status"], ended["exit_code"]) == ("exited", 3)
     assert "total 30 bar ['one', 'two']" in ended["output"]
     assert "/src" in ended["output"]
-    assert (await debug(desk, "disconnect"))["disconnected"] is True
+    assert (await debug(tool_lab, "disconnect"))["disconnected"] is True
     assert lab.adapters_running() == 0
 
 
@@ -149,7 +151,7 @@ async def test_an_endless_loop_is_paused(tmp_path: Path) -> None:
 @requirement("AT-DAP-58")
 async def test_what_debugpy_cannot_do_is_said(lab: DapLab) -> None:
     await lab.debug("launch", runtime="python", script="./src/main.py")
-    refusal = await lab.desk.refusal(
+    refusal = await lab.tool_lab.refusal(
         "debug", action="write_memory", memory_reference="x", data="aGk="
     )
     assert refusal.code == "dap_unsupported"

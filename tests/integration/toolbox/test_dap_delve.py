@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from fakes.dap_lab import DapLab
-from fakes.desk_lab import DeskLab, cage
 from fakes.runtimes import ROOT
+from fakes.tool_lab import ToolLab, cage
 from kaged.cage.stragglers import MARK, mark_value
 from requirements import requirement
 
@@ -71,8 +71,8 @@ async def lab(tmp_path: Path) -> AsyncIterator[DapLab]:
     await made.close()
 
 
-async def debug(desk: DeskLab, action: str, **given: Any) -> Any:
-    return await desk.call("debug", action=action, **given)
+async def debug(tool_lab: ToolLab, action: str, **given: Any) -> Any:
+    return await tool_lab.call("debug", action=action, **given)
 
 
 @requirement("AT-DAP-16", "AT-DAP-19")
@@ -80,43 +80,45 @@ async def debug(desk: DeskLab, action: str, **given: Any) -> Any:
 async def test_a_go_program_is_debugged_from_entry_to_exit(
     lab: DapLab, go_cache: str, caged: bool
 ) -> None:
-    desk, script = lab.desk, "./cmd/hello/main.go"
+    tool_lab, script = lab.tool_lab, "./cmd/hello/main.go"
     given: dict[str, Any] = {"args": ["one"], "env": {"FOO": "bar", "GOCACHE": go_cache}}
     if caged:
         build(lab, go_cache)
         script = "./hello"
-        desk = lab.desk_for(cage("ro ./", root=lab.root, capabilities=["exec"], relaxed=True))
+        tool_lab = lab.tool_lab_for(
+            cage("ro ./", root=lab.root, capabilities=["exec"], relaxed=True)
+        )
     before = sorted(map(str, lab.root.rglob("*")))
-    begun = await debug(desk, "launch", runtime="go", script=script, **given)
+    begun = await debug(tool_lab, "launch", runtime="go", script=script, **given)
     assert (begun["status"], begun["stopped_reason"]) == ("stopped", "entry")
     made = await debug(
-        desk, "set_breakpoint", path="./cmd/hello/double.go", line=4, condition="x == 4"
+        tool_lab, "set_breakpoint", path="./cmd/hello/double.go", line=4, condition="x == 4"
     )
     assert (made["verified"], made["actual_line"]) == (True, 4)
-    hit = await debug(desk, "continue")
+    hit = await debug(tool_lab, "continue")
     assert (hit["stopped_reason"], hit["breakpoint_id"]) == ("breakpoint", 1)
     assert hit["location"]["path"] == "./cmd/hello/double.go"
-    shown = await debug(desk, "variables")
+    shown = await debug(tool_lab, "variables")
     assert {"name": "x", "value": "4", "type": "int"} in shown["variables"]
-    assert (await debug(desk, "evaluate", expression="x + 1"))["result"] == "5"
-    out = await debug(desk, "step_out")
+    assert (await debug(tool_lab, "evaluate", expression="x + 1"))["result"] == "5"
+    out = await debug(tool_lab, "step_out")
     assert out["location"]["path"] == "./cmd/hello/main.go"
-    members = await debug(desk, "variables", expand="user")
+    members = await debug(tool_lab, "variables", expand="user")
     assert {"name": "user.Name", "value": '"ada"', "type": "string"} in members["variables"]
-    ended = await debug(desk, "continue")
+    ended = await debug(tool_lab, "continue")
     assert (ended["status"], ended["exit_code"]) == ("exited", 3)
     assert "total 30 ada bar [one]" in ended["output"]
     assert "to stderr" in ended["output"]
     assert "DAP server" not in ended["output"]
-    assert (await debug(desk, "disconnect"))["disconnected"] is True
+    assert (await debug(tool_lab, "disconnect"))["disconnected"] is True
     assert lab.adapters_running() == 0
     assert sorted(map(str, lab.root.rglob("*"))) == before
 
 
 @requirement("AT-DAP-18")
 async def test_delve_is_refused_in_a_default_cage(lab: DapLab) -> None:
-    desk = lab.desk_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
-    refusal = await desk.refusal(
+    tool_lab = lab.tool_lab_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
+    refusal = await tool_lab.refusal(
         "debug", action="launch", runtime="go", script="./cmd/hello/main.go"
     )
     assert refusal.code == "dap_requires_relaxed_seccomp"
@@ -128,11 +130,11 @@ async def test_a_program_that_does_not_build_leaves_nothing_behind(
 ) -> None:
     lab.write("cmd/hello/double.go", "package main\n\nfunc double(x int) int { return nobody }\n")
     given: dict[str, Any] = {"script": "./cmd/hello/main.go", "env": {"GOCACHE": go_cache}}
-    refusal = await lab.desk.refusal("debug", action="launch", runtime="go", **given)
+    refusal = await lab.tool_lab.refusal("debug", action="launch", runtime="go", **given)
     assert refusal.code == "dap_request_failed"
     assert "nobody" in refusal.message
     assert lab.adapters_running() == 0
-    assert (await lab.desk.refusal("debug", action="threads")).code == "dap_session_ended"
+    assert (await lab.tool_lab.refusal("debug", action="threads")).code == "dap_session_ended"
 
 
 @requirement("AT-DAP-41")

@@ -12,7 +12,7 @@ import pytest
 
 from fakes import runtimes
 from fakes.dap_lab import DapLab
-from fakes.desk_lab import DeskLab, cage
+from fakes.tool_lab import ToolLab, cage
 from kaged.config.serverchoice import AdapterChoice
 from requirements import requirement
 
@@ -68,19 +68,19 @@ def runtime(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=["uncaged", "default cage"])
-def desk(request: pytest.FixtureRequest, lab: DapLab) -> DeskLab:
+def tool_lab(request: pytest.FixtureRequest, lab: DapLab) -> ToolLab:
     if request.param == "uncaged":
-        return lab.desk
-    return lab.desk_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
+        return lab.tool_lab
+    return lab.tool_lab_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
 
 
-async def debug(desk: DeskLab, action: str, **given: Any) -> Any:
-    return await desk.call("debug", action=action, **given)
+async def debug(tool_lab: ToolLab, action: str, **given: Any) -> Any:
+    return await tool_lab.call("debug", action=action, **given)
 
 
 @requirement("AT-DAP-12", "AT-DAP-20")
 async def test_a_program_is_debugged_from_entry_to_exit(
-    lab: DapLab, desk: DeskLab, runtime: str
+    lab: DapLab, tool_lab: ToolLab, runtime: str
 ) -> None:
     given: dict[str, Any] = {
         "runtime": runtime,
@@ -89,47 +89,50 @@ async def test_a_program_is_debugged_from_entry_to_exit(
         "env": {"FOO": "bar"},
         "cwd": "./src",
     }
-    begun = await debug(desk, "launch", **given)
+    begun = await debug(tool_lab, "launch", **given)
     assert (begun["status"], begun["stopped_reason"]) == ("stopped", "entry")
     assert begun["location"]["path"] == "./src/main.js"
     assert begun["threads"] == [{"id": 1, "name": "main"}]
     at = {"path": "./src/main.js"}
-    made = await debug(desk, "set_breakpoint", line=BODY, condition="x == 4", **at)
+    made = await debug(tool_lab, "set_breakpoint", line=BODY, condition="x == 4", **at)
     assert (made["verified"], made["actual_line"]) == (True, BODY)
 
-    hit = await debug(desk, "continue")
+    hit = await debug(tool_lab, "continue")
     assert (hit["stopped_reason"], hit["breakpoint_id"]) == ("breakpoint", 1)
     assert hit["location"]["line"] == BODY
     assert hit["location"]["source_preview"] == "  let y = x * 2;"
-    shown = await debug(desk, "variables")
+    shown = await debug(tool_lab, "variables")
     assert {"name": "x", "value": "4", "type": "number"} in shown["variables"]
-    assert await debug(desk, "evaluate", expression="x + 1") == {"result": "5", "type": "number"}
-    assert (await debug(desk, "evaluate", expression="i", frame_id=1))["result"] == "4"
-    pid = await debug(desk, "evaluate", expression="process.pid")
+    assert await debug(tool_lab, "evaluate", expression="x + 1") == {
+        "result": "5",
+        "type": "number",
+    }
+    assert (await debug(tool_lab, "evaluate", expression="i", frame_id=1))["result"] == "4"
+    pid = await debug(tool_lab, "evaluate", expression="process.pid")
     assert int(pid["result"]) != os.getpid()
-    refusal = await desk.refusal("debug", action="evaluate", expression="nobody")
+    refusal = await tool_lab.refusal("debug", action="evaluate", expression="nobody")
     assert "nobody is not defined" in refusal.message
-    frames = await debug(desk, "stack_trace", levels=1)
+    frames = await debug(tool_lab, "stack_trace", levels=1)
     assert frames["frames"][0]["name"] == "double"
     assert frames["total_frames"] >= 2
 
-    stepped = await debug(desk, "step_over")
+    stepped = await debug(tool_lab, "step_over")
     assert (stepped["stopped_reason"], stepped["location"]["line"]) == ("step", RETURN)
-    out = await debug(desk, "step_out")
+    out = await debug(tool_lab, "step_out")
     assert out["location"]["line"] in (LOOP - 1, LOOP)  # in the loop: V8 is at its `i++` already
-    members = (await debug(desk, "variables", expand="user"))["variables"]
+    members = (await debug(tool_lab, "variables", expand="user"))["variables"]
     assert {"name": "user.name", "value": '"ada"', "type": "string"} in members
-    deeper = (await debug(desk, "variables", expand="user.self.self.address"))["variables"]
+    deeper = (await debug(tool_lab, "variables", expand="user.self.self.address"))["variables"]
     assert deeper[0]["name"] == "user.self.self.address.city"
     assert deeper[0]["value"] == '"London"'
 
-    ended = await debug(desk, "continue")
+    ended = await debug(tool_lab, "continue")
     assert (ended["status"], ended["exit_code"]) == ("exited", 3)
     assert "total 30 bar one,two" in ended["output"]
     assert "/src" in ended["output"]
     assert "Inspector" not in ended["output"]
     assert "Debugger" not in ended["output"]
-    assert (await debug(desk, "disconnect"))["disconnected"] is True
+    assert (await debug(tool_lab, "disconnect"))["disconnected"] is True
     assert lab.adapters_running() == 0
 
 
@@ -180,7 +183,7 @@ async def test_an_endless_loop_is_paused(tmp_path: Path, runtime: str) -> None:
     begun = await lab.debug("launch", runtime=runtime, script="./loop.js", stop_on_entry=False)
     assert begun["status"] == "running"
     assert (await lab.debug("continue"))["status"] == "running"
-    assert (await lab.desk.refusal("debug", action="variables")).code == "dap_not_stopped"
+    assert (await lab.tool_lab.refusal("debug", action="variables")).code == "dap_not_stopped"
     said = await lab.debug("pause")
     assert (said["status"], said["stopped_reason"]) == ("stopped", "pause")
     assert int((await lab.debug("evaluate", expression="n"))["result"]) > 0
@@ -275,17 +278,17 @@ async def test_a_program_that_forks_and_ignores_signals_is_ended_with_its_childr
     lab.write("stubborn.cjs", STUBBORN)
     policy = cage("ro ./", root=lab.root, capabilities=["exec"])
     # Inside a cage even what has left its process group.
-    for desk, args in ((lab.desk, []), (lab.desk_for(policy), ["away"])):
+    for tool_lab, args in ((lab.tool_lab, []), (lab.tool_lab_for(policy), ["away"])):
         given: dict[str, Any] = {"runtime": runtime, "script": "./stubborn.cjs", "args": args}
-        said = await debug(desk, "launch", stop_on_entry=False, **given)
+        said = await debug(tool_lab, "launch", stop_on_entry=False, **given)
         while not said.get("output"):
-            said = await debug(desk, "continue")
+            said = await debug(tool_lab, "continue")
         own = ("sleep", "node", "bun")  # others are helpers of the spawner's, which stay
         before = {pid: one for pid, one in _descendants().items() if one.startswith(own)}
         assert "sleep" in before.values()
         assert len(before) >= 3
         if how == "disconnect":
-            assert (await debug(desk, "disconnect"))["debuggee_terminated"] is True
+            assert (await debug(tool_lab, "disconnect"))["debuggee_terminated"] is True
         else:
             await lab.bridge.end_run("run_1")
         assert lab.adapters_running() == 0
@@ -314,7 +317,7 @@ async def test_a_relay_that_dies_while_stopped_ends_the_session_as_a_crash(
     os.kill(int(parent["result"]), 9)
     await lab.until(lambda: len(lab.events) == 2)
     assert lab.events[-1][1]["reason"] == "crash"
-    assert (await lab.desk.refusal("debug", action="continue")).code == "dap_session_ended"
+    assert (await lab.tool_lab.refusal("debug", action="continue")).code == "dap_session_ended"
     await lab.until(lambda: not Path(f"/proc/{pid['result']}").exists())
     again = await lab.debug("launch", runtime=runtime, script="./src/main.js")
     assert again["status"] == "stopped"
@@ -363,7 +366,7 @@ async def test_what_is_no_inspector_is_not_attached_to(lab: DapLab) -> None:
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    refusal = await lab.desk.refusal(
+    refusal = await lab.tool_lab.refusal(
         "debug", action="attach", runtime="node", port=port, host="127.0.0.1"
     )
     assert (refusal.code, "not an inspector" in refusal.message) == ("dap_request_failed", True)

@@ -11,7 +11,7 @@ import pytest
 
 from fakes import runtimes
 from fakes.dap_lab import DapLab
-from fakes.desk_lab import cage
+from fakes.tool_lab import cage
 from kaged.toolbox.dap import BUILTIN
 from kaged.toolbox.dap.adapters import Kind, plan_adapter
 from requirements import requirement
@@ -103,7 +103,7 @@ async def test_a_program_is_debugged_from_entry_to_exit(lab: DapLab) -> None:
     assert {"name": "x", "value": "4", "type": "number"} in shown["variables"]
     assert (await lab.debug("evaluate", expression="x + 1"))["result"] == "5"
     assert (await lab.debug("evaluate", expression="i", frame_id=1))["result"] == "4"
-    refusal = await lab.desk.refusal("debug", action="evaluate", expression="nobody")
+    refusal = await lab.tool_lab.refusal("debug", action="evaluate", expression="nobody")
     assert "nobody is not defined" in refusal.message
     frames = await lab.debug("stack_trace", levels=1)
     assert "double" in frames["frames"][0]["name"]
@@ -163,10 +163,10 @@ async def test_two_programs_are_two_threads_and_end_with_the_run(lab: DapLab) ->
 async def test_a_caged_caller_gets_the_runtimes_own_inspector(lab: DapLab) -> None:
     (lab.root / "src").chmod(0o755)
     (lab.root / "src/main.js").chmod(0o644)
-    desk = lab.desk_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
-    begun = await desk.call("debug", action="launch", runtime="node", script="./src/main.js")
+    tool_lab = lab.tool_lab_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
+    begun = await tool_lab.call("debug", action="launch", runtime="node", script="./src/main.js")
     assert begun["threads"] == [{"id": 1, "name": "main"}]
-    await desk.call("debug", action="disconnect")
+    await tool_lab.call("debug", action="disconnect")
 
 
 def _command_lines(lab: DapLab) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fakes.dap_lab import DapLab, stopped
-from fakes.desk_lab import cage
+from fakes.tool_lab import cage
 from kaged.config.serverchoice import AdapterChoice
 from requirements import requirement
 
@@ -52,7 +52,9 @@ async def test_an_adapter_is_joined_where_its_command_says(lab: DapLab, place: s
 async def test_an_adapter_that_never_comes_leaves_nothing_behind(lab: DapLab, place: str) -> None:
     lab.plan(absent=True)
     lab.write("main.fake", "")
-    refusal = await lab.desk.refusal("debug", action="launch", runtime=place, script="./main.fake")
+    refusal = await lab.tool_lab.refusal(
+        "debug", action="launch", runtime=place, script="./main.fake"
+    )
     assert refusal.code == "dap_session_ended"
     assert "I will not listen" in refusal.message
     assert lab.adapters_running() == 0
@@ -72,7 +74,7 @@ async def test_nobody_else_can_take_the_adapters_place(lab: DapLab) -> None:
 async def test_an_adapter_that_dies_ends_the_session_as_a_crash(lab: DapLab) -> None:
     await lab.launched(runtime="port")
     lab.answer("threads", "die")
-    refusal = await lab.desk.refusal("debug", action="threads")
+    refusal = await lab.tool_lab.refusal("debug", action="threads")
     assert refusal.code == "dap_session_ended"
     await lab.until(lambda: lab.events[-1][0] == "debug.session_ended")
     assert lab.events[-1][1]["reason"] == "crash"
@@ -89,11 +91,11 @@ async def test_in_a_cage_the_two_meet_on_the_cages_own_loopback(lab: DapLab) -> 
     command = ("/usr/bin/python3", f"{root}/fake_listening_adapter.py", "listen", "${port}")
     files = (f"{root}/plan.json", "/tmp/log.jsonl")
     lab.bridge.adapters = {"caged": AdapterChoice("x", None, (*command, *files), False)}
-    desk = lab.desk_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
+    tool_lab = lab.tool_lab_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
     given: dict[str, Any] = {"runtime": "caged", "script": "./main.fake"}
-    begun = await desk.call("debug", action="launch", **given)
+    begun = await tool_lab.call("debug", action="launch", **given)
     assert (begun["status"], begun["stopped_reason"]) == ("stopped", "entry")
-    assert (await desk.call("debug", action="disconnect"))["disconnected"] is True
+    assert (await tool_lab.call("debug", action="disconnect"))["disconnected"] is True
 
 
 async def test_programs_and_sessions_that_an_adapter_asks_for(lab: DapLab) -> None:

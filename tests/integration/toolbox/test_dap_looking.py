@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fakes.dap_lab import ALL_CAPABILITIES, DapLab, stopped
-from fakes.desk_lab import cage
+from fakes.tool_lab import cage
 from requirements import requirement
 
 
@@ -122,7 +122,7 @@ async def test_breakpoints_set_at_once_do_not_mix_up_their_answers(lab: DapLab) 
 async def test_a_step_that_the_adapter_refuses_leaves_the_program_stopped(lab: DapLab) -> None:
     await lab.launched()
     lab.answer("next", {"error": "cannot step here"})
-    refusal = await lab.desk.refusal("debug", action="step_over")
+    refusal = await lab.tool_lab.refusal("debug", action="step_over")
     assert (refusal.code, "cannot step here" in refusal.message) == ("dap_request_failed", True)
     stack(lab, frame(lab, 0, "main", 2))
     assert (await lab.debug("stack_trace"))["total_frames"] == 1
@@ -252,7 +252,7 @@ async def test_places_outside_the_cage_or_project_have_no_source(
     from kaged.toolbox.dap import process
 
     policy = cage("ro ./src", root=lab.root, capabilities=["exec"])
-    caged = lab.desk_for(policy)
+    caged = lab.tool_lab_for(policy)
     real = process.launch_uncaged
 
     async def outside(policy: Any, plan: Any, cwd: str) -> Any:
@@ -303,7 +303,7 @@ async def test_frames_are_numbered_from_the_top(lab: DapLab) -> None:
     await lab.debug("step_over")
     await lab.debug("evaluate", expression="x", context="repl")
     assert len(lab.received("stackTrace")) > before
-    refusal = await lab.desk.refusal("debug", action="evaluate", expression="x", frame_id=50)
+    refusal = await lab.tool_lab.refusal("debug", action="evaluate", expression="x", frame_id=50)
     assert "frame" in refusal.message
 
 
@@ -362,7 +362,7 @@ async def test_an_unknown_name_cannot_be_expanded(lab: DapLab) -> None:
         "user.user.plain",
     ]
     for name in ("nobody", "plain", "user.nobody", ".".join(["user"] * 40)):
-        refusal = await lab.desk.refusal("debug", action="variables", expand=name)
+        refusal = await lab.tool_lab.refusal("debug", action="variables", expand=name)
         assert refusal.code == "invalid_params"
 
 
@@ -371,7 +371,7 @@ async def test_an_evaluation_that_fails_leaves_the_session_alive(lab: DapLab) ->
     await lab.launched()
     stack(lab, frame(lab, 0, "f", 1))
     lab.answer("evaluate", {"error": "NameError: zzz"})
-    refusal = await lab.desk.refusal("debug", action="evaluate", expression="zzz")
+    refusal = await lab.tool_lab.refusal("debug", action="evaluate", expression="zzz")
     assert "NameError: zzz" in refusal.message
     assert (await lab.debug("threads"))["threads"]
 
@@ -420,7 +420,7 @@ async def test_memory(lab: DapLab) -> None:
     assert written == {"bytes_written": 2, "offset": 1}
     asked = lab.received("writeMemory")[0]["arguments"]
     assert asked == {"memoryReference": "m", "offset": 1, "data": "aGk=", "allowPartial": False}
-    refusal = await lab.desk.refusal(
+    refusal = await lab.tool_lab.refusal(
         "debug", action="write_memory", memory_reference="m", data="no base64!"
     )
     assert refusal.code == "invalid_params"
@@ -467,7 +467,7 @@ async def test_custom_requests(lab: DapLab) -> None:
         "terminate",
         "restart",
     ):
-        refusal = await lab.desk.refusal("debug", action="custom_request", command=command)
+        refusal = await lab.tool_lab.refusal("debug", action="custom_request", command=command)
         assert refusal.code == "invalid_params"
 
 
@@ -498,7 +498,7 @@ async def test_what_the_adapter_cannot_do_is_not_asked(lab: DapLab) -> None:
         ("modules", {}, "supportsModulesRequest"),
         ("loaded_sources", {}, "supportsLoadedSourcesRequest"),
     ):
-        refusal = await lab.desk.refusal("debug", action=action, **given)
+        refusal = await lab.tool_lab.refusal("debug", action=action, **given)
         assert refusal.code == "dap_unsupported", action
         assert refusal.detail == {"capability": capability}
     assert lab.commands() == before
@@ -512,8 +512,8 @@ async def test_a_running_program_can_be_paused_and_not_inspected(tmp_path: Path)
     stack(lab, frame(lab, 0, "main", 2))
     assert (await lab.debug("continue"))["status"] == "running"
     for action in ("stack_trace", "variables", "scopes", "step_over"):
-        assert (await lab.desk.refusal("debug", action=action)).code == "dap_not_stopped"
-    refusal = await lab.desk.refusal("debug", action="evaluate", expression="1")
+        assert (await lab.tool_lab.refusal("debug", action=action)).code == "dap_not_stopped"
+    refusal = await lab.tool_lab.refusal("debug", action="evaluate", expression="1")
     assert refusal.code == "dap_not_stopped"
     assert (await lab.debug("continue"))["status"] == "running"
     lab.after("pause", stopped("pause"))

@@ -15,7 +15,7 @@ import pytest
 
 from fakes import runtimes
 from fakes.dap_lab import DapLab
-from fakes.desk_lab import DeskLab, cage
+from fakes.tool_lab import ToolLab, cage
 from kaged.config.serverchoice import AdapterChoice
 from kaged.toolbox.dap import BUILTIN
 from kaged.toolbox.dap.adapters import plan_adapter
@@ -70,59 +70,67 @@ async def lab(tmp_path: Path) -> AsyncIterator[DapLab]:
 
 
 @pytest.fixture(params=["uncaged", "relaxed cage"])
-def desk(request: pytest.FixtureRequest, lab: DapLab) -> DeskLab:
+def tool_lab(request: pytest.FixtureRequest, lab: DapLab) -> ToolLab:
     if request.param == "uncaged":
-        return lab.desk
-    return lab.desk_for(cage("ro ./", root=lab.root, capabilities=["exec"], relaxed=True))
+        return lab.tool_lab
+    return lab.tool_lab_for(cage("ro ./", root=lab.root, capabilities=["exec"], relaxed=True))
 
 
-async def debug(desk: DeskLab, action: str, **given: Any) -> Any:
-    return await desk.call("debug", action=action, **given)
+async def debug(tool_lab: ToolLab, action: str, **given: Any) -> Any:
+    return await tool_lab.call("debug", action=action, **given)
 
 
 @requirement("AT-DAP-16", "AT-DAP-19", "AT-DAP-22")
-async def test_a_native_program_is_debugged_from_entry_to_exit(lab: DapLab, desk: DeskLab) -> None:
+async def test_a_native_program_is_debugged_from_entry_to_exit(
+    lab: DapLab, tool_lab: ToolLab
+) -> None:
     given: dict[str, Any] = {"args": ["one"], "env": {"FOO": "bar"}}
-    begun = await debug(desk, "launch", runtime="c", script="./main", **given)
+    begun = await debug(tool_lab, "launch", runtime="c", script="./main", **given)
     assert (begun["status"], begun["stopped_reason"]) == ("stopped", "entry")
-    made = await debug(desk, "set_breakpoint", path="./main.c", line=BODY, condition="x == 4")
+    made = await debug(tool_lab, "set_breakpoint", path="./main.c", line=BODY, condition="x == 4")
     assert (made["verified"], made["actual_line"]) == (True, BODY)
-    hit = await debug(desk, "continue")
+    hit = await debug(tool_lab, "continue")
     assert (hit["stopped_reason"], hit["breakpoint_id"]) == ("breakpoint", 1)
     assert hit["location"]["source_preview"] == "    int y = x * 2;"
-    (shown,) = [one for one in (await debug(desk, "variables"))["variables"] if one["name"] == "x"]
+    (shown,) = [
+        one for one in (await debug(tool_lab, "variables"))["variables"] if one["name"] == "x"
+    ]
     assert (shown["value"], shown["type"]) == ("4", "int")
-    assert (await debug(desk, "evaluate", expression="x + 1"))["result"] == "5"
-    frames = (await debug(desk, "stack_trace"))["frames"]
+    assert (await debug(tool_lab, "evaluate", expression="x + 1"))["result"] == "5"
+    frames = (await debug(tool_lab, "stack_trace"))["frames"]
     assert [one["name"] for one in frames[:2]] == ["twice", "main"]
     code = await debug(
-        desk,
+        tool_lab,
         "disassemble",
         memory_reference=frames[0]["instruction_reference"],
         instruction_count=4,
     )
     assert len(code["instructions"]) == 4
     assert code["instructions"][0]["path"] == "./main.c"
-    assert (await debug(desk, "step_out"))["location"]["line"] == CALL
-    members = await debug(desk, "variables", expand="ada")
+    assert (await debug(tool_lab, "step_out"))["location"]["line"] == CALL
+    members = await debug(tool_lab, "variables", expand="ada")
     assert any(one["name"] == "ada.age" and one["value"] == "36" for one in members["variables"])
 
-    scopes = {one["name"]: one for one in (await debug(desk, "scopes"))["scopes"]}
+    scopes = {one["name"]: one for one in (await debug(tool_lab, "scopes"))["scopes"]}
     reference = scopes["Globals"]["variables_reference"]
-    info = await debug(desk, "data_breakpoint_info", name="total", variables_reference=reference)
-    watch = await debug(desk, "set_data_breakpoint", data_id=info["data_id"], access_type="write")
+    info = await debug(
+        tool_lab, "data_breakpoint_info", name="total", variables_reference=reference
+    )
+    watch = await debug(
+        tool_lab, "set_data_breakpoint", data_id=info["data_id"], access_type="write"
+    )
     assert watch["verified"] is True
-    written = await debug(desk, "continue")
+    written = await debug(tool_lab, "continue")
     assert (written["stopped_reason"], written["breakpoint_id"]) == ("breakpoint", 2)
-    assert (await debug(desk, "evaluate", expression="total"))["result"] == "20"
+    assert (await debug(tool_lab, "evaluate", expression="total"))["result"] == "20"
     assert lab.events[-1][1]["breakpoint_id"] == 2
-    await debug(desk, "remove_data_breakpoint", data_id=info["data_id"])
-    modules = await debug(desk, "modules")
+    await debug(tool_lab, "remove_data_breakpoint", data_id=info["data_id"])
+    modules = await debug(tool_lab, "modules")
     assert modules["modules"][0]["path"] == "./main"
-    ended = await debug(desk, "continue")
+    ended = await debug(tool_lab, "continue")
     assert (ended["status"], ended["exit_code"]) == ("exited", 3)
     assert "total 30 ada bar 2 one memory" in ended["output"]
-    assert (await debug(desk, "disconnect"))["disconnected"] is True
+    assert (await debug(tool_lab, "disconnect"))["disconnected"] is True
 
 
 async def test_memory_is_read_and_written_and_instructions_stopped_at(lab: DapLab) -> None:
@@ -155,7 +163,7 @@ async def test_memory_is_read_and_written_and_instructions_stopped_at(lab: DapLa
 
 @requirement("AT-DAP-60")
 async def test_a_spared_program_goes_on_and_a_caged_one_is_said_to_have_ended(
-    lab: DapLab, desk: DeskLab
+    lab: DapLab, tool_lab: ToolLab
 ) -> None:
     source = lab.write(
         "loop.c",
@@ -163,13 +171,13 @@ async def test_a_spared_program_goes_on_and_a_caged_one_is_said_to_have_ended(
     )
     subprocess.run(["gcc", "-g", "-o", lab.root / "loop", source], check=True)
     (lab.root / "loop").chmod(0o755)
-    await debug(desk, "launch", runtime="c", script="./loop", stop_on_entry=False)
-    ended = await debug(desk, "disconnect", terminate_debuggee=False)
+    await debug(tool_lab, "launch", runtime="c", script="./loop", stop_on_entry=False)
+    ended = await debug(tool_lab, "disconnect", terminate_debuggee=False)
     names = [one.name for one in Path("/proc").iterdir() if one.name.isdigit()]
     left = [int(name) for name in names if runs(name, lab)]
     try:
         assert ended == {"disconnected": True, "debuggee_terminated": not left}
-        assert bool(left) is (desk is lab.desk)
+        assert bool(left) is (tool_lab is lab.tool_lab)
     finally:
         for pid in left:
             os.kill(pid, signal.SIGKILL)
@@ -186,7 +194,7 @@ def runs(pid: str, lab: DapLab) -> bool:
 @requirement("AT-DAP-58")
 async def test_what_a_native_debugger_cannot_do_is_said(lab: DapLab) -> None:
     await lab.debug("launch", runtime="c", script="./main")
-    refusal = await lab.desk.refusal("debug", action="loaded_sources")
+    refusal = await lab.tool_lab.refusal("debug", action="loaded_sources")
     assert refusal.code == "dap_unsupported"
     assert (await lab.debug("threads"))["threads"]
 

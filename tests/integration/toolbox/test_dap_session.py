@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fakes.dap_lab import DapLab, stopped
-from fakes.desk_lab import DeskLab, cage
+from fakes.tool_lab import ToolLab, cage
 from kaged.cage import CageProcess
 from kaged.config.serverchoice import AdapterChoice
 from kaged.kernel.policy import CagePolicy
@@ -88,7 +88,7 @@ async def test_actions_need_their_parameters(lab: DapLab) -> None:
         {"action": "threads", "unknown": 1},
     ]
     for params in broken:
-        assert (await lab.desk.refusal_with("debug", params)).code == "invalid_params", params
+        assert (await lab.tool_lab.refusal_with("debug", params)).code == "invalid_params", params
     assert lab.adapters_running() == 0
 
 
@@ -129,9 +129,11 @@ async def test_what_an_adapter_asks_is_answered(lab: DapLab) -> None:
 @requirement("AT-DAP-02", "AT-AUD-09")
 async def test_an_agent_has_one_session_at_a_time(lab: DapLab) -> None:
     first = await lab.launched()
-    refusal = await lab.desk.refusal("debug", action="launch", runtime="fake", script="./main.fake")
+    refusal = await lab.tool_lab.refusal(
+        "debug", action="launch", runtime="fake", script="./main.fake"
+    )
     assert refusal.code == "dap_session_active"
-    refusal = await lab.desk.refusal("debug", action="attach", runtime="fake", port=5)
+    refusal = await lab.tool_lab.refusal("debug", action="attach", runtime="fake", port=5)
     assert refusal.code == "dap_session_active"
     assert (await lab.debug("threads"))["threads"] == [{"id": 7, "name": "main"}]
     assert lab.adapters_running() == 1
@@ -152,8 +154,8 @@ async def test_an_agent_has_one_session_at_a_time(lab: DapLab) -> None:
 async def test_agents_do_not_see_each_others_sessions(lab: DapLab) -> None:
     await lab.launched()
     for other in (
-        lab.desk_for(caller="primary.subagents.b"),
-        lab.desk_for(session_id="ses_2"),
+        lab.tool_lab_for(caller="primary.subagents.b"),
+        lab.tool_lab_for(session_id="ses_2"),
     ):
         assert (await other.refusal("debug", action="stack_trace")).code == "dap_session_ended"
         started = await other.call("debug", action="launch", runtime="fake", script="./main.fake")
@@ -181,7 +183,7 @@ async def test_without_a_session_every_other_action_says_so(lab: DapLab) -> None
     async def all_refused() -> None:
         for action in ACTIONS:
             if action not in {"launch", "attach"}:
-                refusal = await lab.desk.refusal("debug", action=action, **given)
+                refusal = await lab.tool_lab.refusal("debug", action=action, **given)
                 assert refusal.code == "dap_session_ended", action
 
     await all_refused()
@@ -196,7 +198,9 @@ async def test_a_failed_launch_leaves_nothing_behind(lab: DapLab, fault: str) ->
     what = {"refuses": {"error": "Build error: no such file"}}.get(fault, "die")
     lab.answer("initialize" if fault == "dies at once" else "launch", what)
     lab.write("main.fake", "x\n")
-    refusal = await lab.desk.refusal("debug", action="launch", runtime="fake", script="./main.fake")
+    refusal = await lab.tool_lab.refusal(
+        "debug", action="launch", runtime="fake", script="./main.fake"
+    )
     if fault == "refuses":
         assert "Build error" in refusal.message
     assert lab.adapters_running() == 0
@@ -220,17 +224,17 @@ async def test_the_end_of_a_run_or_project_ends_its_sessions(lab: DapLab, how: s
     name, data = lab.events[-1]
     assert (name, data["reason"]) == ("debug.session_ended", "run_ended")
     assert data["debug_session_id"] == started["debug_session_id"]
-    assert (await lab.desk.refusal("debug", action="threads")).code == "dap_session_ended"
+    assert (await lab.tool_lab.refusal("debug", action="threads")).code == "dap_session_ended"
 
 
 @requirement("AT-FAIL-05", "AT-AUD-10")
 async def test_an_adapter_that_dies_ends_the_session_as_a_crash(lab: DapLab) -> None:
     await lab.launched()
     lab.answer("threads", "die")
-    assert (await lab.desk.refusal("debug", action="threads")).code == "dap_session_ended"
+    assert (await lab.tool_lab.refusal("debug", action="threads")).code == "dap_session_ended"
     await lab.until(lambda: len(lab.events) == 2)
     assert lab.events[-1][1]["reason"] == "crash"
-    assert (await lab.desk.refusal("debug", action="continue")).code == "dap_session_ended"
+    assert (await lab.tool_lab.refusal("debug", action="continue")).code == "dap_session_ended"
     lab.plan(answers={})
     assert (await lab.launched())["status"] == "stopped"
 
@@ -289,12 +293,12 @@ async def test_attach_names_host_and_port(lab: DapLab) -> None:
 async def test_a_caged_caller_needs_exec_and_something_to_read(lab: DapLab) -> None:
     lab.write("src/a.fake", "x\n")
     given: dict[str, Any] = {"action": "launch", "runtime": "fake", "script": "./src/a.fake"}
-    without = lab.desk_for(cage("ro ./src", root=lab.root))
+    without = lab.tool_lab_for(cage("ro ./src", root=lab.root))
     refusal = await without.refusal("debug", **given)
     assert (refusal.code, "exec" in str(refusal.detail)) == ("capability_denied", True)
-    nothing = lab.desk_for(cage(root=lab.root, capabilities=["exec"]))
+    nothing = lab.tool_lab_for(cage(root=lab.root, capabilities=["exec"]))
     assert (await nothing.refusal("debug", action="threads")).code == "capability_denied"
-    reading = lab.desk_for(cage("ro ./src", root=lab.root, capabilities=["exec"]))
+    reading = lab.tool_lab_for(cage("ro ./src", root=lab.root, capabilities=["exec"]))
     assert (await reading.refusal("debug", action="threads")).code == "dap_session_ended"
 
 
@@ -302,16 +306,16 @@ async def test_a_caged_caller_needs_exec_and_something_to_read(lab: DapLab) -> N
 async def test_launch_looks_at_its_paths_first(lab: DapLab) -> None:
     lab.write("src/a.fake", "x\n")
     lab.write("lib/b.fake", "x\n")
-    caged = lab.desk_for(cage("ro ./src", root=lab.root, capabilities=["exec"]))
-    for desk, script, cwd, code in (
-        (lab.desk, "../x", "./", "invalid_params"),
-        (lab.desk, "./src/a.fake", "../", "invalid_params"),
-        (lab.desk, "./none", "./", "file_not_found"),
-        (lab.desk, "./src/a.fake", "./none", "file_not_found"),
+    caged = lab.tool_lab_for(cage("ro ./src", root=lab.root, capabilities=["exec"]))
+    for tool_lab, script, cwd, code in (
+        (lab.tool_lab, "../x", "./", "invalid_params"),
+        (lab.tool_lab, "./src/a.fake", "../", "invalid_params"),
+        (lab.tool_lab, "./none", "./", "file_not_found"),
+        (lab.tool_lab, "./src/a.fake", "./none", "file_not_found"),
         (caged, "./lib/b.fake", "./src", "capability_denied"),
         (caged, "./src/a.fake", "./lib", "capability_denied"),
     ):
-        refusal = await desk.refusal(
+        refusal = await tool_lab.refusal(
             "debug", action="launch", runtime="fake", script=script, cwd=cwd
         )
         assert refusal.code == code, (script, cwd)
@@ -322,11 +326,11 @@ async def test_launch_looks_at_its_paths_first(lab: DapLab) -> None:
 async def test_a_debugger_that_is_not_there_says_how_to_get_it(tmp_path: Path) -> None:
     lab = DapLab(tmp_path, environ={"PATH": ""})
     lab.write("a.x", "x\n")
-    refusal = await lab.desk.refusal("debug", action="launch", runtime="cobol", script="./a.x")
+    refusal = await lab.tool_lab.refusal("debug", action="launch", runtime="cobol", script="./a.x")
     assert refusal.code == "dap_adapter_not_found"
     assert isinstance(refusal.detail, dict)
     assert refusal.detail["runtime"] == "cobol"
-    refusal = await lab.desk.refusal("debug", action="launch", runtime="go", script="./a.x")
+    refusal = await lab.tool_lab.refusal("debug", action="launch", runtime="go", script="./a.x")
     assert refusal.code == "dap_adapter_not_found"
     assert refusal.detail == {
         "runtime": "go",
@@ -358,7 +362,7 @@ async def test_debuggers_that_need_ptrace_need_a_relaxed_cage(tmp_path: Path) ->
         "harmless": AdapterChoice("x", None, true, False),
     }
     lab.write("a.x", "x\n")
-    default = lab.desk_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
+    default = lab.tool_lab_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
     for runtime in ("silent", "tracing"):
         refusal = await default.refusal("debug", action="launch", runtime=runtime, script="./a.x")
         assert (refusal.code, refusal.number) == ("dap_requires_relaxed_seccomp", -32001)
@@ -368,10 +372,10 @@ async def test_debuggers_that_need_ptrace_need_a_relaxed_cage(tmp_path: Path) ->
     await default.refusal("debug", action="launch", runtime="harmless", script="./a.x")
     assert len(seen) == 1
     policy = cage("ro ./", root=lab.root, capabilities=["exec"], relaxed=True)
-    relaxed = lab.desk_for(policy)
+    relaxed = lab.tool_lab_for(policy)
     await relaxed.refusal("debug", action="launch", runtime="tracing", script="./a.x")
     assert seen[-1][0] is policy
-    await lab.desk.refusal("debug", action="launch", runtime="tracing", script="./a.x")
+    await lab.tool_lab.refusal("debug", action="launch", runtime="tracing", script="./a.x")
     await lab.close()
 
 
@@ -379,7 +383,7 @@ async def test_debuggers_that_need_ptrace_need_a_relaxed_cage(tmp_path: Path) ->
 async def test_without_a_launcher_a_caged_debugger_does_not_start(tmp_path: Path) -> None:
     lab = DapLab(tmp_path, uncaged_only=True)
     lab.write("a.fake", "x\n")
-    caged = lab.desk_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
+    caged = lab.tool_lab_for(cage("ro ./", root=lab.root, capabilities=["exec"]))
     refusal = await caged.refusal("debug", action="launch", runtime="fake", script="./a.fake")
     assert refusal.code == "dap_adapter_not_found"
     assert lab.received() == []
@@ -389,7 +393,7 @@ async def test_without_a_launcher_a_caged_debugger_does_not_start(tmp_path: Path
 @requirement("AT-DAP-26")
 async def test_a_caged_caller_attaches_only_where_its_network_goes(lab: DapLab) -> None:
     policy = cage("ro ./", root=lab.root, capabilities=["exec"], net=["allowed.test:5678"])
-    caged = lab.desk_for(policy)
+    caged = lab.tool_lab_for(policy)
     for host, port in (("example.org", 5678), ("allowed.test", 99), ("localhost", 5678)):
         refusal = await caged.refusal(
             "debug", action="attach", runtime="fake", port=port, host=host
@@ -402,8 +406,8 @@ async def test_a_caged_caller_attaches_only_where_its_network_goes(lab: DapLab) 
 
 @requirement("AT-DISP-20")
 async def test_without_a_bridge_there_is_no_session(tmp_path: Path) -> None:
-    desk = DeskLab(tmp_path, dap_tools(lambda _: None))
-    assert (await desk.refusal("debug", action="threads")).code == "dap_session_ended"
+    tool_lab = ToolLab(tmp_path, dap_tools(lambda _: None))
+    assert (await tool_lab.refusal("debug", action="threads")).code == "dap_session_ended"
 
 
 async def test_a_step_that_never_ends_gives_running_and_pause_picks_it_up(tmp_path: Path) -> None:
@@ -411,7 +415,7 @@ async def test_a_step_that_never_ends_gives_running_and_pause_picks_it_up(tmp_pa
     await lab.launched()
     assert (await lab.debug("continue"))["status"] == "running"
     for action in ("stack_trace", "variables", "scopes"):
-        assert (await lab.desk.refusal("debug", action=action)).code == "dap_not_stopped"
+        assert (await lab.tool_lab.refusal("debug", action=action)).code == "dap_not_stopped"
     lab.after("pause", stopped("pause"))
     said = await lab.debug("pause")
     assert (said["status"], said["stopped_reason"]) == ("stopped", "pause")

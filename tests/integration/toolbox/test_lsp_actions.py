@@ -1,4 +1,4 @@
-"""What the actions of `code.lsp` ask, give and refuse, seen through the desk."""
+"""What the actions of `code.lsp` ask, give and refuse, seen through dispatch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fakes.desk_lab import cage
 from fakes.lsp_lab import ALL_CAPABILITIES, LspLab, span
+from fakes.tool_lab import cage
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.lsp.tool import ACTIONS, DEFINITION, requires_of
@@ -72,12 +72,12 @@ async def test_a_path_is_needed_by_all_actions_but_four(lab: LspLab) -> None:
             lab.answer("x/y", {"result": 1})
             await lab.lsp(action, **given)
             continue
-        refusal = await lab.desk.refusal("code.lsp", action=action, **given)
+        refusal = await lab.tool_lab.refusal("code.lsp", action=action, **given)
         assert refusal.code == "invalid_params", action
         assert "path" in refusal.message
     wrong: list[dict[str, Any]] = [{}, {"action": "fly", "path": "./a.py"}, {"action": 3}]
     for broken in wrong:
-        assert (await lab.desk.refusal_with("code.lsp", broken)).code == "invalid_params"
+        assert (await lab.tool_lab.refusal_with("code.lsp", broken)).code == "invalid_params"
 
 
 @requirement("AT-LSP-02", "AT-DISP-12")
@@ -95,7 +95,7 @@ async def test_position_actions_need_line_and_column(lab: LspLab, action: str) -
         {"line": True, "character": 0},
         {"line": 99, "character": 0},
     ):
-        refusal = await lab.desk.refusal_with("code.lsp", {**base, **given})
+        refusal = await lab.tool_lab.refusal_with("code.lsp", {**base, **given})
         assert refusal.code == "invalid_params", given
 
 
@@ -104,14 +104,14 @@ async def test_a_missing_file_or_a_directory_starts_no_server(lab: LspLab) -> No
     lab.write("src/a.py", "x = 1\n")
     for action in POSITIONAL:
         given: dict[str, Any] = {"line": 1, "character": 0, "new_name": "y"}
-        missing = await lab.desk.refusal("code.lsp", action=action, path="./nope.py", **given)
+        missing = await lab.tool_lab.refusal("code.lsp", action=action, path="./nope.py", **given)
         assert missing.code == "file_not_found"
-        folder = await lab.desk.refusal("code.lsp", action=action, path="./src", **given)
+        folder = await lab.tool_lab.refusal("code.lsp", action=action, path="./src", **given)
         assert folder.code == "invalid_params"
-    assert (await lab.desk.refusal("code.lsp", action="symbols", path="./src")).code == (
+    assert (await lab.tool_lab.refusal("code.lsp", action="symbols", path="./src")).code == (
         "invalid_params"
     )
-    assert (await lab.desk.refusal("code.lsp", action="diagnostics", path="./no")).code == (
+    assert (await lab.tool_lab.refusal("code.lsp", action="diagnostics", path="./no")).code == (
         "file_not_found"
     )
     assert lab.events == []
@@ -150,7 +150,7 @@ async def test_a_symbol_can_be_named_instead_of_a_column(lab: LspLab) -> None:
     columns = [one["params"]["position"]["character"] for one in lab.received("textDocument/hover")]
     assert columns == [16, 8]
     for symbol in ("total", "sub", "total#3", "nothing"):
-        refusal = await lab.desk.refusal(
+        refusal = await lab.tool_lab.refusal(
             "code.lsp", action="hover", path="./a.py", line=1, symbol=symbol
         )
         assert refusal.code == "invalid_params"
@@ -163,7 +163,7 @@ async def test_a_symbol_can_be_named_instead_of_a_column(lab: LspLab) -> None:
 async def test_reading_is_enough_for_all_actions_but_the_renames(lab: LspLab) -> None:
     lab.write("src/a.py", "ERR\n")
     lab.write("data/b.py", f"ERR {CANARY}\n")
-    caged = lab.desk_for(cage("ro ./src", root=lab.root))
+    caged = lab.tool_lab_for(cage("ro ./src", root=lab.root))
     edit = {"changes": {lab.uri("src/a.py"): [{"range": span(0, 0, 3), "newText": "new"}]}}
     lab.answer("textDocument/prepareRename", {"result": span(0, 0, 3)})
     lab.answer("textDocument/rename", {"result": edit})
@@ -202,7 +202,7 @@ async def test_what_a_server_cannot_do_is_empty_or_said_so(lab: LspLab) -> None:
     assert await lab.lsp("symbols", path="./a.py") == {"symbols": [], "count": 0}
     assert await lab.lsp("code_actions", **at) == {"actions": [], "count": 0}
     for action in ("hover", "rename"):
-        refusal = await lab.desk.refusal("code.lsp", action=action, new_name="y", **at)
+        refusal = await lab.tool_lab.refusal("code.lsp", action=action, new_name="y", **at)
         assert refusal.code == "invalid_params"
         assert "unsupported by server" in str(refusal.detail)
 
@@ -239,10 +239,12 @@ async def test_diagnostics_belong_to_the_present_content(lab: LspLab, how: str) 
         lab.plan(capabilities=without, publish=how)
     lab.write("a.py", "ERR\n")
     assert (await lab.lsp("diagnostics", path="./a.py"))["count"] == 1
-    await lab.desk.call("file.read", path="./a.py")
-    await lab.desk.call("edit.text", path="./a.py", old_string="ERR", new_string="fine")
+    await lab.tool_lab.call("file.read", path="./a.py")
+    await lab.tool_lab.call("edit.text", path="./a.py", old_string="ERR", new_string="fine")
     assert (await lab.lsp("diagnostics", path="./a.py"))["count"] == 0
-    await lab.desk.call("edit.text", path="./a.py", old_string="fine", new_string="ERR ERR\nERR")
+    await lab.tool_lab.call(
+        "edit.text", path="./a.py", old_string="fine", new_string="ERR ERR\nERR"
+    )
     assert (await lab.lsp("diagnostics", path="./a.py"))["count"] == 2
 
 
@@ -258,24 +260,24 @@ async def test_a_list_from_the_middle_of_several_changes_is_not_the_last_word(
     _telling(lab)
     lab.write("a.py", "USES one\n")
     lab.write("b.py", "DEF one\n")
-    await lab.desk.call("file.read", path="./a.py")
-    await lab.desk.call("file.read", path="./b.py")
+    await lab.tool_lab.call("file.read", path="./a.py")
+    await lab.tool_lab.call("file.read", path="./b.py")
     assert (await lab.lsp("diagnostics", path="./a.py"))["diagnostics"] == []
     # By the time of the second edit the server has said that `two` does not exist.
-    await lab.desk.call("edit.text", path="./a.py", old_string="one", new_string="two")
-    await lab.desk.call("edit.text", path="./b.py", old_string="one", new_string="two")
+    await lab.tool_lab.call("edit.text", path="./a.py", old_string="one", new_string="two")
+    await lab.tool_lab.call("edit.text", path="./b.py", old_string="one", new_string="two")
     said = await lab.lsp("diagnostics", path="./a.py")
     assert (said["diagnostics"], said.get("complete", True)) == ([], True)
-    await lab.desk.call("edit.text", path="./b.py", old_string="two", new_string="six")
+    await lab.tool_lab.call("edit.text", path="./b.py", old_string="two", new_string="six")
     assert (await lab.lsp("diagnostics", path="./a.py"))["count"] == 1
 
 
 async def test_a_list_that_is_not_repeated_after_an_edit_still_counts(lab: LspLab) -> None:
     _telling(lab)
     lab.write("a.py", "fine\n")
-    await lab.desk.call("file.read", path="./a.py")
+    await lab.tool_lab.call("file.read", path="./a.py")
     assert (await lab.lsp("diagnostics", path="./a.py"))["diagnostics"] == []
-    await lab.desk.call("edit.text", path="./a.py", old_string="fine", new_string="good")
+    await lab.tool_lab.call("edit.text", path="./a.py", old_string="fine", new_string="good")
     said = await lab.lsp("diagnostics", path="./a.py")
     assert (said["diagnostics"], said.get("complete", True)) == ([], True)
 
@@ -330,7 +332,7 @@ async def test_a_directory_is_checked_file_by_file_in_each_language(tmp_path: Pa
     said = await lab.lsp("diagnostics", path="./src")
     assert (said["count"], said["skipped"]) == (3, ["rust"])
     lab.write("only/f.rs", "ERR\n")
-    refusal = await lab.desk.refusal("code.lsp", action="diagnostics", path="./only")
+    refusal = await lab.tool_lab.refusal("code.lsp", action="diagnostics", path="./only")
     assert refusal.code == "lsp_server_not_found"
     await lab.close()
 
@@ -371,7 +373,7 @@ async def test_a_target_outside_the_cage_has_no_content(lab: LspLab) -> None:
     lab.write("src/a.py", "use\n")
     lab.write("lib/b.py", f"\n{CANARY} = 1\n")
     (lab.root / "src/link.py").symlink_to(lab.root / "lib/b.py")
-    caged = lab.desk_for(cage("ro ./src", root=lab.root))
+    caged = lab.tool_lab_for(cage("ro ./src", root=lab.root))
     for place in ("lib/b.py", "src/link.py"):
         answer = {"uri": (lab.root / place).as_uri(), "range": span(1, 0, 5)}
         lab.answer("textDocument/definition", {"result": [answer]})
@@ -392,7 +394,7 @@ async def test_a_target_outside_the_project_is_named_and_not_shown(
     lab.answer("textDocument/definition", {"result": answer})
     said = await lab.lsp("definition", path="./a.py", line=1, character=0)
     assert said["definitions"] == [{"path": str(outside), "line": 2, "outside_project": True}]
-    caged = lab.desk_for(cage("ro ./", root=lab.root))
+    caged = lab.tool_lab_for(cage("ro ./", root=lab.root))
     said = await caged.call("code.lsp", action="definition", path="./a.py", line=1, character=0)
     assert said["definitions"] == [{"path": "stdlib.py", "line": 2, "outside_cage": True}]
 
@@ -408,7 +410,7 @@ async def test_references_are_counted_and_shown_as_far_as_the_cage_goes(lab: Lsp
     ]
     lab.answer("textDocument/references", {"result": places})
     at: dict[str, Any] = {"action": "references", "path": "./src/a.py", "line": 1, "character": 0}
-    said = await lab.desk.call("code.lsp", **at)
+    said = await lab.tool_lab.call("code.lsp", **at)
     assert said["count"] == 3
     assert said["references"][2] == {
         "path": "./lib/b.py",
@@ -417,7 +419,7 @@ async def test_references_are_counted_and_shown_as_far_as_the_cage_goes(lab: Lsp
         "preview": f"{CANARY} name",
     }
     assert not any("outside_cage" in one for one in said["references"])
-    caged = lab.desk_for(cage("ro ./src", root=lab.root))
+    caged = lab.tool_lab_for(cage("ro ./src", root=lab.root))
     narrowed = await caged.call("code.lsp", **at, include_declaration=True)
     assert narrowed["count"] == 3
     assert narrowed["references"][2] == {"path": "./lib/b.py", "line": 1, "outside_cage": True}
@@ -452,7 +454,7 @@ async def test_symbols_are_flat_in_source_order_with_words_for_kinds(lab: LspLab
     one = await lab.lsp("symbols", path="./a.py", limit=1)
     assert [symbol["name"] for symbol in one["symbols"]] == ["A"]
     for broken in ({"scope": "workspace"}, {"limit": 0}, {"scope": "galaxy"}):
-        refusal = await lab.desk.refusal("code.lsp", action="symbols", path="./a.py", **broken)
+        refusal = await lab.tool_lab.refusal("code.lsp", action="symbols", path="./a.py", **broken)
         assert refusal.code == "invalid_params"
 
 
@@ -466,10 +468,10 @@ async def test_workspace_symbols_outside_the_cage_have_no_name(lab: LspLab) -> N
     ]
     lab.answer("workspace/symbol", {"result": found})
     ask: dict[str, Any] = {"action": "symbols", "path": "./src", "scope": "workspace"}
-    said = await lab.desk.call("code.lsp", **ask, query="serve")
+    said = await lab.tool_lab.call("code.lsp", **ask, query="serve")
     assert [one["name"] for one in said["symbols"]] == ["serve", f"serve_{CANARY}"]
     assert lab.received("workspace/symbol")[0]["params"] == {"query": "serve"}
-    caged = lab.desk_for(cage("ro ./src", root=lab.root))
+    caged = lab.tool_lab_for(cage("ro ./src", root=lab.root))
     narrowed = await caged.call("code.lsp", **ask, query="serve")
     assert narrowed["symbols"][1] == {"path": "./lib/b.py", "line": 1, "outside_cage": True}
     assert CANARY not in json.dumps(narrowed)
@@ -538,7 +540,7 @@ async def test_lazy_edits_are_fetched_and_foreign_text_is_left_out(lab: LspLab) 
         lab.uri("lib/b.py"): [{"range": span(0, 0, 10), "newText": f"{CANARY}_new"}],
     }
     lab.answer("codeAction/resolve", {"result": {"title": "Fix", "edit": {"changes": edits}}})
-    caged = lab.desk_for(cage("ro ./src", root=lab.root))
+    caged = lab.tool_lab_for(cage("ro ./src", root=lab.root))
     said = await caged.call(
         "code.lsp", action="code_actions", path="./src/a.py", line=1, character=0
     )
@@ -595,7 +597,7 @@ async def test_a_rename_changes_every_file(lab: LspLab, form: str) -> None:
     assert (lab.root / "src/a.py").read_text("utf-8") == "new = 1\n"
     assert (lab.root / "src/b.py").read_bytes() == "\ufeffx = '😀' + new + new\r\n".encode()
     assert (lab.root / "src/c.py").read_text("utf-8") == "use(new)\n"
-    edited = lab.desk.audit.of("file.edited")
+    edited = lab.tool_lab.audit.of("file.edited")
     assert [(one["path"], one["replacements"]) for one in edited] == [
         ("./src/a.py", 1),
         ("./src/b.py", 2),
@@ -613,20 +615,20 @@ async def test_what_cannot_be_renamed_is_left_alone(lab: LspLab) -> None:
     at: dict[str, Any] = {"path": "./src/a.py", "line": 1, "character": 0, "new_name": "new"}
     lab.answer("textDocument/rename", {"result": edit})
     lab.answer("textDocument/prepareRename", {"result": None})
-    assert (await lab.desk.refusal("code.lsp", action="rename", **at)).code == (
+    assert (await lab.tool_lab.refusal("code.lsp", action="rename", **at)).code == (
         "rename_not_possible"
     )
     lab.answer("textDocument/prepareRename", {"error": {"code": -32602, "message": "keyword"}})
-    refusal = await lab.desk.refusal("code.lsp", action="rename", **at)
+    refusal = await lab.tool_lab.refusal("code.lsp", action="rename", **at)
     assert (refusal.code, "keyword" in refusal.message) == ("rename_not_possible", True)
     lab.answer("textDocument/prepareRename", {"result": span(0, 0, 3)})
     lab.answer("textDocument/rename", {"error": {"code": -32803, "message": "no"}})
-    assert (await lab.desk.refusal("code.lsp", action="rename", **at)).code == (
+    assert (await lab.tool_lab.refusal("code.lsp", action="rename", **at)).code == (
         "rename_not_possible"
     )
     assert "textDocument/rename" in lab.methods()
     assert (lab.root / "src/a.py").read_text("utf-8") == "old = 1\n"
-    empty = await lab.desk.refusal("code.lsp", action="rename", **(at | {"new_name": ""}))
+    empty = await lab.tool_lab.refusal("code.lsp", action="rename", **(at | {"new_name": ""}))
     assert empty.code == "invalid_params"
 
 
@@ -640,21 +642,21 @@ async def test_a_rename_beyond_the_cage_or_project_changes_nothing(
     foreign.write_text("old\n", encoding="utf-8")
     lab.answer("textDocument/prepareRename", {"result": span(0, 0, 3)})
     at: dict[str, Any] = {"path": "./src/a.py", "line": 1, "character": 0, "new_name": "new"}
-    caged = lab.desk_for(cage("rw ./src", "ro ./lib", root=lab.root))
+    caged = lab.tool_lab_for(cage("rw ./src", "ro ./lib", root=lab.root))
     before = {path: path.read_bytes() for path in lab.root.rglob("*.py")}
-    for uri, desk, shown in (
+    for uri, tool_lab, shown in (
         (lab.uri("lib/d.py"), caged, "./lib/d.py"),
-        (foreign.as_uri(), lab.desk, str(foreign)),
+        (foreign.as_uri(), lab.tool_lab, str(foreign)),
     ):
         more = {**edit["changes"], uri: [{"range": span(0, 0, 3), "newText": "new"}]}
         lab.answer("textDocument/rename", {"result": {"changes": more}})
-        refusal = await desk.refusal("code.lsp", action="rename", **at)
+        refusal = await tool_lab.refusal("code.lsp", action="rename", **at)
         assert refusal.code == "rename_scope_exceeds_cage"
         assert refusal.detail == {"paths": [shown]}
         assert "primary" in (refusal.fix or "")
     assert {path: path.read_bytes() for path in lab.root.rglob("*.py")} == before
     assert foreign.read_text("utf-8") == "old\n"
-    assert lab.desk.audit.of("file.edited") == []
+    assert lab.tool_lab.audit.of("file.edited") == []
 
 
 @requirement("AT-LSP-43")
@@ -677,12 +679,12 @@ async def test_a_write_that_fails_takes_the_whole_rename_back(
         return real(*args, **kwargs)
 
     monkeypatch.setattr(batch, "put", put)
-    await lab.desk.refusal(
+    await lab.tool_lab.refusal(
         "code.lsp", action="rename", path="./src/a.py", line=1, character=0, new_name="new"
     )
     assert len(swaps) > failing
     assert {path: path.read_bytes() for path in lab.root.rglob("*.py")} == before
-    assert lab.desk.audit.of("file.edited") == []
+    assert lab.tool_lab.audit.of("file.edited") == []
 
 
 @requirement("AT-LSP-45", "AT-SYNC-07")
@@ -712,7 +714,7 @@ async def test_a_file_moves_with_all_that_refers_to_it(lab: LspLab) -> None:
     opened = [one["params"]["textDocument"]["uri"] for one in lab.received("textDocument/didOpen")]
     assert closed == [lab.uri("src/util.py")]
     assert lab.uri("src/tool.py") in opened
-    written = lab.desk.audit.of("file.written")
+    written = lab.tool_lab.audit.of("file.written")
     assert [(one["path"], one["bytes"]) for one in written] == [("./src/tool.py", 6)]
 
 
@@ -721,15 +723,15 @@ async def test_a_move_that_cannot_be_changes_nothing(lab: LspLab) -> None:
     lab.write("src/a.py", "x\n")
     lab.write("src/b.py", "y\n")
     lab.write("lib/c.py", "z\n")
-    caged = lab.desk_for(cage("rw ./src", "ro ./lib", root=lab.root))
-    for desk, old, new, code in (
-        (lab.desk, "./src/none.py", "./src/n.py", "file_not_found"),
-        (lab.desk, "./src/a.py", "./src/b.py", "file_exists"),
-        (lab.desk, "./src/a.py", "../out.py", "invalid_params"),
+    caged = lab.tool_lab_for(cage("rw ./src", "ro ./lib", root=lab.root))
+    for tool_lab, old, new, code in (
+        (lab.tool_lab, "./src/none.py", "./src/n.py", "file_not_found"),
+        (lab.tool_lab, "./src/a.py", "./src/b.py", "file_exists"),
+        (lab.tool_lab, "./src/a.py", "../out.py", "invalid_params"),
         (caged, "./src/a.py", "./lib/d.py", "rename_scope_exceeds_cage"),
         (caged, "./lib/c.py", "./src/d.py", "rename_scope_exceeds_cage"),
     ):
-        refusal = await desk.refusal("code.lsp", action="rename_file", path=old, new_path=new)
+        refusal = await tool_lab.refusal("code.lsp", action="rename_file", path=old, new_path=new)
         assert refusal.code == code, (old, new)
     assert sorted(str(one.relative_to(lab.root)) for one in lab.root.rglob("*.py")) == [
         "lib/c.py",
@@ -740,11 +742,11 @@ async def test_a_move_that_cannot_be_changes_nothing(lab: LspLab) -> None:
 
 @requirement("AT-DISP-20")
 async def test_without_a_bridge_the_call_fails_with_a_code(tmp_path: Path) -> None:
-    from fakes.desk_lab import DeskLab
+    from fakes.tool_lab import ToolLab
     from kaged.toolbox.lsp import lsp_tools
 
-    desk = DeskLab(tmp_path, lsp_tools(lambda _: None))
-    assert (await desk.refusal("code.lsp", action="status")).code == "lsp_server_unavailable"
+    tool_lab = ToolLab(tmp_path, lsp_tools(lambda _: None))
+    assert (await tool_lab.refusal("code.lsp", action="status")).code == "lsp_server_unavailable"
 
 
 def _asked(lab: LspLab) -> list[dict[str, Any]]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fakes.desk_lab import DeskLab
 from fakes.lsp_lab import LspLab
+from fakes.tool_lab import ToolLab
 from kaged.base import JsonObject
 from kaged.toolbox.ast import AstWorkers, WorkerEngine, ast_tools
 from kaged.toolbox.files import file_tools
@@ -39,29 +39,35 @@ async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
 async def test_a_change_tells_what_it_broke(watched: Watched) -> None:
     watched.write("a.py", "fine\nold ERR\n")
     await watched.lsp("diagnostics", path="./a.py")
-    await watched.desk.call("file.read", path="a.py")
-    edited = await watched.desk.call("edit.text", path="a.py", old_string="fine", new_string="ERR")
+    await watched.tool_lab.call("file.read", path="a.py")
+    edited = await watched.tool_lab.call(
+        "edit.text", path="a.py", old_string="fine", new_string="ERR"
+    )
     (new,) = edited["diagnostics"]
     assert (new["path"], new["line"], new["severity"]) == ("./a.py", 1, "error")
-    again = await watched.desk.call("edit.text", path="a.py", old_string="old", new_string="new")
+    again = await watched.tool_lab.call(
+        "edit.text", path="a.py", old_string="old", new_string="new"
+    )
     assert again["diagnostics"] == []
-    written = await watched.desk.call("file.write", path="a.py", content="fine\n")
+    written = await watched.tool_lab.call("file.write", path="a.py", content="fine\n")
     assert written["diagnostics"] == []
-    made = await watched.desk.call("file.create", path="b.py", content="ERR\nERR\n")
+    made = await watched.tool_lab.call("file.create", path="b.py", content="ERR\nERR\n")
     assert [one["line"] for one in made["diagnostics"]] == [1, 2]
 
 
 async def test_no_server_is_started_for_it(watched: Watched) -> None:
     watched.write("a.py", "fine\n")
-    await watched.desk.call("file.read", path="a.py")
-    edited = await watched.desk.call("edit.text", path="a.py", old_string="fine", new_string="ERR")
+    await watched.tool_lab.call("file.read", path="a.py")
+    edited = await watched.tool_lab.call(
+        "edit.text", path="a.py", old_string="fine", new_string="ERR"
+    )
     assert "diagnostics" not in edited
     assert watched.bridge.pool.running("python") is None
     await watched.lsp("diagnostics", path="./a.py")
-    text = await watched.desk.call("file.create", path="notes.txt", content="ERR\n")
+    text = await watched.tool_lab.call("file.create", path="notes.txt", content="ERR\n")
     assert "diagnostics" not in text
     watched.there = False
-    other = await watched.desk.call("file.create", path="b.py", content="ERR\n")
+    other = await watched.tool_lab.call("file.create", path="b.py", content="ERR\n")
     assert "diagnostics" not in other
 
 
@@ -71,9 +77,9 @@ async def test_a_server_that_does_not_answer_holds_no_edit_up(tmp_path: Path) ->
         lab.write("a.py", "fine\n")
         await lab.lsp("diagnostics", path="./a.py")
         lab.answer("textDocument/diagnostic", "hang")
-        await lab.desk.call("file.read", path="a.py")
+        await lab.tool_lab.call("file.read", path="a.py")
         async with asyncio.timeout(60):
-            edited = await lab.desk.call(
+            edited = await lab.tool_lab.call(
                 "edit.text", path="a.py", old_string="fine", new_string="ERR"
             )
         assert "diagnostics" not in edited
@@ -86,15 +92,15 @@ async def test_an_applied_rewrite_tells_of_all_its_files(watched: Watched) -> No
     workers = AstWorkers(watched.spawner)
     finder = RipgrepEngine(EngineRunner(watched.spawner))
     edit = ast_tools(WorkerEngine(workers), finder)[1]
-    desk = DeskLab(watched.root, [watched.diagnosis.watch(edit)], workspace=watched.workspace)
+    tool_lab = ToolLab(watched.root, [watched.diagnosis.watch(edit)], workspace=watched.workspace)
     try:
         for name in ("a.py", "b.py"):
             watched.write(name, "fine(1)\n")
         await watched.lsp("diagnostics", path="./a.py")
         asked: JsonObject = {"rewrites": {"fine($X)": "ERR($X)"}, "lang": "python"}
-        tried = await desk.call("edit.ast", **asked)
+        tried = await tool_lab.call("edit.ast", **asked)
         assert "diagnostics" not in tried
-        applied = await desk.call("edit.ast", **asked, dry_run=False)
+        applied = await tool_lab.call("edit.ast", **asked, dry_run=False)
         assert [one["path"] for one in applied["diagnostics"]] == ["./a.py", "./b.py"]
     finally:
         await workers.close()
@@ -103,5 +109,5 @@ async def test_an_applied_rewrite_tells_of_all_its_files(watched: Watched) -> No
 async def test_a_failed_change_fails_as_always(watched: Watched) -> None:
     watched.write("a.py", "fine\n")
     await watched.lsp("diagnostics", path="./a.py")
-    error = await watched.desk.refusal("file.write", path="a.py", content="x")
+    error = await watched.tool_lab.refusal("file.write", path="a.py", content="x")
     assert error.code == "file_not_read"

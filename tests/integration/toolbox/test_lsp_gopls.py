@@ -58,8 +58,8 @@ async def lab(tmp_path: Path) -> AsyncIterator[LspLab]:
 
 
 async def edit(lab: LspLab, path: str, old: str, new: str) -> None:
-    await lab.desk.call("file.read", path=path)
-    await lab.desk.call("edit.text", path=path, old_string=old, new_string=new)
+    await lab.tool_lab.call("file.read", path=path)
+    await lab.tool_lab.call("edit.text", path=path, old_string=old, new_string=new)
 
 
 async def errors(lab: LspLab, path: str) -> list[tuple[int, str]]:

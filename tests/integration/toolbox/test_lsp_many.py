@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fakes.desk_lab import cage
 from fakes.lsp_lab import LspLab, span
+from fakes.tool_lab import cage
 from kaged.workspace import batch
 from kaged.workspace.errors import FileWriteFailed
 from requirements import requirement
@@ -24,8 +24,8 @@ AGENTS = 20
 async def test_twenty_agents_share_one_server_and_have_their_turns(lab: LspLab) -> None:
     for number in range(AGENTS):
         lab.write(f"src/f{number}.py", "ERR\n" * (number + 1))
-    desks = [
-        lab.desk_for(
+    tool_labs = [
+        lab.tool_lab_for(
             cage("ro ./src", root=lab.root), f"ses_{number}", f"primary.subagents.a{number}"
         )
         for number in range(AGENTS)
@@ -33,8 +33,8 @@ async def test_twenty_agents_share_one_server_and_have_their_turns(lab: LspLab) 
     async with asyncio.timeout(60):
         answers: list[Any] = await asyncio.gather(
             *(
-                desk.call("code.lsp", action="diagnostics", path=f"./src/f{number}.py")
-                for number, desk in enumerate(desks)
+                tool_lab.call("code.lsp", action="diagnostics", path=f"./src/f{number}.py")
+                for number, tool_lab in enumerate(tool_labs)
             )
         )
     assert [one["count"] for one in answers] == list(range(1, AGENTS + 1))
@@ -83,11 +83,11 @@ async def test_a_rename_over_200_files_is_whole_or_did_not_happen(
     monkeypatch.setattr(batch, "sync_filesystem", lambda *_: None)  # it is the whole machine's
     for failing in range(FILES):
         state.update(done=0, failing=failing)
-        refusal = await lab.desk.refusal("code.lsp", **rename, new_name="new")
+        refusal = await lab.tool_lab.refusal("code.lsp", **rename, new_name="new")
         assert refusal.code == "file_write_failed"
         assert contents(lab) == before, f"file {failing}"
-    assert lab.desk.audit.of("file.edited") == []
+    assert lab.tool_lab.audit.of("file.edited") == []
     monkeypatch.setattr(batch, "put", real)
-    said = await lab.desk.call("code.lsp", **rename, new_name="new")
+    said = await lab.tool_lab.call("code.lsp", **rename, new_name="new")
     assert said["files_changed"] == FILES
     assert set(contents(lab).values()) == {b"new = 1\n"}

@@ -49,8 +49,8 @@ async def python(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 @requirement("AT-LSP-27", "AT-LSP-28", "AT-SYNC-05")
 async def test_an_error_appears_with_the_edit_and_goes_with_the_next(python: LspLab) -> None:
     assert (await python.lsp("diagnostics", path="./src/main.py", severity="error"))["count"] == 0
-    await python.desk.call("file.read", path="./src/main.py")
-    await python.desk.call(
+    await python.tool_lab.call("file.read", path="./src/main.py")
+    await python.tool_lab.call(
         "edit.text",
         path="./src/main.py",
         old_string="print(greet(User()))",
@@ -59,7 +59,7 @@ async def test_an_error_appears_with_the_edit_and_goes_with_the_next(python: Lsp
     said = await python.lsp("diagnostics", path="./src/main.py", severity="error")
     assert [(one["line"], one["severity"]) for one in said["diagnostics"]] == [(3, "error")]
     assert "nope" in said["diagnostics"][0]["message"]
-    await python.desk.call(
+    await python.tool_lab.call(
         "edit.text", path="./src/main.py", old_string=".nope", new_string=".upper()"
     )
     said = await python.lsp("diagnostics", path="./src/main.py", severity="error")
@@ -104,7 +104,7 @@ async def test_renaming_reaches_every_file(python: LspLab) -> None:
     assert (said["files_changed"], said["total_edits"]) == (3, 5)
     assert (python.root / "src/main.py").read_text("utf-8") == MAIN.replace("greet", "welcome")
     assert "greet" not in (python.root / "lib/other.py").read_text("utf-8")
-    refusal = await python.desk.refusal(
+    refusal = await python.tool_lab.refusal(
         "code.lsp", action="rename", path="./src/main.py", line=1, symbol="import", new_name="x"
     )
     assert refusal.code == "rename_not_possible"

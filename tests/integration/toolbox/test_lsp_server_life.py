@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fakes.desk_lab import cage
 from fakes.lsp_lab import ALL_CAPABILITIES, LspLab, span
+from fakes.tool_lab import cage
 from kaged.base import ManualClock
 from kaged.toolbox.files import file_tools
 from kaged.toolbox.lsp import StopReason
@@ -29,7 +29,7 @@ def gone(number: int) -> bool:
 @requirement("AT-LSP-05")
 async def test_nothing_runs_before_the_first_question(lab: LspLab) -> None:
     lab.write("a.py", "x = 1\n")
-    await lab.desk.call("file.read", path="./a.py")
+    await lab.tool_lab.call("file.read", path="./a.py")
     await lab.lsp("status")
     assert pid(lab) is None
     await lab.lsp("diagnostics", path="./a.py")
@@ -43,10 +43,10 @@ async def test_nothing_runs_before_the_first_question(lab: LspLab) -> None:
 @requirement("AT-LSP-04")
 async def test_all_agents_share_one_server_per_language(lab: LspLab) -> None:
     lab.write("a.py", "ERR\n")
-    other = lab.desk_for(cage("ro ./", root=lab.root), "ses_2", "primary.subagents.coder")
+    other = lab.tool_lab_for(cage("ro ./", root=lab.root), "ses_2", "primary.subagents.coder")
     async with asyncio.TaskGroup() as group:
-        for desk in (lab.desk, other, lab.desk):
-            group.create_task(desk.call("code.lsp", action="diagnostics", path="./a.py"))
+        for tool_lab in (lab.tool_lab, other, lab.tool_lab):
+            group.create_task(tool_lab.call("code.lsp", action="diagnostics", path="./a.py"))
     assert lab.methods().count("initialize") == 1
     assert lab.event_names() == ["code.lsp.server_spawned"]
 
@@ -55,7 +55,7 @@ async def test_all_agents_share_one_server_per_language(lab: LspLab) -> None:
 async def test_the_handshake_is_in_order_and_ends_with_the_known_files(lab: LspLab) -> None:
     lab.write("a.py", "a = 1\n")
     lab.write("b.py", "b = 1\n")
-    await lab.desk.call("file.read", path="./a.py")
+    await lab.tool_lab.call("file.read", path="./a.py")
     await lab.lsp("diagnostics", path="./b.py")
     first, second, *rest = lab.received()
     assert first["method"] == "initialize"
@@ -119,10 +119,12 @@ async def test_questions_go_out_one_at_a_time_in_order(
 async def test_a_server_that_dies_fails_one_call_and_is_back_for_the_next(lab: LspLab) -> None:
     lab.write("a.py", "x = 1\n")
     lab.write("b.py", "y = 1\n")
-    await lab.desk.call("file.read", path="./b.py")
+    await lab.tool_lab.call("file.read", path="./b.py")
     await lab.lsp("diagnostics", path="./a.py")
     lab.answer("textDocument/hover", "die")
-    refusal = await lab.desk.refusal("code.lsp", action="hover", path="./a.py", line=1, character=0)
+    refusal = await lab.tool_lab.refusal(
+        "code.lsp", action="hover", path="./a.py", line=1, character=0
+    )
     assert refusal.code == "lsp_server_unavailable"
     lab.answer("textDocument/hover", {"result": {"contents": "int"}})
     before = len(lab.received())
@@ -142,14 +144,14 @@ async def test_a_server_that_keeps_dying_is_given_up_for_the_session(lab: LspLab
     lab.write("a.py", "x = 1\n")
     lab.plan(die_at_start=True)
     for _ in range(6):
-        refusal = await lab.desk.refusal("code.lsp", action="diagnostics", path="./a.py")
+        refusal = await lab.tool_lab.refusal("code.lsp", action="diagnostics", path="./a.py")
         assert refusal.code == "lsp_server_unavailable"
     assert lab.methods().count("initialize") == 4
     lab.plan(die_at_start=False)
-    assert (await lab.desk.refusal("code.lsp", action="diagnostics", path="./a.py")).code == (
+    assert (await lab.tool_lab.refusal("code.lsp", action="diagnostics", path="./a.py")).code == (
         "lsp_server_unavailable"
     )
-    newer = lab.desk_for(session_id="ses_new")
+    newer = lab.tool_lab_for(session_id="ses_new")
     assert (await newer.call("code.lsp", action="diagnostics", path="./a.py"))["count"] == 0
 
 
@@ -160,7 +162,7 @@ async def test_reload_brings_back_a_server_that_was_given_up(lab: LspLab) -> Non
     first = pid(lab)
     lab.answer("textDocument/hover", "die")
     for _ in range(5):
-        await lab.desk.refusal("code.lsp", action="hover", path="./a.py", line=1, character=0)
+        await lab.tool_lab.refusal("code.lsp", action="hover", path="./a.py", line=1, character=0)
     lab.plan(answers={})
     before = len(lab.received())
     assert await lab.lsp("reload") == {"reloaded": ["python"], "count": 1}
@@ -180,7 +182,9 @@ async def test_a_server_that_hangs_is_killed_and_starts_again(tmp_path: Path) ->
     await lab.lsp("diagnostics", path="./a.py")
     hung = pid(lab)
     lab.answer("textDocument/hover", "hang")
-    refusal = await lab.desk.refusal("code.lsp", action="hover", path="./a.py", line=1, character=0)
+    refusal = await lab.tool_lab.refusal(
+        "code.lsp", action="hover", path="./a.py", line=1, character=0
+    )
     assert refusal.code == "lsp_timeout"
     assert hung is not None
     assert gone(hung)
@@ -231,7 +235,7 @@ async def test_the_end_of_a_project_leaves_no_process(
     await lab.bridge.close(reason)
     assert gone(number)
     assert lab.events[-1][1]["reason"] == reason.value
-    refusal = await lab.desk.refusal("code.lsp", action="diagnostics", path="./a.py")
+    refusal = await lab.tool_lab.refusal("code.lsp", action="diagnostics", path="./a.py")
     assert refusal.code == "lsp_server_unavailable"
     await lab.close()
 
@@ -241,20 +245,20 @@ async def test_a_missing_program_says_how_to_get_it(tmp_path: Path) -> None:
     commands = {"python": ("pyright-langserver", "--stdio")}
     lab = LspLab(tmp_path, commands=commands, environ={"PATH": ""}, tools=file_tools())
     lab.write("a.py", "x = 1\n")
-    refusal = await lab.desk.refusal("code.lsp", action="diagnostics", path="./a.py")
+    refusal = await lab.tool_lab.refusal("code.lsp", action="diagnostics", path="./a.py")
     assert refusal.code == "lsp_server_not_found"
     assert isinstance(refusal.detail, dict)
     assert refusal.detail["language"] == "python"
     assert refusal.detail["command"] == ["pyright-langserver", "--stdio"]
     assert "install" in str(refusal.detail["install"])
-    assert "x = 1" in (await lab.desk.call("file.read", path="./a.py"))["content"]
+    assert "x = 1" in (await lab.tool_lab.call("file.read", path="./a.py"))["content"]
     await lab.close()
 
 
 @requirement("AT-LSP-15")
 async def test_a_file_of_no_known_language_has_no_server(lab: LspLab) -> None:
     lab.write("notes.xyz", "?\n")
-    refusal = await lab.desk.refusal("code.lsp", action="diagnostics", path="./notes.xyz")
+    refusal = await lab.tool_lab.refusal("code.lsp", action="diagnostics", path="./notes.xyz")
     assert refusal.code == "lsp_server_not_found"
     assert lab.events == []
 
@@ -296,7 +300,9 @@ async def test_an_error_of_the_server_is_passed_on_and_the_server_stays(lab: Lsp
     lab.answer("textDocument/hover", {"error": {"code": -32803, "message": "request failed"}})
     await lab.lsp("diagnostics", path="./a.py")
     number = pid(lab)
-    refusal = await lab.desk.refusal("code.lsp", action="hover", path="./a.py", line=1, character=0)
+    refusal = await lab.tool_lab.refusal(
+        "code.lsp", action="hover", path="./a.py", line=1, character=0
+    )
     assert isinstance(refusal.detail, dict)
     assert (refusal.detail["code"], refusal.detail["message"]) == (-32803, "request failed")
     assert pid(lab) == number
@@ -327,7 +333,7 @@ async def test_garbage_and_floods_never_hang_a_caller(lab: LspLab, fault: str) -
     lab.answer("textDocument/hover", fault)
     async with asyncio.timeout(30):
         if fault == "garbage":
-            refusal = await lab.desk.refusal(
+            refusal = await lab.tool_lab.refusal(
                 "code.lsp", action="hover", path="./a.py", line=1, character=0
             )
             assert refusal.code == "lsp_server_unavailable"
@@ -361,7 +367,7 @@ async def test_capabilities_come_back_as_the_server_said_them(lab: LspLab) -> No
     assert said["language"] == "python"
     assert said["server_info"] == {"name": "fake", "version": "1"}
     assert said["position_encoding"] == "utf-16"
-    refusal = await lab.desk.refusal("code.lsp", action="capabilities")
+    refusal = await lab.tool_lab.refusal("code.lsp", action="capabilities")
     assert refusal.code == "invalid_params"
 
 
@@ -378,9 +384,11 @@ async def test_raw_requests_are_for_callers_without_a_cage(lab: LspLab) -> None:
         "result": [{"startLine": 0, "endLine": 1}],
     }
     for method in ("initialize", "shutdown", "exit", "textDocument/didOpen"):
-        refusal = await lab.desk.refusal("code.lsp", action="request", path="./a.py", method=method)
+        refusal = await lab.tool_lab.refusal(
+            "code.lsp", action="request", path="./a.py", method=method
+        )
         assert refusal.code == "invalid_params"
-    caged = lab.desk_for(cage("rw ./", root=lab.root))
+    caged = lab.tool_lab_for(cage("rw ./", root=lab.root))
     refusal = await caged.refusal(
         "code.lsp", action="request", path="./a.py", method="textDocument/foldingRange"
     )
@@ -422,7 +430,7 @@ async def test_a_rename_waits_for_the_whole_project_and_is_refused_before(lab: L
     assert server is not None
     server.loading.progressed({"token": 1, "value": {"kind": "begin"}})
     lab.bridge.limit_s = 0.05
-    refusal = await lab.desk.refusal("code.lsp", action="rename", new_name="new", **at)
+    refusal = await lab.tool_lab.refusal("code.lsp", action="rename", new_name="new", **at)
     assert refusal.code == "rename_not_possible"
     assert refusal.detail == {"indexing": True}
     assert lab.received("textDocument/rename") == []

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fakes.desk_lab import cage
 from fakes.lsp_lab import ALL_CAPABILITIES, LspLab
+from fakes.tool_lab import cage
 from requirements import requirement
 
 
@@ -25,8 +25,8 @@ async def test_reading_a_file_opens_it_once(lab: LspLab) -> None:
     lab.write("a.py", "a = 1\n")
     lab.write("b.py", "b = 'é'\n")
     await lab.lsp("diagnostics", path="./a.py")
-    await lab.desk.call("file.read", path="./b.py")
-    await lab.desk.call("file.read", path="./b.py")
+    await lab.tool_lab.call("file.read", path="./b.py")
+    await lab.tool_lab.call("file.read", path="./b.py")
     await lab.lsp("diagnostics", path="./a.py")
     (opened,) = texts(lab, "textDocument/didOpen", "b.py")
     assert opened["textDocument"] == {
@@ -42,10 +42,10 @@ async def test_reading_a_file_opens_it_once(lab: LspLab) -> None:
 async def test_every_change_is_sent_whole_with_a_growing_version(lab: LspLab) -> None:
     lab.write("a.py", "one\n")
     await lab.lsp("diagnostics", path="./a.py")
-    await lab.desk.call("file.read", path="./a.py")
-    await lab.desk.call("edit.text", path="./a.py", old_string="one", new_string="two")
-    await lab.desk.call("file.write", path="./a.py", content="three\n")
-    await lab.desk.call("file.create", path="./new.py", content="made\n")
+    await lab.tool_lab.call("file.read", path="./a.py")
+    await lab.tool_lab.call("edit.text", path="./a.py", old_string="one", new_string="two")
+    await lab.tool_lab.call("file.write", path="./a.py", content="three\n")
+    await lab.tool_lab.call("file.create", path="./new.py", content="made\n")
     await lab.lsp("diagnostics", path="./a.py")
     sent = texts(lab, "textDocument/didChange", "a.py")
     assert [one["textDocument"]["version"] for one in sent] == [2, 3]
@@ -57,12 +57,12 @@ async def test_every_change_is_sent_whole_with_a_growing_version(lab: LspLab) ->
 @requirement("AT-SYNC-04", "AT-SYNC-05")
 async def test_what_one_agent_edits_another_sees_at_once(lab: LspLab) -> None:
     lab.write("a.py", "fine\n")
-    other = lab.desk_for(cage("ro ./", root=lab.root), "ses_2", "primary.subagents.b")
+    other = lab.tool_lab_for(cage("ro ./", root=lab.root), "ses_2", "primary.subagents.b")
     await other.call("code.lsp", action="diagnostics", path="./a.py")
-    await lab.desk.call("file.read", path="./a.py")
-    await lab.desk.call("edit.text", path="./a.py", old_string="fine", new_string="ERR")
+    await lab.tool_lab.call("file.read", path="./a.py")
+    await lab.tool_lab.call("edit.text", path="./a.py", old_string="fine", new_string="ERR")
     assert (await other.call("code.lsp", action="diagnostics", path="./a.py"))["count"] == 1
-    await lab.desk.call("edit.text", path="./a.py", old_string="ERR", new_string="fine")
+    await lab.tool_lab.call("edit.text", path="./a.py", old_string="ERR", new_string="fine")
     assert (await other.call("code.lsp", action="diagnostics", path="./a.py"))["count"] == 0
 
 
@@ -71,7 +71,7 @@ async def test_reading_again_brings_the_server_up_to_date(lab: LspLab) -> None:
     file = lab.write("a.py", "fine\n")
     await lab.lsp("diagnostics", path="./a.py")
     file.write_text("ERR\n", encoding="utf-8")
-    await lab.desk.call("file.read", path="./a.py")
+    await lab.tool_lab.call("file.read", path="./a.py")
     await lab.until(lambda: bool(texts(lab, "textDocument/didChange", "a.py")))
     (sent,) = texts(lab, "textDocument/didChange", "a.py")
     assert sent["contentChanges"] == [{"text": "ERR\n"}]
@@ -97,8 +97,8 @@ async def test_saves_are_told_to_servers_that_ask(lab: LspLab, wanted: bool) -> 
     lab.plan(capabilities={**ALL_CAPABILITIES, "textDocumentSync": {"change": 1, "save": wanted}})
     lab.write("a.py", "one\n")
     await lab.lsp("diagnostics", path="./a.py")
-    await lab.desk.call("file.read", path="./a.py")
-    await lab.desk.call("edit.text", path="./a.py", old_string="one", new_string="two")
+    await lab.tool_lab.call("file.read", path="./a.py")
+    await lab.tool_lab.call("edit.text", path="./a.py", old_string="one", new_string="two")
     await lab.lsp("diagnostics", path="./a.py")
     assert len(texts(lab, "textDocument/didSave", "a.py")) == int(wanted)
 
@@ -110,8 +110,8 @@ async def test_a_dead_server_fails_no_file_operation(lab: LspLab) -> None:
     server = lab.bridge.pool.running("python")
     assert server is not None
     await server.kill()
-    await lab.desk.call("file.read", path="./a.py")
-    await lab.desk.call("file.write", path="./a.py", content="two\n")
+    await lab.tool_lab.call("file.read", path="./a.py")
+    await lab.tool_lab.call("file.write", path="./a.py", content="two\n")
     assert file.read_text("utf-8") == "two\n"
 
 

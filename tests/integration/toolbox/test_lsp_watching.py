@@ -67,9 +67,9 @@ async def test_what_tools_do_is_not_told_twice(lab: LspLab) -> None:
     at: dict[str, Any] = {"path": "./a.py", "line": 1, "character": 0}
     lab.answer("textDocument/hover", {"result": None})
     await lab.lsp("hover", **at)
-    await lab.desk.call("file.create", path="./n.py", content="n = 1\n")
-    await lab.desk.call("file.read", path="./n.py")
-    await lab.desk.call("edit.text", path="./n.py", old_string="1", new_string="2")
+    await lab.tool_lab.call("file.create", path="./n.py", content="n = 1\n")
+    await lab.tool_lab.call("file.read", path="./n.py")
+    await lab.tool_lab.call("edit.text", path="./n.py", old_string="1", new_string="2")
     await lab.lsp("hover", **at)
     assert outside(lab) == [("n.py", CREATED)]
     lab.answer("workspace/willRenameFiles", {"result": None})

@@ -504,12 +504,13 @@ class FakeEngine:
 @requirement("AT-REG-30")
 async def test_another_engine_leaves_parameters_and_results_as_they_are(lab: SearchLab) -> None:
     write_tree(lab.root, {"a.py": "1\n2\nfound x\n"})
-    real = lab.desk()
+    real = lab.tool_lab()
     lab_tools = search_tools(FakeEngine())
     fake = type(real)(lab.root, lab_tools)
     for mode in ("content", "count", "files_with_matches"):
         results = [
-            await desk.call("search.grep", pattern="x", output_mode=mode) for desk in (real, fake)
+            await tool_lab.call("search.grep", pattern="x", output_mode=mode)
+            for tool_lab in (real, fake)
         ]
         assert results[0].keys() == results[1].keys()
         assert results[0]["matches"][0].keys() == results[1]["matches"][0].keys()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fakes.desk_lab import DeskLab, cage
+from fakes.tool_lab import ToolLab, cage
 from kaged.base import JsonValue
 from kaged.cage import CageProcess, CageSettings, Spawner
 from kaged.config.jsonschemas import compile_schema
@@ -71,8 +71,8 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-class ShellLab(DeskLab):
-    """A desk with the shell's tool; `shows` waits for words on a command's terminal."""
+class ShellLab(ToolLab):
+    """A dispatcher with the shell's tool; `shows` waits for words on a command's terminal."""
 
     broker: PtyBroker
 
@@ -92,9 +92,9 @@ def lab(spawner: Spawner, project: Path) -> Lab:
         broker = PtyBroker(**options.pop("broker", {}))
         launcher = options.pop("launcher", caged_launcher(spawner) if caged else None)
         tools = shell_tools(broker, spawner, launcher, **options)
-        desk = ShellLab(project, tools, policy)
-        desk.broker = broker
-        yield desk
+        tool_lab = ShellLab(project, tools, policy)
+        tool_lab.broker = broker
+        yield tool_lab
         await broker.dispose_all()
 
     return make
@@ -109,15 +109,15 @@ def shell_cage(root: Path, *fs: str) -> CagePolicy:
 
 @requirement("AT-SHELL-02")
 async def test_a_command_gives_its_output_and_exit_code(lab: Lab) -> None:
-    async with lab() as desk:
-        result = await desk.call("shell.bash", command="echo hello")
+    async with lab() as tool_lab:
+        result = await tool_lab.call("shell.bash", command="echo hello")
     assert result == {"stdout": "hello\n", "stderr": "", "exit_code": 0, "timed_out": False}
 
 
 @requirement("AT-SHELL-03", "AT-SHELL-04")
 async def test_it_runs_under_sh_on_a_terminal_with_both_streams_merged(lab: Lab) -> None:
-    async with lab() as desk:
-        said = await desk.call(
+    async with lab() as tool_lab:
+        said = await tool_lab.call(
             "shell.bash",
             command='echo "$0"; test -t 1 && test -t 2 && echo terminal; echo a; echo b >&2; '
             '[ "$(ps -o pgid= -p $$ | tr -d " ")" = "$$" ] && echo leader',
@@ -128,29 +128,29 @@ async def test_it_runs_under_sh_on_a_terminal_with_both_streams_merged(lab: Lab)
 
 @requirement("AT-SHELL-05")
 async def test_a_failing_command_is_a_result(lab: Lab) -> None:
-    async with lab() as desk:
-        assert (await desk.call("shell.bash", command="exit 42"))["exit_code"] == 42
-        completed = desk.audit.of("tool.completed")[-1]
+    async with lab() as tool_lab:
+        assert (await tool_lab.call("shell.bash", command="exit 42"))["exit_code"] == 42
+        completed = tool_lab.audit.of("tool.completed")[-1]
     assert completed["success"] is True
 
 
 @requirement("AT-SHELL-16")
 async def test_line_ends_are_plain(lab: Lab) -> None:
-    async with lab() as desk:
-        assert (await desk.call("shell.bash", command=r"printf 'a\nb\n'"))["stdout"] == "a\nb\n"
+    async with lab() as tool_lab:
+        assert (await tool_lab.call("shell.bash", command=r"printf 'a\nb\n'"))["stdout"] == "a\nb\n"
 
 
 @requirement("AT-SHELL-11")
 async def test_the_command_runs_where_it_was_told(lab: Lab) -> None:
-    async with lab() as desk:
-        said = await desk.call("shell.bash", command="pwd", cwd="./packages/daemon")
+    async with lab() as tool_lab:
+        said = await tool_lab.call("shell.bash", command="pwd", cwd="./packages/daemon")
     assert said["stdout"].strip().endswith("/packages/daemon")
 
 
 @requirement("AT-SHELL-14", "AT-FAIL-29")
 async def test_output_beyond_a_megabyte_is_cut_and_marked(lab: Lab) -> None:
-    async with lab() as desk:
-        said = await desk.call("shell.bash", command="yes | head -c 3000000; echo the end")
+    async with lab() as tool_lab:
+        said = await tool_lab.call("shell.bash", command="yes | head -c 3000000; echo the end")
     mark = "\n[output truncated — 1 MB limit]"
     assert said["stdout"].endswith(mark)
     assert len(said["stdout"].encode()) == 1_048_576 + len(mark.encode())
@@ -160,16 +160,16 @@ async def test_output_beyond_a_megabyte_is_cut_and_marked(lab: Lab) -> None:
 
 async def test_every_result_is_as_the_definition_says(lab: Lab) -> None:
     schema = compile_schema(DEFINITION.returns)
-    async with lab() as desk:
+    async with lab() as tool_lab:
         for command in ("true", "yes | head -c 2000000", "kill -9 $$", r"printf '\377\033[1m'"):
-            result = await desk.call("shell.bash", command=command)
+            result = await tool_lab.call("shell.bash", command=command)
             assert list(schema.iter_errors(result)) == []
             json.dumps(result, allow_nan=False)
 
 
 async def test_a_command_that_prints_bytes_gives_text(lab: Lab) -> None:
-    async with lab() as desk:
-        said = await desk.call("shell.bash", command="head -c 4096 /dev/urandom")
+    async with lab() as tool_lab:
+        said = await tool_lab.call("shell.bash", command="head -c 4096 /dev/urandom")
     json.dumps(said, allow_nan=False)
 
 
@@ -180,26 +180,26 @@ async def test_a_command_that_prints_bytes_gives_text(lab: Lab) -> None:
 @pytest.mark.parametrize(("given", "taken"), [(500, 1.0), (999_999, 600.0), (30_000, 30.0)])
 async def test_the_timeout_is_kept_within_its_bounds(lab: Lab, given: int, taken: float) -> None:
     alarm = Alarm()
-    async with lab(broker={"sleep": alarm}) as desk:
-        await desk.call("shell.bash", command="true", timeout=given)
+    async with lab(broker={"sleep": alarm}) as tool_lab:
+        await tool_lab.call("shell.bash", command="true", timeout=given)
     assert alarm.asked == [taken]
 
 
 async def test_the_timeout_is_two_minutes_when_nobody_says(lab: Lab) -> None:
     alarm = Alarm()
-    async with lab(broker={"sleep": alarm}) as desk:
-        await desk.call("shell.bash", command="true")
+    async with lab(broker={"sleep": alarm}) as tool_lab:
+        await tool_lab.call("shell.bash", command="true")
     assert alarm.asked == [120.0]
 
 
 @requirement("AT-SHELL-07", "AT-FAIL-28", "AT-AMB-20")
 async def test_a_command_that_takes_too_long_is_ended_with_what_it_said(lab: Lab) -> None:
     alarm = Alarm()
-    async with lab(broker={"sleep": alarm}) as desk, asyncio.TaskGroup() as group:
+    async with lab(broker={"sleep": alarm}) as tool_lab, asyncio.TaskGroup() as group:
         call = group.create_task(
-            desk.call("shell.bash", command="echo begun; sleep 60", timeout=2000)
+            tool_lab.call("shell.bash", command="echo begun; sleep 60", timeout=2000)
         )
-        await desk.shows("begun")
+        await tool_lab.shows("begun")
         await alarm.ring(0)
         result = await call
     assert result == {
@@ -215,15 +215,15 @@ async def test_a_command_that_takes_too_long_is_ended_with_what_it_said(lab: Lab
 @requirement("AT-SHELL-07")
 async def test_a_command_that_ignores_the_signal_is_killed_after_five_seconds(lab: Lab) -> None:
     alarm = Alarm()
-    async with lab(broker={"sleep": alarm}) as desk, asyncio.TaskGroup() as group:
+    async with lab(broker={"sleep": alarm}) as tool_lab, asyncio.TaskGroup() as group:
         call = group.create_task(
-            desk.call(
+            tool_lab.call(
                 "shell.bash", command="trap 'echo no' TERM; echo on; while :; do sleep 1; done"
             )
         )
-        await desk.shows("on")
+        await tool_lab.shows("on")
         await alarm.ring(0)
-        await desk.shows("no")
+        await tool_lab.shows("no")
         assert not call.done()
         await alarm.ring(1)
         result = await call
@@ -237,8 +237,8 @@ async def test_children_do_not_survive_a_timeout(lab: Lab, project: Path, caged:
     policy = shell_cage(project) if caged else None
     mark = f"31{time.time_ns() % 10**9}"
     command = f"(setsid sleep {mark} &); sleep {mark} & echo up; wait"
-    async with lab(policy, broker={"sleep": alarm}) as desk, asyncio.TaskGroup() as group:
-        call = group.create_task(desk.call("shell.bash", command=command))
+    async with lab(policy, broker={"sleep": alarm}) as tool_lab, asyncio.TaskGroup() as group:
+        call = group.create_task(tool_lab.call("shell.bash", command=command))
         await _until(lambda: len(_running(mark)) >= 2)
         await alarm.ring(0)
         await call
@@ -253,8 +253,8 @@ async def test_children_do_not_survive_a_cancelled_call(
     policy = shell_cage(project) if caged else None
     mark = f"32{time.time_ns() % 10**9}"
     command = f"(setsid sleep {mark} &); sh -c 'sleep {mark} & wait'"
-    async with lab(policy) as desk, asyncio.TaskGroup() as group:
-        call = group.create_task(desk.call("shell.bash", command=command))
+    async with lab(policy) as tool_lab, asyncio.TaskGroup() as group:
+        call = group.create_task(tool_lab.call("shell.bash", command=command))
         await _until(lambda: len(_running(mark)) >= 2)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -268,8 +268,8 @@ async def test_what_a_command_leaves_behind_ends_with_it(
 ) -> None:
     mark = f"33{time.time_ns() % 10**9}"
     policy = shell_cage(project) if caged else None
-    async with lab(policy) as desk:
-        result = await desk.call(
+    async with lab(policy) as tool_lab:
+        result = await tool_lab.call(
             "shell.bash", command=f"sleep {mark} & setsid sleep {mark} & sleep 0.2; echo done"
         )
         assert result["stdout"] == "done\n"
@@ -279,10 +279,10 @@ async def test_what_a_command_leaves_behind_ends_with_it(
 @requirement("AT-SHELL-15")
 async def test_an_endless_flood_is_read_away_until_the_timeout(lab: Lab) -> None:
     alarm = Alarm()
-    async with lab(broker={"sleep": alarm}) as desk, asyncio.TaskGroup() as group:
+    async with lab(broker={"sleep": alarm}) as tool_lab, asyncio.TaskGroup() as group:
         before = _resident_bytes()
-        call = group.create_task(desk.call("shell.bash", command="yes"))
-        running = desk.broker.sessions
+        call = group.create_task(tool_lab.call("shell.bash", command="yes"))
+        running = tool_lab.broker.sessions
         await _until(lambda: "req_1" in running and running["req_1"].scrollback.truncated)
         await asyncio.sleep(0.5)
         grown = _resident_bytes() - before
@@ -296,19 +296,21 @@ async def test_an_endless_flood_is_read_away_until_the_timeout(lab: Lab) -> None
 @pytest.mark.parametrize("command", ["cat", "read answer; echo got:$answer", "cat /dev/tty; true"])
 async def test_nobody_answers_and_nothing_waits(lab: Lab, command: str) -> None:
     alarm = Alarm()  # never rings: the command has to end by itself
-    async with lab(broker={"sleep": alarm}) as desk:
+    async with lab(broker={"sleep": alarm}) as tool_lab:
         async with asyncio.timeout(PATIENCE_S):
-            result = await desk.call("shell.bash", command=command, timeout=1000)
+            result = await tool_lab.call("shell.bash", command=command, timeout=1000)
     assert result["timed_out"] is False
 
 
 @requirement("AT-DISP-17")
 async def test_other_calls_go_on_while_a_command_waits(lab: Lab, project: Path) -> None:
-    async with lab() as desk, asyncio.TaskGroup() as group:
+    async with lab() as tool_lab, asyncio.TaskGroup() as group:
         slow = group.create_task(
-            desk.call("shell.bash", command="while [ ! -e ./go ]; do sleep 0.05; done; echo went")
+            tool_lab.call(
+                "shell.bash", command="while [ ! -e ./go ]; do sleep 0.05; done; echo went"
+            )
         )
-        quick = await desk.call("shell.bash", command="echo quick")
+        quick = await tool_lab.call("shell.bash", command="echo quick")
         assert quick["stdout"] == "quick\n"
         assert not slow.done()
         (project / "go").touch()
@@ -342,10 +344,10 @@ async def test_other_calls_go_on_while_a_command_waits(lab: Lab, project: Path) 
     ],
 )
 async def test_malformed_parameters_run_nothing(lab: Lab, params: dict[str, Any]) -> None:
-    async with lab() as desk:
-        refusal = await desk.refusal_with("shell.bash", params)
+    async with lab() as tool_lab:
+        refusal = await tool_lab.refusal_with("shell.bash", params)
         assert refusal.code == "invalid_params"
-        assert desk.audit.of("shell.executed") == []
+        assert tool_lab.audit.of("shell.executed") == []
 
 
 @requirement("AT-SHELL-01")
@@ -353,8 +355,8 @@ async def test_the_largest_command_and_environment_are_taken(lab: Lab) -> None:
     filler = "true;" + " " * (65_536 - 5 - len("echo $V63")) + "echo $V63"
     assert len(filler) == 65_536
     env: dict[str, JsonValue] = {f"V{number}": str(number) for number in range(64)}
-    async with lab() as desk:
-        assert (await desk.call("shell.bash", command=filler, env=env))["stdout"] == "63\n"
+    async with lab() as tool_lab:
+        assert (await tool_lab.call("shell.bash", command=filler, env=env))["stdout"] == "63\n"
 
 
 @requirement("AT-SHELL-10", "AT-FAIL-27")
@@ -362,12 +364,12 @@ async def test_a_working_directory_outside_the_project_is_refused(
     lab: Lab, project: Path, tmp_path: Path
 ) -> None:
     (project / "link").symlink_to(tmp_path)
-    async with lab() as desk:
+    async with lab() as tool_lab:
         for cwd in ("../../", "/etc", "./link", "./src/../.."):
-            refusal = await desk.refusal("shell.bash", command="pwd", cwd=cwd)
+            refusal = await tool_lab.refusal("shell.bash", command="pwd", cwd=cwd)
             assert refusal.code == "invalid_params", cwd
             assert "cwd" in json.dumps(refusal.as_json())
-        assert desk.audit.of("shell.executed") == []
+        assert tool_lab.audit.of("shell.executed") == []
 
 
 @requirement("AT-SHELL-17", "AT-FAIL-30")
@@ -376,8 +378,8 @@ async def test_a_command_that_cannot_start_says_why(
     lab: Lab, project: Path, cwd: str, words: str
 ) -> None:
     (project / "file").touch()
-    async with lab() as desk:
-        refusal = await desk.refusal("shell.bash", command="true", cwd=cwd)
+    async with lab() as tool_lab:
+        refusal = await tool_lab.refusal("shell.bash", command="true", cwd=cwd)
     assert refusal.code == "shell_spawn_failed"
     assert refusal.number == -32000
     assert words in refusal.message
@@ -387,11 +389,11 @@ async def test_too_many_commands_at_once_are_refused_not_queued(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kaged.toolbox.shell.broker.MAX_SESSIONS", 1)
-    async with lab() as desk, asyncio.TaskGroup() as group:
-        first = group.create_task(desk.call("shell.bash", command="sleep 60"))
-        await _until(lambda: bool(desk.audit.of("tool.called")))
+    async with lab() as tool_lab, asyncio.TaskGroup() as group:
+        first = group.create_task(tool_lab.call("shell.bash", command="sleep 60"))
+        await _until(lambda: bool(tool_lab.audit.of("tool.called")))
         await asyncio.sleep(0)
-        refusal = await desk.refusal("shell.bash", command="true")
+        refusal = await tool_lab.refusal("shell.bash", command="true")
         assert refusal.code == "shell_spawn_failed"
         first.cancel()
 
@@ -402,8 +404,8 @@ async def test_too_many_commands_at_once_are_refused_not_queued(
 @requirement("AT-SHELL-13", "AT-AMB-41")
 async def test_without_a_cage_the_daemons_environment_is_inherited_under_env(lab: Lab) -> None:
     settings = ShellSettings({"PATH": os.environ["PATH"], "FOO": "daemon", "KEPT": "yes"})
-    async with lab(settings=settings) as desk:
-        said = await desk.call(
+    async with lab(settings=settings) as tool_lab:
+        said = await tool_lab.call(
             "shell.bash", command='echo "$FOO $KEPT ${PATH:+path}"', env={"FOO": "bar"}
         )
     assert said["stdout"] == "bar yes path\n"
@@ -414,8 +416,8 @@ async def test_in_a_cage_nothing_of_the_daemons_environment_is_seen(
     lab: Lab, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DAEMON_SECRET", "canary-9")
-    async with lab(shell_cage(project)) as desk:
-        said = await desk.call(
+    async with lab(shell_cage(project)) as tool_lab:
+        said = await tool_lab.call(
             "shell.bash", command="env; cat /proc/*/environ 2>/dev/null", env={"FOO": "bar"}
         )
     assert "canary-9" not in said["stdout"]
@@ -427,8 +429,8 @@ async def test_in_a_cage_nothing_of_the_daemons_environment_is_seen(
 async def test_scrubbed_variables_stay_behind(lab: Lab) -> None:
     environ = {"PATH": os.environ["PATH"], "API_KEY": "s1", "MY_TOKEN": "s2", "HOME": "/x"}
     settings = ShellSettings(environ, scrub_env=("API_KEY", "*_TOKEN"))
-    async with lab(settings=settings) as desk:
-        said = await desk.call("shell.bash", command="env")
+    async with lab(settings=settings) as tool_lab:
+        said = await tool_lab.call("shell.bash", command="env")
     assert "s1" not in said["stdout"]
     assert "s2" not in said["stdout"]
     assert "HOME=/x" in said["stdout"]
@@ -441,32 +443,32 @@ async def test_scrubbed_variables_stay_behind(lab: Lab) -> None:
 async def test_a_caged_caller_needs_the_capability_and_a_writable_directory(
     lab: Lab, project: Path
 ) -> None:
-    async with lab(cage("rw ./", root=project)) as desk:
-        refusal = await desk.refusal("shell.bash", command="true")
+    async with lab(cage("rw ./", root=project)) as tool_lab:
+        refusal = await tool_lab.refusal("shell.bash", command="true")
         assert (refusal.code, refusal.number) == ("capability_denied", -32001)
         assert "shell" in str(refusal.detail)
-    async with lab(shell_cage(project, "ro ./")) as desk:
-        refusal = await desk.refusal("shell.bash", command="true")
+    async with lab(shell_cage(project, "ro ./")) as tool_lab:
+        refusal = await tool_lab.refusal("shell.bash", command="true")
         assert (refusal.code, "rw:fs" in str(refusal.detail)) == ("capability_denied", True)
-        assert desk.audit.names()[-1] == "tool.denied"
-    async with lab(shell_cage(project)) as desk:
-        assert (await desk.call("shell.bash", command="echo in"))["stdout"] == "in\n"
-    async with lab(None) as desk:
-        assert (await desk.call("shell.bash", command="echo out"))["stdout"] == "out\n"
+        assert tool_lab.audit.names()[-1] == "tool.denied"
+    async with lab(shell_cage(project)) as tool_lab:
+        assert (await tool_lab.call("shell.bash", command="echo in"))["stdout"] == "in\n"
+    async with lab(None) as tool_lab:
+        assert (await tool_lab.call("shell.bash", command="echo out"))["stdout"] == "out\n"
 
 
 @requirement("AT-DISP-14")
 async def test_a_left_out_directory_is_decided_as_the_project_root(lab: Lab, project: Path) -> None:
-    async with lab(shell_cage(project, "rw ./src")) as desk:
-        refusal = await desk.refusal("shell.bash", command="true")
+    async with lab(shell_cage(project, "rw ./src")) as tool_lab:
+        refusal = await tool_lab.refusal("shell.bash", command="true")
         assert refusal.code == "capability_denied"
-        assert (await desk.call("shell.bash", command="true", cwd="./src"))["exit_code"] == 0
+        assert (await tool_lab.call("shell.bash", command="true", cwd="./src"))["exit_code"] == 0
 
 
 @requirement("AT-SHELL-19", "AT-AMB-40")
 async def test_a_caged_command_reaches_only_what_its_cage_grants(lab: Lab, project: Path) -> None:
-    async with lab(shell_cage(project, "rw ./src")) as desk:
-        said = await desk.call(
+    async with lab(shell_cage(project, "rw ./src")) as tool_lab:
+        said = await tool_lab.call(
             "shell.bash",
             command=f"cat ../secret/key {project}/secret/key; echo own > ./made; ls /root; id -u",
             cwd="./src",
@@ -486,8 +488,8 @@ async def test_the_launcher_gets_the_callers_policy_and_the_command(
         return await caged_launcher(spawner)(policy, command)
 
     policy = shell_cage(project)
-    async with lab(policy, launcher=spy) as desk:
-        await desk.call("shell.bash", command="echo $((1+1))")
+    async with lab(policy, launcher=spy) as tool_lab:
+        await tool_lab.call("shell.bash", command="echo $((1+1))")
     ((given, command),) = seen
     assert given is policy
     assert command.argv == ("/bin/sh", "-c", "echo $((1+1))")
@@ -496,8 +498,8 @@ async def test_the_launcher_gets_the_callers_policy_and_the_command(
 
 @requirement("AT-SHELL-19")
 async def test_without_a_launcher_a_caged_command_does_not_run(lab: Lab, project: Path) -> None:
-    async with lab(shell_cage(project), caged=False) as desk:
-        refusal = await desk.refusal("shell.bash", command="touch ./ran")
+    async with lab(shell_cage(project), caged=False) as tool_lab:
+        refusal = await tool_lab.refusal("shell.bash", command="touch ./ran")
     assert refusal.code == "shell_spawn_failed"
     assert not (project / "ran").exists()
 
@@ -509,24 +511,24 @@ async def test_without_a_launcher_a_caged_command_does_not_run(lab: Lab, project
 async def test_the_broker_shows_what_runs_and_ends_it_all(spawner: Spawner, project: Path) -> None:
     broker = PtyBroker()
     tools = shell_tools(broker, spawner, caged_launcher(spawner))
-    desk = DeskLab(project, tools)
+    tool_lab = ToolLab(project, tools)
     mark = f"34{time.time_ns() % 10**9}"
     async with asyncio.TaskGroup() as group:
-        call = group.create_task(desk.call("shell.bash", command=f"echo working; sleep {mark}"))
+        call = group.create_task(tool_lab.call("shell.bash", command=f"echo working; sleep {mark}"))
         await _until(lambda: "working" in (broker.scrollback("req_1") or ""))
         assert list(broker.sessions) == ["req_1"]
         await broker.dispose_all()
         assert _running(mark) == []
         assert (await call)["stdout"] == "working\n"
     assert broker.scrollback("req_1") is None
-    assert (await desk.refusal("shell.bash", command="true")).code == "shell_spawn_failed"
+    assert (await tool_lab.refusal("shell.bash", command="true")).code == "shell_spawn_failed"
 
 
 @requirement("AT-SHELL-22", "AT-AUD-26")
 async def test_each_execution_is_on_record(lab: Lab) -> None:
-    async with lab() as desk:
-        await desk.call("shell.bash", command="exit 3 #" + "x" * 300, cwd="./src")
-        (event,) = desk.audit.of("shell.executed")
+    async with lab() as tool_lab:
+        await tool_lab.call("shell.bash", command="exit 3 #" + "x" * 300, cwd="./src")
+        (event,) = tool_lab.audit.of("shell.executed")
     assert len(event["command"]) == 200
     assert event["command"].startswith("exit 3 #")
     assert (event["cwd"], event["exit_code"], event["timed_out"]) == ("./src", 3, False)
@@ -536,9 +538,9 @@ async def test_each_execution_is_on_record(lab: Lab) -> None:
 
 @requirement("AT-AUD-03")
 async def test_values_of_the_environment_are_not_logged(lab: Lab) -> None:
-    async with lab() as desk:
-        await desk.call("shell.bash", command="true", env={"PASSWORD": "canary-5"})
-        assert "canary-5" not in json.dumps(desk.audit.events)
+    async with lab() as tool_lab:
+        await tool_lab.call("shell.bash", command="true", env={"PASSWORD": "canary-5"})
+        assert "canary-5" not in json.dumps(tool_lab.audit.events)
 
 
 # -- own -------------------------------------------------------------------------------------------
@@ -577,8 +579,8 @@ async def test_only_processes_of_this_very_daemon_are_ended(lab: Lab) -> None:
     foreign = await asyncio.create_subprocess_exec(  # noqa: TID251 - stands for another daemon's
         "sleep", "600", env={MARK: f"{os.getpid() + 1}:req_1", "PATH": os.environ["PATH"]}
     )
-    async with lab() as desk:
-        await desk.call("shell.bash", command="true")
+    async with lab() as tool_lab:
+        await tool_lab.call("shell.bash", command="true")
     assert foreign.returncode is None
     assert Path(f"/proc/{foreign.pid}").exists()
     foreign.kill()

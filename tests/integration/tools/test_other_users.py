@@ -23,7 +23,7 @@ import asyncio, json, os, shutil, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 folder, program, uid = Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-from fakes.desk_lab import DeskLab
+from fakes.tool_lab import ToolLab
 from fakes.search_lab import opened_search_lab
 from kaged.toolbox.files import file_tools
 from kaged.toolbox.search import search_tools
@@ -36,7 +36,7 @@ async def work(name):
     cache = folder / f"cache-{name}"
     cache.mkdir()
     async with opened_search_lab(root, cache, program=program) as lab:
-        desk = DeskLab(root, [*file_tools(), *search_tools(lab.engine, lab.settings)])
+        desk = ToolLab(root, [*file_tools(), *search_tools(lab.engine, lab.settings)])
         for tool, params in (
             ("file.read", {"path": "a.py"}),
             ("file.create", {"path": "d/b.py", "content": "needle = 2\\n"}),

@@ -95,17 +95,21 @@ async def stage(tmp_path: Path, tools: str = "") -> AsyncGenerator[Stage]:
 
 @requirement("AT-BEY-19")
 async def test_a_caged_agent_cannot_change_its_own_cage(tmp_path: Path) -> None:
-    async with stage(tmp_path) as desk:
-        await desk.attempts(CODER)
-        await desk.call("file.write", CODER, path="src/a.py", content="x")
-        error = await desk.refused("file.write", CODER, path=".kaged/project.yaml", content="x")
+    async with stage(tmp_path) as tool_service:
+        await tool_service.attempts(CODER)
+        await tool_service.call("file.write", CODER, path="src/a.py", content="x")
+        error = await tool_service.refused(
+            "file.write", CODER, path=".kaged/project.yaml", content="x"
+        )
         assert error["data"]["detail"] == "rw:fs:.kaged/project.yaml"
-        said = await desk.post(
+        said = await tool_service.post(
             "explain", "file.write", CODER, path=".kaged/project.yaml", content="x"
         )
         assert not said["allowed"]
         assert "ro:./.kaged" in said["cage"]["fs"]
-        rows = await desk.inside.client.get("/api/v1/audit", params={"event": "tool.denied"})
+        rows = await tool_service.inside.client.get(
+            "/api/v1/audit", params={"event": "tool.denied"}
+        )
         assert rows.json()["items"]
 
 
@@ -123,45 +127,47 @@ async def test_a_caged_agent_cannot_change_its_own_cage(tmp_path: Path) -> None:
     ],
 )
 async def test_commands_of_a_caged_agent_cannot_either(tmp_path: Path, command: str) -> None:
-    async with stage(tmp_path) as desk:
-        ran = await desk.call("shell.bash", CODER, command=f"{command}; true")
-        assert desk.file.read_text(encoding="utf-8") == PROJECT, ran
-        assert [one.name for one in desk.file.parent.iterdir()] == ["project.yaml"]
-        await desk.call("shell.bash", CODER, command="echo y > free.txt")
-        assert (desk.root / "free.txt").read_text(encoding="utf-8") == "y\n"
+    async with stage(tmp_path) as tool_service:
+        ran = await tool_service.call("shell.bash", CODER, command=f"{command}; true")
+        assert tool_service.file.read_text(encoding="utf-8") == PROJECT, ran
+        assert [one.name for one in tool_service.file.parent.iterdir()] == ["project.yaml"]
+        await tool_service.call("shell.bash", CODER, command="echo y > free.txt")
+        assert (tool_service.root / "free.txt").read_text(encoding="utf-8") == "y\n"
 
 
 async def test_an_entry_that_names_the_folder_and_no_cage_at_all_are_the_operators_word(
     tmp_path: Path,
 ) -> None:
-    async with stage(tmp_path) as desk:
+    async with stage(tmp_path) as tool_service:
         for agent in (TRUSTED, "primary"):
             path = f".kaged/{agent}.md"
-            await desk.call("file.create", agent, path=path, content="x")
-            assert (desk.root / path).read_text(encoding="utf-8") == "x"
+            await tool_service.call("file.create", agent, path=path, content="x")
+            assert (tool_service.root / path).read_text(encoding="utf-8") == "x"
 
 
 @requirement("AT-BEY-19")
 async def test_with_all_no_agent_can_and_the_daemon_still_can(tmp_path: Path) -> None:
-    async with stage(tmp_path, 'protect_kaged = "all"') as desk:
-        await desk.attempts("primary")
-        await desk.refused("file.create", "primary", path=".KAGED/agents.yaml", content="x")
-        await desk.refused("file.create", TRUSTED, path=".kaged/agents.yaml", content="x")
-        said = await desk.post("explain", "file.create", "primary", path=".kaged/x", content="x")
+    async with stage(tmp_path, 'protect_kaged = "all"') as tool_service:
+        await tool_service.attempts("primary")
+        await tool_service.refused("file.create", "primary", path=".KAGED/agents.yaml", content="x")
+        await tool_service.refused("file.create", TRUSTED, path=".kaged/agents.yaml", content="x")
+        said = await tool_service.post(
+            "explain", "file.create", "primary", path=".kaged/x", content="x"
+        )
         (closed,) = [gate for gate in said["gates"] if gate["passed"] is False]
         assert (closed["rule"], closed["detail"]) == ("tool.sealed", "rw:fs:.kaged/x")
         assert "protect_kaged" in closed["remedy"]
-        os.link(desk.file, desk.root / "twin")
-        await desk.call("file.read", path="twin")
-        await desk.call("file.write", path="twin", content="x")
-        assert desk.file.read_text(encoding="utf-8") == PROJECT
-        answer = await desk.inside.client.post(f"/api/v1/projects/{desk.id}/reload")
+        os.link(tool_service.file, tool_service.root / "twin")
+        await tool_service.call("file.read", path="twin")
+        await tool_service.call("file.write", path="twin", content="x")
+        assert tool_service.file.read_text(encoding="utf-8") == PROJECT
+        answer = await tool_service.inside.client.post(f"/api/v1/projects/{tool_service.id}/reload")
         assert answer.status_code == 200, answer.text
 
 
 async def test_switched_off_a_grant_of_the_project_is_a_grant_of_all_of_it(tmp_path: Path) -> None:
-    async with stage(tmp_path, 'protect_kaged = "off"') as desk:
-        await desk.call("file.create", CODER, path=".kaged/agents.yaml", content="x")
-        await desk.call("shell.bash", CODER, command="echo y >> .kaged/agents.yaml")
-        text = (desk.root / ".kaged" / "agents.yaml").read_text(encoding="utf-8")
+    async with stage(tmp_path, 'protect_kaged = "off"') as tool_service:
+        await tool_service.call("file.create", CODER, path=".kaged/agents.yaml", content="x")
+        await tool_service.call("shell.bash", CODER, command="echo y >> .kaged/agents.yaml")
+        text = (tool_service.root / ".kaged" / "agents.yaml").read_text(encoding="utf-8")
         assert text == "xy\n"

@@ -13,8 +13,8 @@ import pytest
 
 from fakes.running_daemon import InProcess, daemon_in_process, make_project
 from kaged.app import toolboxes
+from kaged.app.agent_tools import AgentToolService
 from kaged.app.bridges import Bridges
-from kaged.app.desk import AgentDesk
 from requirements import requirement
 
 CODER = "primary.subagents.coder"
@@ -44,9 +44,9 @@ class Stage:
 
     def __init__(self, inside: InProcess, root: Path, project_id: str) -> None:
         self.inside, self.root, self.id = inside, root, project_id
-        desk = inside.daemon.services.tools
-        assert isinstance(desk, AgentDesk)
-        self.desk = desk
+        tool_service = inside.daemon.services.tools
+        assert isinstance(tool_service, AgentToolService)
+        self.tool_service = tool_service
 
     async def ask(self, tool: str, agent: str = "primary", **params: Any) -> dict[str, Any]:
         url = f"/api/v1/projects/{self.id}/tools/call"
@@ -104,27 +104,29 @@ idle_timeout_seconds = 11
 [dap]
 wait_seconds = 13
 """
-    async with stage(tmp_path, config) as desk:
+    async with stage(tmp_path, config) as tool_service:
         assert seen == {"search": 7, "ast": (7, 16 * 1024)}
         for name in "abc":
-            (desk.root / f"{name}.txt").write_text(f"{'needle ' * 20}\n" * 400, encoding="utf-8")
-        assert len((await desk.call("search.glob", pattern="*.txt"))["files"]) == 2
-        found = await desk.call("search.grep", pattern="needle", output_mode="content")
+            (tool_service.root / f"{name}.txt").write_text(
+                f"{'needle ' * 20}\n" * 400, encoding="utf-8"
+            )
+        assert len((await tool_service.call("search.glob", pattern="*.txt"))["files"]) == 2
+        found = await tool_service.call("search.grep", pattern="needle", output_mode="content")
         assert found["truncated"]
         assert 8 * 1024 < len(str(found["matches"])) < 24 * 1024
-        loud = await desk.call("shell.bash", command="yes | head -c 300000")
+        loud = await tool_service.call("shell.bash", command="yes | head -c 300000")
         assert loud["truncated"]
         assert loud["stdout"].endswith("\n[output truncated — 64 KB limit]")
         assert len(loud["stdout"]) < 66 * 1024
-        slow = await desk.call("shell.bash", command="sleep 600", timeout=500_000)
+        slow = await tool_service.call("shell.bash", command="sleep 600", timeout=500_000)
         assert (slow["timed_out"], slow["exit_code"]) == (True, 137)
-        workspace = desk.desk.workspace_of(desk.id)
+        workspace = tool_service.tool_service.workspace_of(tool_service.id)
         path = workspace.resolve("a.txt")
         async with workspace.locks.mutating([path]), asyncio.timeout(60):
-            assert await desk.refusal("file.read", path="a.txt") == "file_busy"
-        bridges = desk.inside.daemon.services.code
+            assert await tool_service.refusal("file.read", path="a.txt") == "file_busy"
+        bridges = tool_service.inside.daemon.services.code
         assert isinstance(bridges, Bridges)
-        assert bridges.get_bridges_for_project(str(desk.root)).lsp.limit_s == 9
+        assert bridges.get_bridges_for_project(str(tool_service.root)).lsp.limit_s == 9
 
 
 @pytest.mark.parametrize(
@@ -143,32 +145,41 @@ async def test_limits_beyond_safe_bounds_are_refused(tmp_path: Path, limits: str
 @requirement("AT-BEY-11")
 async def test_further_shells_run_programs_when_they_are_enabled(tmp_path: Path) -> None:
     words = ["python", *(["node"] if shutil.which("node") else [])]
-    async with stage(tmp_path, f"[tools]\nshells = {words}") as desk:
+    async with stage(tmp_path, f"[tools]\nshells = {words}") as tool_service:
         names = ("shell.bash", *(f"shell.{word}" for word in sorted(words)))
-        assert set(desk.desk.registry.names("shell")) == set(names)
+        assert set(tool_service.tool_service.registry.names("shell")) == set(names)
         code = "import sys\nprint('it is', \"$HOME\", 6 * 7)\nsys.exit(3)"
         for agent in ("primary", CODER):
-            ran = await desk.call("shell.python", agent, code=code)
+            ran = await tool_service.call("shell.python", agent, code=code)
             assert (ran["stdout"], ran["exit_code"]) == ("it is $HOME 42\n", 3)
-            ran = await desk.call("shell.python", agent, code="open('new.txt', 'w').write('x')")
+            ran = await tool_service.call(
+                "shell.python", agent, code="open('new.txt', 'w').write('x')"
+            )
             assert ran["exit_code"] == 0
-            (desk.root / "new.txt").unlink()
+            (tool_service.root / "new.txt").unlink()
         if "node" in words:
-            ran = await desk.call("shell.node", code="console.log([1, 2].map(n => n * 2).join())")
+            ran = await tool_service.call(
+                "shell.node", code="console.log([1, 2].map(n => n * 2).join())"
+            )
             assert (ran["stdout"], ran["exit_code"]) == ("2,4\n", 0)
         reader = "primary.subagents.reader"
-        assert await desk.refusal("shell.python", reader, code="1") == "capability_denied"
-        assert await desk.refusal("shell.python", CODER, code="1", cwd="../x") == "invalid_params"
-        assert await desk.refusal("shell.python", code="  ") == "invalid_params"
-        assert await desk.refusal("shell.python", command="ls") == "invalid_params"
-        rows = await desk.inside.client.get("/api/v1/audit", params={"event": "shell.executed"})
+        assert await tool_service.refusal("shell.python", reader, code="1") == "capability_denied"
+        assert (
+            await tool_service.refusal("shell.python", CODER, code="1", cwd="../x")
+            == "invalid_params"
+        )
+        assert await tool_service.refusal("shell.python", code="  ") == "invalid_params"
+        assert await tool_service.refusal("shell.python", command="ls") == "invalid_params"
+        rows = await tool_service.inside.client.get(
+            "/api/v1/audit", params={"event": "shell.executed"}
+        )
         assert rows.json()["items"]
 
 
 async def test_without_a_word_of_the_operator_there_is_one_shell(tmp_path: Path) -> None:
-    async with stage(tmp_path, "") as desk:
-        assert desk.desk.registry.names("shell") == ("shell.bash",)
-        assert await desk.refusal("shell.python", code="1") == "tool_not_found"
+    async with stage(tmp_path, "") as tool_service:
+        assert tool_service.tool_service.registry.names("shell") == ("shell.bash",)
+        assert await tool_service.refusal("shell.python", code="1") == "tool_not_found"
 
 
 async def test_variables_that_the_operator_names_stay_behind(
@@ -176,8 +187,8 @@ async def test_variables_that_the_operator_names_stay_behind(
 ) -> None:
     monkeypatch.setenv("MY_API_TOKEN", "hush")
     monkeypatch.setenv("MY_CITY", "Oslo")
-    async with stage(tmp_path, '[tools]\nscrub_env = ["*_TOKEN"]') as desk:
-        ran = await desk.call("shell.bash", command="env")
+    async with stage(tmp_path, '[tools]\nscrub_env = ["*_TOKEN"]') as tool_service:
+        ran = await tool_service.call("shell.bash", command="env")
         assert "hush" not in ran["stdout"]
         assert "MY_CITY=Oslo" in ran["stdout"]
 
@@ -185,26 +196,30 @@ async def test_variables_that_the_operator_names_stay_behind(
 async def test_hard_links_are_refused_to_caged_agents_when_the_operator_says_so(
     tmp_path: Path,
 ) -> None:
-    async with stage(tmp_path, "[tools]\nrefuse_hard_links = true") as desk:
+    async with stage(tmp_path, "[tools]\nrefuse_hard_links = true") as tool_service:
         outside = tmp_path / "outside.txt"
         outside.write_text("needle\n", encoding="utf-8")
-        (desk.root / "twin.txt").hardlink_to(outside)
-        (desk.root / "own.txt").write_text("needle\n", encoding="utf-8")
-        assert await desk.refusal("file.read", CODER, path="twin.txt") == "capability_denied"
-        await desk.call("file.read", "primary", path="twin.txt")
-        found = await desk.call("search.grep", CODER, pattern="needle", output_mode="content")
+        (tool_service.root / "twin.txt").hardlink_to(outside)
+        (tool_service.root / "own.txt").write_text("needle\n", encoding="utf-8")
+        assert (
+            await tool_service.refusal("file.read", CODER, path="twin.txt") == "capability_denied"
+        )
+        await tool_service.call("file.read", "primary", path="twin.txt")
+        found = await tool_service.call(
+            "search.grep", CODER, pattern="needle", output_mode="content"
+        )
         shown = {one["file"]: one.get("content") for one in found["matches"]}
         assert shown == {"./own.txt": "needle", "./twin.txt": None}
 
 
 @pytest.mark.parametrize("word", ["true", "false"])
 async def test_edits_are_diagnosed_when_the_operator_says_so(tmp_path: Path, word: str) -> None:
-    async with stage(tmp_path, f"[tools]\ndiagnose_edits = {word}") as desk:
+    async with stage(tmp_path, f"[tools]\ndiagnose_edits = {word}") as tool_service:
         promised = {
             entry.name
-            for entry in desk.desk.registry.list()
+            for entry in tool_service.tool_service.registry.list()
             if "diagnostics" in str(entry.definition.returns.get("properties"))
         }
         changing = {"edit.ast", "edit.text", "file.create", "file.write"}
         assert changing & promised == (changing if word == "true" else set())
-        await desk.call("file.create", path="a.py", content="x = 1\n")
+        await tool_service.call("file.create", path="a.py", content="x = 1\n")

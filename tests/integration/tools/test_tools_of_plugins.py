@@ -1,4 +1,4 @@
-"""Tools of real plugins in real cages, dispatched at the desk like any other tool."""
+"""Tools of real plugins in real cages, dispatched at dispatch like any other tool."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from fakes.agent_trees import load_tree
 from fakes.plugin_lab import PATIENCE_S, PluginLab
-from kaged.app.desk import AgentDesk
+from kaged.app.agent_tools import AgentToolService
 from kaged.plugins.errors import ToolNameCollision
 from kaged.plugins.parts import HostSettings
 from kaged.plugins.plugin import Plugin
@@ -49,7 +49,7 @@ TOOLS = [
 
 
 class PluginStage:
-    """A plugin host and a desk on one project, joined as the daemon joins them."""
+    """A plugin host and a dispatcher on one project, joined as the daemon joins them."""
 
     def __init__(self, lab: PluginLab, root: Path, project: str = PROJECT) -> None:
         self.lab = lab
@@ -59,7 +59,7 @@ class PluginStage:
         self.log.chmod(0o777)
         self.tree = load_tree(root / "project", project)
         parts = lab.parts
-        self.desk = AgentDesk(
+        self.tool_service = AgentToolService(
             parts.audit,
             parts.clock,
             parts.ids,
@@ -68,7 +68,7 @@ class PluginStage:
             ],
             pipeline=lambda: None,
         )
-        source = PluginTools(self.desk.registry, lambda: self.supervisor)
+        source = PluginTools(self.tool_service.registry, lambda: self.supervisor)
         self.supervisor = PluginSupervisor(parts, on_tools=source.refresh)
 
     async def add(self, on: dict[str, Any] | None = None) -> Plugin:
@@ -98,7 +98,7 @@ class PluginStage:
 
     async def load(self) -> None:
         await self.supervisor.load_project("prj_1", self.tree)
-        self.desk.project_loaded("prj_1", self.tree)
+        self.tool_service.project_loaded("prj_1", self.tree)
 
     async def reload(self, project: str) -> None:
         """Read the project file anew, as it is now."""
@@ -108,7 +108,7 @@ class PluginStage:
     async def call(self, name: str, agent: str = "primary", **params: Any) -> Any:
         who = Asker(Caller("op", Via.UNIX), self.lab.parts.ids.tagged("req"))
         async with asyncio.timeout(PATIENCE_S):
-            found = await self.desk.call("prj_1", agent, name, params, who)
+            found = await self.tool_service.call("prj_1", agent, name, params, who)
         return found["result"]
 
     async def refusal(self, name: str, agent: str = "primary", **params: Any) -> ToolError:
@@ -143,7 +143,7 @@ async def test_tools_come_and_go_with_their_plugin(stage: PluginStage) -> None:
     assert (await stage.refusal("memory-md.retain", content="x")).code == "tool_not_found"
     await stage.supervisor.enable("memory-md")
     await stage.load()
-    entry = stage.desk.registry.get("memory-md.retain")
+    entry = stage.tool_service.registry.get("memory-md.retain")
     assert entry is not None
     assert (entry.definition.source, entry.definition.plugin_name) == (
         ToolSource.PLUGIN,
@@ -153,7 +153,7 @@ async def test_tools_come_and_go_with_their_plugin(stage: PluginStage) -> None:
     # It crashes: the tools stay, and calls fail at once until it is back.
     assert (await stage.refusal("memory-md.recall")).code == "plugin_unavailable"
     await stage.lab.until(plugin, PluginState.CRASHED)
-    assert "memory-md.retain" in stage.desk.registry
+    assert "memory-md.retain" in stage.tool_service.registry
     unavailable = await stage.refusal("memory-md.retain", content="x")
     assert (unavailable.code, unavailable.number) == ("plugin_unavailable", -32000)
     stage.lab.wake(2)  # one wait is that of the old process's health check
@@ -162,7 +162,7 @@ async def test_tools_come_and_go_with_their_plugin(stage: PluginStage) -> None:
     assert (await stage.call("memory-md.retain", content="y"))["content"] == "y"
     await stage.supervisor.disable("memory-md")
     assert (await stage.refusal("memory-md.retain", content="x")).code == "tool_not_found"
-    assert len(stage.desk.registry) == 0
+    assert len(stage.tool_service.registry) == 0
 
 
 @requirement("AT-DISP-15", "PH-TOOL-13")
@@ -226,7 +226,7 @@ async def test_the_second_plugin_of_a_name_is_refused_and_the_first_goes_on(
 async def test_a_declared_method_is_no_tool(stage: PluginStage) -> None:
     plugin = await stage.start()
     assert "a.b" in plugin.installed.manifest.methods
-    assert stage.desk.registry.names() == ("memory-md.recall", "memory-md.retain")
+    assert stage.tool_service.registry.names() == ("memory-md.recall", "memory-md.retain")
     for name in ("a.b", "memory-md.a.b", "memory-md.b"):
         assert (await stage.refusal(name)).code == "tool_not_found"
     assert stage.requests() == []
@@ -269,18 +269,18 @@ async def test_declaring_a_plugin_enables_its_tools_for_any_agent(stage: PluginS
     assert (await stage.refusal("memory-md.retain", CODER, content="x")).code == "tool_not_found"
     await stage.reload(DECLARED.format(isolation="agent", tools="{}"))
     own = {"memory-md.recall", "memory-md.retain"}
-    assert own <= set(stage.desk.tools_of("prj_1", CODER).names)
+    assert own <= set(stage.tool_service.tools_of("prj_1", CODER).names)
     assert (await stage.call("memory-md.retain", CODER, content="x"))["content"] == "x"
     for rule, left in (
         ("{'memory-md.retain': {enabled: false}}", {"memory-md.recall"}),
         ("{'memory-md.*': {enabled: false}}", set[str]()),
     ):
         await stage.reload(DECLARED.format(isolation="agent", tools=rule))
-        assert set(stage.desk.tools_of("prj_1", CODER).names) & own == left
+        assert set(stage.tool_service.tools_of("prj_1", CODER).names) & own == left
         assert (await stage.refusal("memory-md.retain", CODER, content="x")).code == (
             "tool_not_found"
         )
-        assert own <= set(stage.desk.tools_of("prj_1", "primary").names)
+        assert own <= set(stage.tool_service.tools_of("prj_1", "primary").names)
 
 
 @requirement("PH-ISO-05")
@@ -295,6 +295,6 @@ async def test_a_shared_plugin_is_there_only_for_agents_that_declare_it(
         for agent in ("primary", CODER, other)
     }
     assert takes_part == {"primary": ["memory-md"], CODER: ["memory-md"], other: []}
-    assert stage.desk.tools_of("prj_1", other).names == []
+    assert stage.tool_service.tools_of("prj_1", other).names == []
     assert (await stage.refusal("memory-md.retain", other, content="x")).number == -32601
     assert (await stage.call("memory-md.retain", CODER, content="x"))["content"] == "x"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fakes.audit_sink import MemorySink
-from fakes.desk_lab import DeskLab, until_health
+from fakes.tool_lab import ToolLab, until_health
 from kaged.audit import AuditLog, ChainKey
 from kaged.base import Ids, SystemClock
 from kaged.toolbox.files import file_tools
@@ -14,7 +14,7 @@ from requirements import requirement
 
 @requirement("AT-REG-27")
 async def test_file_tools_need_no_plugin_host(tmp_path: Path) -> None:
-    lab = DeskLab(tmp_path, file_tools())
+    lab = ToolLab(tmp_path, file_tools())
     await lab.call("file.create", path="a.txt", content="one\n")
     await lab.call("file.read", path="a.txt")
     await lab.call("edit.text", path="a.txt", old_string="one", new_string="two")
@@ -27,9 +27,9 @@ async def test_reads_go_on_and_writes_stop_while_nothing_can_be_recorded(tmp_pat
     (tmp_path / "a.txt").write_text("before\n", encoding="utf-8")
     sink, clock = MemorySink(), SystemClock()
     log = await AuditLog.open(sink, clock=clock, ids=Ids(clock), key=ChainKey(b"k" * 32))
-    lab = DeskLab(tmp_path, file_tools())
+    lab = ToolLab(tmp_path, file_tools())
     recorder = lab.audit
-    lab.desk._audit = log  # the real one in place of the recorder
+    lab.dispatcher._audit = log  # the real one in place of the recorder
     try:
         await lab.call("file.read", path="a.txt")
         await log.flush()
@@ -56,7 +56,7 @@ async def test_reads_go_on_and_writes_stop_while_nothing_can_be_recorded(tmp_pat
         sink.fail_with = None
         await log.close()
     # A log that fails only once the work is done takes nothing back.
-    lab.desk._audit = recorder
+    lab.dispatcher._audit = recorder
     recorder.down_for = {"tool.completed", "file.written"}
     await lab.call("file.read", path="a.txt")
     result = await lab.call("file.write", path="a.txt", content="last\n")

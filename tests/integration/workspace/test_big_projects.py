@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
-from fakes.desk_lab import DeskLab
+from fakes.tool_lab import ToolLab
 from kaged.toolbox.files import file_tools
 from kaged.workspace import FileLocks, FileThreads, Workspace
 from requirements import requirement
@@ -23,7 +23,7 @@ async def test_fifty_callers_work_on_one_project_without_waiting_in_vain(tmp_pat
         (tmp_path / f"shared{number}").write_text("0\n" * 200, encoding="utf-8")
 
     async def work(number: int) -> list[str]:
-        lab = DeskLab(
+        lab = ToolLab(
             tmp_path,
             file_tools(),
             caller=f"primary.subagents.c{number}",
@@ -73,7 +73,7 @@ async def test_projects_share_the_locks_of_the_daemon(tmp_path: Path) -> None:
     assert isinstance(locks, FileLocks)
     assert isinstance(threads, FileThreads)
     second = Workspace(tmp_path, locks=locks, threads=threads)
-    lab = DeskLab(tmp_path, file_tools(), workspace=second)
+    lab = ToolLab(tmp_path, file_tools(), workspace=second)
     async with locks.mutating([first.resolve("a")]):
         task = asyncio.get_running_loop().create_task(lab.call("file.write", path="a", content="x"))
         for _ in range(50):
@@ -84,7 +84,7 @@ async def test_projects_share_the_locks_of_the_daemon(tmp_path: Path) -> None:
 
 
 async def test_a_file_of_a_gigabyte_is_read_in_bounded_memory(tmp_path: Path) -> None:
-    lab = DeskLab(tmp_path, file_tools())
+    lab = ToolLab(tmp_path, file_tools())
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(1024**3)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -105,7 +105,7 @@ async def test_a_file_of_a_gigabyte_is_read_in_bounded_memory(tmp_path: Path) ->
 
 
 async def test_a_text_of_a_hundred_megabytes_is_paged(tmp_path: Path) -> None:
-    lab = DeskLab(tmp_path, file_tools())
+    lab = ToolLab(tmp_path, file_tools())
     block = b"".join(b"%07d %s\n" % (number, b"x" * 91) for number in range(10_000))
     with (tmp_path / "log").open("wb") as file:
         for _ in range(100):
@@ -118,7 +118,7 @@ async def test_a_text_of_a_hundred_megabytes_is_paged(tmp_path: Path) -> None:
 
 
 async def test_a_directory_with_ten_thousand_entries_is_paged(tmp_path: Path) -> None:
-    lab = DeskLab(tmp_path, file_tools())
+    lab = ToolLab(tmp_path, file_tools())
     (tmp_path / "d").mkdir()
     for number in range(10_000):
         (tmp_path / "d" / f"{number:05}").touch()

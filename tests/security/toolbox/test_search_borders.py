@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fakes.desk_lab import DeskLab, cage
 from fakes.search_lab import SearchLab, opened_search_lab, write_tree
+from fakes.tool_lab import ToolLab, cage
 from kaged.toolbox.ast import ast_tools
 from kaged.toolbox.search import GrepOutcome, GrepQuery, ListOutcome, Scope, search_tools
 from kaged.toolbox.search.records import RawHit, Sieve
@@ -77,9 +77,9 @@ async def test_no_text_of_an_outside_file_is_in_any_answer(lab: SearchLab) -> No
         ("search.glob", {"pattern": "**/*"}),
     ]
     for name, params in calls:
-        answer = await lab.desk("ro ./src").call_with(name, params)
+        answer = await lab.tool_lab("ro ./src").call_with(name, params)
         assert CANARY not in json.dumps(answer), name
-        whole = await lab.desk().call_with(name, params)
+        whole = await lab.tool_lab().call_with(name, params)
         assert "./data/x.py" in json.dumps(whole)
 
 
@@ -126,12 +126,12 @@ async def test_a_directory_swapped_during_the_search_shows_nothing_of_elsewhere(
         ]
     )
     policy = cage("ro ./src", root=lab.root)
-    desk = DeskLab(lab.root, [*search_tools(engine), *ast_tools(lab.ast, engine)], policy)
-    found = await desk.call("search.grep", pattern="f", output_mode="content")
+    tool_lab = ToolLab(lab.root, [*search_tools(engine), *ast_tools(lab.ast, engine)], policy)
+    found = await tool_lab.call("search.grep", pattern="f", output_mode="content")
     assert found["matches"] == [{"file": "./src/a.py", "line": 1, "content": "f(1)"}]
-    matched = await desk.call("search.ast", pattern="f($X)", lang="python")
+    matched = await tool_lab.call("search.ast", pattern="f($X)", lang="python")
     assert [one["content"] for one in matched["matches"]] == ["f(1)"]
-    edits = await desk.call("edit.ast", rewrites={"f($X)": "g($X)"}, lang="python")
+    edits = await tool_lab.call("edit.ast", rewrites={"f($X)": "g($X)"}, lang="python")
     assert CANARY not in json.dumps(edits)
 
 
@@ -152,13 +152,17 @@ async def test_a_directory_that_keeps_moving_never_leaks(lab: SearchLab, tmp_pat
             parked.rename(inside)
             await asyncio.sleep(0)
 
-    desk = lab.desk("ro ./src")
+    tool_lab = lab.tool_lab("ro ./src")
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(swap())
         for _ in range(15):
-            lines = await desk.call("search.grep", pattern="f", output_mode="content", path="./src")
+            lines = await tool_lab.call(
+                "search.grep", pattern="f", output_mode="content", path="./src"
+            )
             assert CANARY not in json.dumps(lines)
-            code = await desk.call("search.ast", pattern="f($X)", lang="python", paths=["./src"])
+            code = await tool_lab.call(
+                "search.ast", pattern="f($X)", lang="python", paths=["./src"]
+            )
             assert CANARY not in json.dumps(code)
         stop.set()
 

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 import pytest
 
-from fakes.desk_lab import DeskLab, cage
+from fakes.tool_lab import ToolLab, cage
 from kaged.toolbox.ast import ast_tools
 from kaged.toolbox.files import file_tools
 from kaged.toolbox.search import search_tools
@@ -199,7 +199,7 @@ async def test_no_spelling_leads_out_of_the_project(top: Path, spelling: str) ->
     before = outside(top)
     root = top / "project"
     for policy in (None, cage("rw ./", root=root)):
-        lab = DeskLab(root, file_tools(), policy)
+        lab = ToolLab(root, file_tools(), policy)
         for tool, params in calls(text):
             error = await lab.refusal_with(tool, {**params, "path": text})
             if text.startswith("loop-"):
@@ -218,7 +218,7 @@ async def test_no_spelling_leads_out_of_the_project(top: Path, spelling: str) ->
 async def test_what_only_looks_dangerous_stays_a_name_inside(top: Path, spelling: str) -> None:
     before = outside(top)
     root = top / "project"
-    lab = DeskLab(root, file_tools())
+    lab = ToolLab(root, file_tools())
     if spelling != "PROJECT/../outside":
         error = await lab.refusal("file.read", path=spelling)
         assert error.code == "file_not_found"
@@ -230,7 +230,7 @@ async def test_what_only_looks_dangerous_stays_a_name_inside(top: Path, spelling
 
 @requirement("AT-FILE-03")
 async def test_an_absolute_path_inside_is_taken(top: Path) -> None:
-    lab = DeskLab(top / "project", file_tools())
+    lab = ToolLab(top / "project", file_tools())
     answer = await lab.call("file.read", path=f"{top}/project/src/a.py")
     assert answer["path"] == "./src/a.py"
 
@@ -241,7 +241,7 @@ async def test_no_tool_that_takes_a_path_leaves_the_project(top: Path, text: str
     """Without a cage, too; and before a search engine is even asked, for there is none here."""
     nothing = cast("Any", None)
     tools = (*file_tools(), *search_tools(nothing), *ast_tools(nothing, nothing))
-    lab = DeskLab(top / "project", tools)
+    lab = ToolLab(top / "project", tools)
     attempts: list[tuple[str, dict[str, Any]]] = [
         *calls(text),
         ("search.grep", {"pattern": "x", "path": text}),
@@ -260,7 +260,7 @@ async def test_no_tool_that_takes_a_path_leaves_the_project(top: Path, text: str
 async def test_outside_the_project_and_outside_the_cage_are_two_errors(top: Path) -> None:
     root = top / "project"
     (root / "data").mkdir()
-    lab = DeskLab(root, file_tools(), cage("rw ./src", root=root), "primary.subagents.x")
+    lab = ToolLab(root, file_tools(), cage("rw ./src", root=root), "primary.subagents.x")
     for tool, params in calls("../outside.txt"):
         assert (await lab.refusal_with(tool, params)).code == "invalid_params"
     for tool, params in calls("./data/x"):
@@ -275,7 +275,7 @@ async def test_a_link_out_of_the_cage_is_denied_and_one_within_works(top: Path) 
     (root / "src" / "link").symlink_to("../data/secret")
     (root / "src" / "near").symlink_to("a.py")
     (root / "linked-src").symlink_to("src")
-    lab = DeskLab(root, file_tools(), cage("ro ./src", root=root), "primary.subagents.x")
+    lab = ToolLab(root, file_tools(), cage("ro ./src", root=root), "primary.subagents.x")
     for path in ("./src/link", "src/../src/link", "linked-src/link"):
         error = await lab.refusal("file.read", path=path)
         assert error.code == "capability_denied"
@@ -283,7 +283,7 @@ async def test_a_link_out_of_the_cage_is_denied_and_one_within_works(top: Path) 
     assert (await lab.call("file.read", path="./src/near"))["content"] == "1: inside"
     assert (await lab.call("file.read", path="linked-src/a.py"))["content"] == "1: inside"
     # A mount that is itself a link grants what it leads to, by every name of it.
-    lab = DeskLab(root, file_tools(), cage("rw ./linked-src", root=root), "primary.subagents.x")
+    lab = ToolLab(root, file_tools(), cage("rw ./linked-src", root=root), "primary.subagents.x")
     for path in ("linked-src/a.py", "src/a.py", "src/near"):
         assert (await lab.call("file.read", path=path))["content"] == "1: inside"
     await lab.call("file.create", path="src/not/there/yet", content="x")
@@ -302,7 +302,7 @@ async def test_a_denial_does_not_tell_whether_the_file_exists(top: Path) -> None
     root = top / "project"
     (root / "data").mkdir()
     (root / "data" / "is").write_text(SECRET, encoding="utf-8")
-    lab = DeskLab(root, file_tools(), cage("ro ./src", root=root), "primary.subagents.x")
+    lab = ToolLab(root, file_tools(), cage("ro ./src", root=root), "primary.subagents.x")
     for path in ("file.read", "file.write", "file.create", "edit.text"):
         answers: list[str] = []
         for name in ("./data/is", "./data/no", "./data/is/below", "./nodata/no"):
@@ -339,7 +339,7 @@ async def test_special_files_are_refused_without_being_opened(top: Path, kind: s
     else:
         number, mode = ((1, 5), 0o020000) if kind == "character device" else ((7, 0), 0o060000)
         os.mknod(there, 0o600 | mode, os.makedev(*number))
-    lab = DeskLab(root, file_tools())
+    lab = ToolLab(root, file_tools())
     for tool, params in calls("special"):
         error = await lab.refusal_with(tool, params)
         expected = "file_exists" if tool == "file.create" else "invalid_params"
@@ -387,7 +387,7 @@ async def test_links_swapped_in_during_calls_never_help(top: Path, target: str) 
     link = root / "link"
     name = root / "swap" if target == "directory" else root / "swap" / "f"
     link.symlink_to(victim if target == "directory" else victim / "f")
-    lab = DeskLab(root, file_tools())
+    lab = ToolLab(root, file_tools())
     swapper = Swapper(name, link)
     seen: list[str] = []
     with swapper.running():

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaged.config.desksection import SealWord
 from kaged.config.sealing import seal_policy
+from kaged.config.toolsettings import SealWord
 from kaged.kernel.mounts import Mount, MountTable, has_magic
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fakes.desk_lab import DeskLab, Spy, cage, make_tool
+from fakes.tool_lab import Spy, ToolLab, cage, make_tool
 from kaged.base import JsonValue, KagedError, ManualClock
 from kaged.kernel.policy import CagePolicy, FsMode
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement, SeccompRequirement
@@ -70,7 +70,7 @@ async def test_the_first_closed_gate_answers_and_nothing_behind_it_happens(
 ) -> None:
     caged = cage(root=tmp_path)
     tools = [issue(spy), reader(spy), reader(spy, "file.other")]
-    lab = DeskLab(tmp_path, tools, caged, CODER, enabled=["file.peek"])
+    lab = ToolLab(tmp_path, tools, caged, CODER, enabled=["file.peek"])
     # Out of scope, not enabled and malformed: the scope speaks.
     assert (await lab.refusal("kaged.issue", nonsense=1)).code == "principal_scope_violation"
     # Not enabled, malformed and forbidden: not enabled speaks.
@@ -85,7 +85,7 @@ async def test_the_first_closed_gate_answers_and_nothing_behind_it_happens(
 
 @requirement("AT-DISP-02", "AT-BEY-18")
 async def test_an_unknown_name_is_not_found(tmp_path: Path, spy: Spy) -> None:
-    lab = DeskLab(tmp_path, [reader(spy)])
+    lab = ToolLab(tmp_path, [reader(spy)])
     for name in ("no.such", "web.fetch", "", "FILE.peek", "file.peek ", "agent-nobody"):
         error = await lab.refusal_with(name, {})
         assert (error.code, error.number) == ("tool_not_found", -32601)
@@ -94,7 +94,7 @@ async def test_an_unknown_name_is_not_found(tmp_path: Path, spy: Spy) -> None:
 
 @requirement("AT-DISP-03")
 async def test_bad_input_names_its_fields(tmp_path: Path, spy: Spy) -> None:
-    error = await DeskLab(tmp_path, [reader(spy)]).refusal("file.peek", limit="x")
+    error = await ToolLab(tmp_path, [reader(spy)]).refusal("file.peek", limit="x")
     assert (error.code, error.number) == ("invalid_params", -32602)
     assert error.detail == {
         "fields": [
@@ -110,7 +110,7 @@ async def test_a_cage_that_does_not_grant_it_refuses_and_says_what_is_missing(
     tmp_path: Path, spy: Spy
 ) -> None:
     write = make_tool("file.put", handler=spy, paths=["path"], requires=[RW])
-    lab = DeskLab(tmp_path, [write], cage("rw ./src", root=tmp_path), CODER)
+    lab = ToolLab(tmp_path, [write], cage("rw ./src", root=tmp_path), CODER)
     error = await lab.refusal("file.put", path="./data/x")
     assert (error.code, error.number) == ("capability_denied", -32001)
     assert error.detail == "rw:fs:./data/x"
@@ -120,7 +120,7 @@ async def test_a_cage_that_does_not_grant_it_refuses_and_says_what_is_missing(
 
 @requirement("AT-DISP-10")
 async def test_a_tool_that_is_not_enabled_does_not_exist(tmp_path: Path, spy: Spy) -> None:
-    lab = DeskLab(tmp_path, [reader(spy)], enabled=[], caller=CODER)
+    lab = ToolLab(tmp_path, [reader(spy)], enabled=[], caller=CODER)
     (tmp_path / "a").write_text("x", encoding="utf-8")
     error = await lab.refusal("file.peek", path="a")
     assert (error.code, error.number) == ("tool_not_found", -32601)
@@ -130,7 +130,7 @@ async def test_a_tool_that_is_not_enabled_does_not_exist(tmp_path: Path, spy: Sp
 
 
 async def test_an_action_that_is_switched_off_does_not_exist(tmp_path: Path, spy: Spy) -> None:
-    lab = DeskLab(tmp_path, [issue(spy)], off={"kaged.issue": ["create"]})
+    lab = ToolLab(tmp_path, [issue(spy)], off={"kaged.issue": ["create"]})
     for name in ("kaged.issue", "kaged.issue.create"):
         error = await lab.refusal(name, action="create")
         assert (error.code, error.detail) == ("tool_not_found", {"reason": "not_enabled"})
@@ -144,7 +144,7 @@ async def test_an_action_that_is_switched_off_does_not_exist(tmp_path: Path, spy
 @requirement("AT-AUD-27")
 async def test_an_alias_is_the_tool_with_arguments_filled_in(tmp_path: Path, spy: Spy) -> None:
     ast = make_tool("search.ast", aliases={"search.ast_grep": {}}, handler=spy)
-    lab = DeskLab(tmp_path, [issue(spy), ast])
+    lab = ToolLab(tmp_path, [issue(spy), ast])
     await lab.call("kaged.issue.get", number=1)
     await lab.call("kaged.issue", action="get", number=1)
     assert spy.calls[0].args == spy.calls[1].args == {"action": "get", "number": 1}
@@ -171,7 +171,7 @@ async def test_an_alias_is_the_tool_with_arguments_filled_in(tmp_path: Path, spy
 async def test_root_only_means_the_exact_caller_primary(
     tmp_path: Path, spy: Spy, caller: str, name: str
 ) -> None:
-    lab = DeskLab(tmp_path, [issue(spy)], None, caller)
+    lab = ToolLab(tmp_path, [issue(spy)], None, caller)
     error = await lab.refusal(name, action="get")
     assert (error.code, error.number) == ("principal_scope_violation", -32001)
     assert spy.calls == []
@@ -179,7 +179,7 @@ async def test_root_only_means_the_exact_caller_primary(
 
 
 async def test_the_root_agent_passes_the_scope(tmp_path: Path, spy: Spy) -> None:
-    await DeskLab(tmp_path, [issue(spy)]).call("kaged.issue", action="get")
+    await ToolLab(tmp_path, [issue(spy)]).call("kaged.issue", action="get")
     assert len(spy.calls) == 1
 
 
@@ -188,7 +188,7 @@ async def test_the_root_agent_passes_the_scope(tmp_path: Path, spy: Spy) -> None
 async def test_an_unknown_parameter_is_named_and_changes_nothing(
     tmp_path: Path, spy: Spy, key: str
 ) -> None:
-    lab = DeskLab(tmp_path, [reader(spy)], None, CODER)
+    lab = ToolLab(tmp_path, [reader(spy)], None, CODER)
     error = await lab.refusal_with("file.peek", {"path": "a", key: "primary"})
     assert error.code == "invalid_params"
     assert key in str(error.detail)
@@ -202,7 +202,7 @@ async def test_an_unknown_parameter_is_named_and_changes_nothing(
 @requirement("AT-DISP-13")
 @pytest.mark.parametrize("value", [True, False, "5", 5.5, None])
 async def test_values_are_not_coerced(tmp_path: Path, spy: Spy, value: Any) -> None:
-    error = await DeskLab(tmp_path, [reader(spy)]).refusal("file.peek", path="a", limit=value)
+    error = await ToolLab(tmp_path, [reader(spy)]).refusal("file.peek", path="a", limit=value)
     assert error.code == "invalid_params"
     assert "limit" in str(error.detail)
 
@@ -211,7 +211,7 @@ async def test_values_are_not_coerced(tmp_path: Path, spy: Spy, value: Any) -> N
 async def test_parameters_that_are_no_object_are_refused(
     tmp_path: Path, spy: Spy, params: Any
 ) -> None:
-    error = await DeskLab(tmp_path, [reader(spy)]).refusal_with("file.peek", params)
+    error = await ToolLab(tmp_path, [reader(spy)]).refusal_with("file.peek", params)
     assert error.code == "invalid_params"
 
 
@@ -224,11 +224,11 @@ async def test_a_default_is_decided_like_a_value_that_was_sent(tmp_path: Path, s
         paths=["cwd"],
         requires=[RW],
     )
-    lab = DeskLab(tmp_path, [run], cage("rw ./src", root=tmp_path), CODER)
+    lab = ToolLab(tmp_path, [run], cage("rw ./src", root=tmp_path), CODER)
     assert (await lab.refusal("shell.run")).detail == "rw:fs:."
     (tmp_path / "src").mkdir()
     await lab.call("shell.run", cwd="./src")
-    whole = DeskLab(tmp_path, [run], cage("rw .", root=tmp_path), CODER)
+    whole = ToolLab(tmp_path, [run], cage("rw .", root=tmp_path), CODER)
     await whole.call("shell.run")
     assert spy.calls[-1].args == {"cwd": "."}
     assert spy.calls[-1].paths[0].resolved == str(tmp_path.resolve())
@@ -239,7 +239,7 @@ async def test_a_tools_own_check_speaks_after_the_schema(tmp_path: Path, spy: Sp
         if args["limit"] > 10:
             raise InvalidParams.of_field("limit", "is too much")
 
-    lab = DeskLab(tmp_path, [reader(spy, check=check)], cage(root=tmp_path), CODER)
+    lab = ToolLab(tmp_path, [reader(spy, check=check)], cage(root=tmp_path), CODER)
     assert (await lab.refusal("file.peek", path="a", limit=11)).code == "invalid_params"
     assert (await lab.refusal("file.peek", path="a", limit=1)).code == "capability_denied"
 
@@ -254,7 +254,7 @@ async def test_requirements_may_depend_on_the_arguments(tmp_path: Path, spy: Spy
         requires_for=lambda args: (RO,) if args["dry_run"] else (RW,),
         changes=lambda args: not args["dry_run"],
     )
-    lab = DeskLab(tmp_path, [edit], cage("ro .", root=tmp_path), CODER)
+    lab = ToolLab(tmp_path, [edit], cage("ro .", root=tmp_path), CODER)
     await lab.call("edit.some", path="a")
     assert (await lab.refusal("edit.some", path="a", dry_run=False)).code == "capability_denied"
 
@@ -266,7 +266,7 @@ async def test_requirements_may_depend_on_the_arguments(tmp_path: Path, spy: Spy
 @pytest.mark.parametrize("caller", ["primary", CODER, "primary.subagents.builder.subagents.linter"])
 async def test_a_handler_sees_the_whole_context(tmp_path: Path, spy: Spy, caller: str) -> None:
     policy = cage("ro .", root=tmp_path)
-    lab = DeskLab(tmp_path, [reader(spy)], policy, caller)
+    lab = ToolLab(tmp_path, [reader(spy)], policy, caller)
     await lab.call("file.peek", path="a")
     context = spy.calls[0].context
     assert context == replace(lab.context, request_id="req_1")
@@ -282,10 +282,12 @@ async def test_a_handler_sees_the_whole_context(tmp_path: Path, spy: Spy, caller
 async def test_a_context_that_lacks_something_is_refused_before_anything(
     tmp_path: Path, spy: Spy, field: str
 ) -> None:
-    lab = DeskLab(tmp_path, [reader(spy)])
+    lab = ToolLab(tmp_path, [reader(spy)])
     bad: Any = "x" if field == "cage_policy" else ""
     with pytest.raises(ContextInvalid, match=field):
-        await lab.desk.dispatch("file.peek", {"path": "a"}, replace(lab.context, **{field: bad}))
+        await lab.dispatcher.dispatch(
+            "file.peek", {"path": "a"}, replace(lab.context, **{field: bad})
+        )
     assert spy.calls == []
     assert lab.audit.events == []
 
@@ -295,7 +297,7 @@ async def test_paths_are_relative_to_the_resolved_root(tmp_path: Path, spy: Spy)
     real = tmp_path / "real"
     (real / "src").mkdir(parents=True)
     (tmp_path / "link").symlink_to(real)
-    lab = DeskLab(tmp_path / "link", [reader(spy)], cage("ro ./src", root=real), CODER)
+    lab = ToolLab(tmp_path / "link", [reader(spy)], cage("ro ./src", root=real), CODER)
     assert lab.context.project_root == str(real.resolve())
     await lab.call("file.peek", path="src/a")
     await lab.call("file.peek", path=f"{real.resolve()}/src/b")
@@ -305,15 +307,15 @@ async def test_paths_are_relative_to_the_resolved_root(tmp_path: Path, spy: Spy)
 @requirement("AT-CTX-05", "AT-AMB-21")
 async def test_a_root_with_a_cage_is_checked_like_any_other(tmp_path: Path, spy: Spy) -> None:
     write = make_tool("file.put", handler=spy, paths=["path"], requires=[RW])
-    caged = DeskLab(tmp_path, [write], cage("ro ./src", root=tmp_path), "primary")
+    caged = ToolLab(tmp_path, [write], cage("ro ./src", root=tmp_path), "primary")
     assert (await caged.refusal("file.put", path="src/a")).code == "capability_denied"
-    free = DeskLab(tmp_path, [write], None, CODER)
+    free = ToolLab(tmp_path, [write], None, CODER)
     await free.call("file.put", path="src/a")
     assert spy.calls[0].policy is None
 
 
 async def test_the_records_of_a_call_share_its_request_id(tmp_path: Path, spy: Spy) -> None:
-    lab = DeskLab(tmp_path, [reader(spy)], cage("ro ./src", root=tmp_path), CODER)
+    lab = ToolLab(tmp_path, [reader(spy)], cage("ro ./src", root=tmp_path), CODER)
     await lab.call("file.peek", path="src/a")
     await lab.refusal("file.peek", path="b")
     allowed, denied = (
@@ -330,7 +332,7 @@ async def test_the_records_of_a_call_share_its_request_id(tmp_path: Path, spy: S
 
 @requirement("AT-DISP-11")
 async def test_a_tool_that_breaks_ends_its_own_call_only(tmp_path: Path, spy: Spy) -> None:
-    lab = DeskLab(tmp_path, [reader(spy)])
+    lab = ToolLab(tmp_path, [reader(spy)])
     spy.fails_with = ZeroDivisionError(f"division by zero in {lab.root}/secret/place.py")
     error = await lab.refusal("file.peek", path="a")
     assert (error.code, error.number) == ("internal_error", -32603)
@@ -361,26 +363,26 @@ async def test_a_caged_caller_never_sees_where_its_project_lies(tmp_path: Path, 
     ]
     for error in errors:
         spy.fails_with = error
-        lab = DeskLab(tmp_path, [reader(spy)], cage("ro .", root=tmp_path), CODER)
+        lab = ToolLab(tmp_path, [reader(spy)], cage("ro .", root=tmp_path), CODER)
         seen = await lab.refusal("file.peek", path="a")
         assert seen.code == error.code
         assert root not in json.dumps(seen.as_json())
         assert root not in str(seen)
-    lab = DeskLab(tmp_path, [reader(spy)], cage("ro ./src", root=tmp_path), CODER)
+    lab = ToolLab(tmp_path, [reader(spy)], cage("ro ./src", root=tmp_path), CODER)
     for path in ("a", "../x", f"{root}/a", f"{root}/../x", "/etc/passwd", "~", "a\0b"):
         assert root not in str(await lab.refusal("file.peek", path=path)).replace(path, "")
 
 
 async def test_what_the_host_trips_over_is_not_told_to_agents(tmp_path: Path, spy: Spy) -> None:
     spy.fails_with = _StoreDown("/var/lib/kaged/db.sqlite is locked", fix="stop /usr/bin/x")
-    error = await DeskLab(tmp_path, [reader(spy)]).refusal("file.peek", path="a")
+    error = await ToolLab(tmp_path, [reader(spy)]).refusal("file.peek", path="a")
     assert error.code == "store_unavailable"
     assert "/" not in error.message
 
 
 @requirement("AT-DISP-07")
 async def test_every_failure_has_one_shape(tmp_path: Path, spy: Spy) -> None:
-    lab = DeskLab(
+    lab = ToolLab(
         tmp_path,
         [reader(spy), issue(spy), make_tool("debug.x", requires=[SeccompRequirement()])],
         cage(root=tmp_path),
@@ -394,7 +396,7 @@ async def test_every_failure_has_one_shape(tmp_path: Path, spy: Spy) -> None:
         await lab.refusal("file.peek", path="a"),
         await lab.refusal("debug.x"),
     ]
-    free = DeskLab(tmp_path, [reader(spy)])
+    free = ToolLab(tmp_path, [reader(spy)])
     for raised in (ValueError("x"), _Lost("gone", path="a"), RpcError("busy", number=-32005)):
         spy.fails_with = raised
         seen.append(await free.refusal("file.peek", path="a"))
@@ -450,7 +452,7 @@ def _subclasses(kind: type[ToolError]) -> list[type[ToolError]]:
 
 async def test_a_plugins_error_keeps_its_number_and_words(tmp_path: Path, spy: Spy) -> None:
     spy.fails_with = RpcError("try later", number=-32005, detail={"wait": 3})
-    error = await DeskLab(tmp_path, [reader(spy)]).refusal("file.peek", path="a")
+    error = await ToolLab(tmp_path, [reader(spy)]).refusal("file.peek", path="a")
     assert (error.number, error.message, error.detail) == (-32005, "try later", {"wait": 3})
     assert tool_error_of(error) is error
 
@@ -463,7 +465,7 @@ async def test_a_cancelled_call_is_on_record_and_stays_cancelled(tmp_path: Path)
         await asyncio.Event().wait()
         return call.args
 
-    lab = DeskLab(tmp_path, [make_tool("shell.wait", handler=hangs)])
+    lab = ToolLab(tmp_path, [make_tool("shell.wait", handler=hangs)])
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         task = group.create_task(lab.call("shell.wait"))
         await entered.wait()
@@ -479,7 +481,7 @@ async def test_calls_run_side_by_side(tmp_path: Path, spy: Spy) -> None:
         await go.wait()
         return {"when": "late"}
 
-    lab = DeskLab(tmp_path, [make_tool("shell.wait", handler=waits), reader(spy)])
+    lab = ToolLab(tmp_path, [make_tool("shell.wait", handler=waits), reader(spy)])
     async with asyncio.timeout(5), asyncio.TaskGroup() as group:
         slow = group.create_task(lab.call("shell.wait"))
         assert await lab.call("file.peek", path="a") == {"ok": True}
@@ -498,8 +500,8 @@ async def test_outcomes_are_told_and_a_sink_that_breaks_harms_nobody(
         def tool_called(self, outcome: object) -> None:
             raise RuntimeError("no")
 
-    lab = DeskLab(tmp_path, [reader(spy)], cage("ro ./src", root=tmp_path), CODER)
-    lab.desk._outcomes = (Broken(), lab)  # a second listener beside the lab's
+    lab = ToolLab(tmp_path, [reader(spy)], cage("ro ./src", root=tmp_path), CODER)
+    lab.dispatcher._outcomes = (Broken(), lab)  # a second listener beside the lab's
     assert await lab.call("file.peek", path="src/a") == {"ok": True}
     await lab.refusal("file.peek", path="b")
     first, second = lab.outcomes
@@ -513,9 +515,9 @@ async def test_outcomes_are_told_and_a_sink_that_breaks_harms_nobody(
 async def test_the_call_beyond_a_quota_is_refused_and_audited(
     tmp_path: Path, spy: Spy, clock: ManualClock
 ) -> None:
-    def lab(span: QuotaSpan) -> DeskLab:
+    def lab(span: QuotaSpan) -> ToolLab:
         quotas = CallQuotas([QuotaRule("file.*", 3, span)], clock)
-        return DeskLab(tmp_path, [reader(spy), issue(spy)], quotas=quotas, clock=clock)
+        return ToolLab(tmp_path, [reader(spy), issue(spy)], quotas=quotas, clock=clock)
 
     per_run = lab(QuotaSpan.RUN)
     for _ in range(3):
@@ -540,7 +542,7 @@ async def test_the_call_beyond_a_quota_is_refused_and_audited(
 
 
 async def test_without_quotas_nothing_is_counted(tmp_path: Path, spy: Spy) -> None:
-    lab = DeskLab(tmp_path, [reader(spy)])
+    lab = ToolLab(tmp_path, [reader(spy)])
     for _ in range(50):
         await lab.call("file.peek", path="a")
 
@@ -550,16 +552,16 @@ async def test_every_requirement_must_be_met(tmp_path: Path, spy: Spy) -> None:
     both = make_tool(
         "shell.run", handler=spy, paths=["path"], requires=[RW, CapabilityRequirement("shell")]
     )
-    only_fs = DeskLab(tmp_path, [both], cage("rw .", root=tmp_path), CODER)
+    only_fs = ToolLab(tmp_path, [both], cage("rw .", root=tmp_path), CODER)
     assert (await only_fs.refusal("shell.run", path="a")).detail == "shell"
     only_shell = cage("ro .", root=tmp_path, capabilities=["shell"])
-    error = await DeskLab(tmp_path, [both], only_shell, CODER).refusal("shell.run", path="a")
+    error = await ToolLab(tmp_path, [both], only_shell, CODER).refusal("shell.run", path="a")
     assert error.detail == "rw:fs:a"
     assert spy.calls == []
     granted = cage("rw .", root=tmp_path, capabilities=["shell"])
-    await DeskLab(tmp_path, [both], granted, CODER).call("shell.run", path="a")
+    await ToolLab(tmp_path, [both], granted, CODER).call("shell.run", path="a")
 
 
 async def test_an_empty_policy_is_no_missing_policy(tmp_path: Path, spy: Spy) -> None:
-    lab = DeskLab(tmp_path, [reader(spy)], CagePolicy(), CODER)
+    lab = ToolLab(tmp_path, [reader(spy)], CagePolicy(), CODER)
     assert (await lab.refusal("file.peek", path="a")).code == "capability_denied"

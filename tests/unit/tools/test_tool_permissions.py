@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.desk_lab import DeskLab, Spy, cage, make_tool
+from fakes.tool_lab import Spy, ToolLab, cage, make_tool
 from kaged.kernel.mounts import Mount
 from kaged.kernel.permissions import compile_policy
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
@@ -38,7 +38,7 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def lab(project: Path, *fs: str, **fields: Any) -> DeskLab:
+def lab(project: Path, *fs: str, **fields: Any) -> ToolLab:
     spy = Spy()
     tools = [
         make_tool("file.peek", handler=spy, paths=["path", "paths"], requires=[RO],
@@ -54,12 +54,12 @@ def lab(project: Path, *fs: str, **fields: Any) -> DeskLab:
                 {"kind": "net", "target": "api.example.org:443"}))],
         ),
     ]  # fmt: skip
-    return DeskLab(project, tools, cage(*fs, root=project, **fields), CODER)
+    return ToolLab(project, tools, cage(*fs, root=project, **fields), CODER)
 
 
-async def allowed(desk: DeskLab, tool: str, **params: Any) -> bool:
+async def allowed(tool_lab: ToolLab, tool: str, **params: Any) -> bool:
     try:
-        await desk.call(tool, **params)
+        await tool_lab.call(tool, **params)
     except ToolRefused:
         return False
     return True
@@ -80,29 +80,29 @@ async def test_without_a_cage_only_the_project_is_the_border(project: Path) -> N
     assert (await caged.refusal("file.peek", path="data/x")).code == "capability_denied"
 
 
-def replace_cage(desk: DeskLab, policy: CagePolicy | None) -> DeskLab:
-    desk.context = replace(desk.context, cage_policy=policy)
-    return desk
+def replace_cage(tool_lab: ToolLab, policy: CagePolicy | None) -> ToolLab:
+    tool_lab.context = replace(tool_lab.context, cage_policy=policy)
+    return tool_lab
 
 
 @requirement("AT-PERM-03", "AT-AMB-22")
 async def test_a_mount_ends_at_a_component(project: Path) -> None:
-    desk = lab(project, "ro ./src")
-    assert await allowed(desk, "file.peek", path="./src")
-    assert await allowed(desk, "file.peek", path="./src/vendor/a")
-    assert (await desk.refusal("file.peek", path="./src-secret/a")).detail == (
+    tool_lab = lab(project, "ro ./src")
+    assert await allowed(tool_lab, "file.peek", path="./src")
+    assert await allowed(tool_lab, "file.peek", path="./src/vendor/a")
+    assert (await tool_lab.refusal("file.peek", path="./src-secret/a")).detail == (
         "ro:fs:./src-secret/a"
     )
-    assert not await allowed(desk, "file.peek", path="./srcx")
+    assert not await allowed(tool_lab, "file.peek", path="./srcx")
 
 
 @requirement("AT-PERM-04")
 async def test_links_are_followed_on_both_sides_of_the_comparison(project: Path) -> None:
     (project / "src" / "out").symlink_to(project / "data")
     (project / "linked").symlink_to(project / "data")
-    desk = lab(project, "ro ./src")
-    assert not await allowed(desk, "file.peek", path="src/out/secrets.json")
-    assert not await allowed(desk, "file.peek", path="src/out/not-there-yet")
+    tool_lab = lab(project, "ro ./src")
+    assert not await allowed(tool_lab, "file.peek", path="src/out/secrets.json")
+    assert not await allowed(tool_lab, "file.peek", path="src/out/not-there-yet")
     through = lab(project, "rw ./linked")
     assert await allowed(through, "file.peek", path="linked/secrets.json")
     assert await allowed(through, "file.put", path="data/new/deep.txt")
@@ -113,12 +113,14 @@ async def test_links_are_followed_on_both_sides_of_the_comparison(project: Path)
 
 @requirement("AT-PERM-05", "AT-PERM-17", "AT-PERM-18")
 async def test_reading_needs_any_mount_and_writing_a_writable_one(project: Path) -> None:
-    desk = lab(project, "ro ./src")
-    assert await allowed(desk, "file.peek", path="./src/main.ts")
-    assert (await desk.refusal("file.peek", path="./data/secrets.json")).code == (
+    tool_lab = lab(project, "ro ./src")
+    assert await allowed(tool_lab, "file.peek", path="./src/main.ts")
+    assert (await tool_lab.refusal("file.peek", path="./data/secrets.json")).code == (
         "capability_denied"
     )
-    assert (await desk.refusal("file.put", path="./src/main.ts")).detail == "rw:fs:./src/main.ts"
+    assert (
+        await tool_lab.refusal("file.put", path="./src/main.ts")
+    ).detail == "rw:fs:./src/main.ts"
     writable = lab(project, "rw ./src")
     assert await allowed(writable, "file.peek", path="./src/main.ts")
     assert await allowed(writable, "file.put", path="./src/main.ts")
@@ -127,10 +129,10 @@ async def test_reading_needs_any_mount_and_writing_a_writable_one(project: Path)
 @requirement("AT-PERM-06", "AT-AMB-23")
 @pytest.mark.parametrize("order", [1, -1])
 async def test_the_most_specific_mount_decides(project: Path, order: int) -> None:
-    desk = lab(project, *["rw ./src", "ro ./src/vendor"][::order])
-    assert await allowed(desk, "file.put", path="./src/a")
-    assert not await allowed(desk, "file.put", path="./src/vendor/a")
-    assert await allowed(desk, "file.peek", path="./src/vendor/a")
+    tool_lab = lab(project, *["rw ./src", "ro ./src/vendor"][::order])
+    assert await allowed(tool_lab, "file.put", path="./src/a")
+    assert not await allowed(tool_lab, "file.put", path="./src/vendor/a")
+    assert await allowed(tool_lab, "file.peek", path="./src/vendor/a")
 
 
 @requirement("AT-PERM-07")
@@ -156,11 +158,11 @@ async def test_a_mount_grants_exactly_what_it_names(project: Path) -> None:
 
 
 async def test_every_path_of_a_call_is_checked(project: Path) -> None:
-    desk = lab(project, "rw ./src")
-    assert await allowed(desk, "file.peek", path="src/main.ts", paths=["src/vendor", "src"])
-    assert not await allowed(desk, "file.peek", path="src/main.ts", paths=["src", "data"])
-    assert not await allowed(desk, "file.put", path="src/main.ts", new_path="data/main.ts")
-    assert not await allowed(desk, "file.put", path="data/x", new_path="src/main.ts")
+    tool_lab = lab(project, "rw ./src")
+    assert await allowed(tool_lab, "file.peek", path="src/main.ts", paths=["src/vendor", "src"])
+    assert not await allowed(tool_lab, "file.peek", path="src/main.ts", paths=["src", "data"])
+    assert not await allowed(tool_lab, "file.put", path="src/main.ts", new_path="data/main.ts")
+    assert not await allowed(tool_lab, "file.put", path="data/x", new_path="src/main.ts")
 
 
 @requirement("AT-PERM-10", "AT-PERM-11", "AT-PERM-12")
@@ -183,22 +185,22 @@ async def test_profiles_capabilities_and_targets_are_asked_of_the_cage(project: 
 
 @requirement("AT-PERM-13")
 async def test_a_check_that_cannot_be_made_is_a_denial(project: Path) -> None:
-    desk = lab(project, "rw .")
+    tool_lab = lab(project, "rw .")
     broken: Any
     for broken in (None, "rw .", ({"mode": "rw"},), [FsGrant(str(project), FsMode.RW)], (1,)):
-        replace_cage(desk, replace(CagePolicy(), fs=broken))
-        error = await desk.refusal("file.peek", path="src/main.ts")
+        replace_cage(tool_lab, replace(CagePolicy(), fs=broken))
+        error = await tool_lab.refusal("file.peek", path="src/main.ts")
         assert (error.code, error.number) == ("capability_denied", -32001)
-    replace_cage(desk, replace(CagePolicy(), capabilities=cast("Any", "shell")))
-    assert not await allowed(desk, "shell.run")
+    replace_cage(tool_lab, replace(CagePolicy(), capabilities=cast("Any", "shell")))
+    assert not await allowed(tool_lab, "shell.run")
 
 
 @requirement("AT-PERM-26")
 async def test_a_denial_says_nothing_about_the_target(project: Path) -> None:
-    desk = lab(project, "ro ./src")
-    there = await desk.refusal("file.peek", path="data/secrets.json")
-    not_there = await desk.refusal("file.peek", path="data/nothing-here")
-    folder = await desk.refusal("file.peek", path="data/secrets.json/below")
+    tool_lab = lab(project, "ro ./src")
+    there = await tool_lab.refusal("file.peek", path="data/secrets.json")
+    not_there = await tool_lab.refusal("file.peek", path="data/nothing-here")
+    folder = await tool_lab.refusal("file.peek", path="data/secrets.json/below")
     assert str(there.as_json()).replace("secrets.json", "X") == str(not_there.as_json()).replace(
         "nothing-here", "X"
     )
@@ -206,55 +208,55 @@ async def test_a_denial_says_nothing_about_the_target(project: Path) -> None:
 
 
 async def test_a_search_may_start_above_what_it_may_see(project: Path) -> None:
-    desk = lab(project, "ro ./src/vendor")
-    assert await allowed(desk, "search.look", path=".")
-    assert await allowed(desk, "search.look", path="src")
-    assert not await allowed(desk, "search.look", path="data")
-    assert not await allowed(desk, "file.peek", path=".")
+    tool_lab = lab(project, "ro ./src/vendor")
+    assert await allowed(tool_lab, "search.look", path=".")
+    assert await allowed(tool_lab, "search.look", path="src")
+    assert not await allowed(tool_lab, "search.look", path="data")
+    assert not await allowed(tool_lab, "file.peek", path=".")
 
 
 @requirement("AT-CTX-06")
 async def test_the_policy_alone_decides(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")  # no sandbox program anywhere
-    desk = lab(project, "ro ./src")
-    assert await allowed(desk, "file.peek", path="src/main.ts")
-    assert not await allowed(desk, "file.put", path="src/main.ts")
-    assert not await allowed(desk, "shell.run")
+    tool_lab = lab(project, "ro ./src")
+    assert await allowed(tool_lab, "file.peek", path="src/main.ts")
+    assert not await allowed(tool_lab, "file.put", path="src/main.ts")
+    assert not await allowed(tool_lab, "shell.run")
 
 
 @requirement("AT-PERM-16")
 async def test_names_are_compared_as_the_file_system_has_them(project: Path) -> None:
     composed, decomposed = "caf\u00e9", "cafe\u0301"
     (project / composed).mkdir()
-    desk = lab(project, f"ro ./{composed}", "ro ./Docs")
-    assert await allowed(desk, "file.peek", path=f"{composed}/a")
+    tool_lab = lab(project, f"ro ./{composed}", "ro ./Docs")
+    assert await allowed(tool_lab, "file.peek", path=f"{composed}/a")
     same = os.path.realpath(project / decomposed) == os.path.realpath(project / composed)
     exists = (project / decomposed).exists()
-    assert await allowed(desk, "file.peek", path=f"{decomposed}/a") is (same or exists)
-    assert await allowed(desk, "file.peek", path="docs/a") is (project / "Docs").exists()
+    assert await allowed(tool_lab, "file.peek", path=f"{decomposed}/a") is (same or exists)
+    assert await allowed(tool_lab, "file.peek", path="docs/a") is (project / "Docs").exists()
 
 
 async def test_a_grant_cannot_be_moved_by_its_holder(project: Path) -> None:
     """With rw ./src, the holder turns ./src/cache, granted ro, into a link to ./data."""
     (project / "src" / "cache").symlink_to(project / "data")
-    desk = lab(project, "rw ./src", "ro ./src/cache")
-    assert not await allowed(desk, "file.peek", path="data/secrets.json")
-    assert not await allowed(desk, "file.peek", path="src/cache/secrets.json")
+    tool_lab = lab(project, "rw ./src", "ro ./src/cache")
+    assert not await allowed(tool_lab, "file.peek", path="data/secrets.json")
+    assert not await allowed(tool_lab, "file.peek", path="src/cache/secrets.json")
 
 
 async def test_a_restriction_is_not_lost_through_a_link(project: Path) -> None:
     (project / "src" / "kept").symlink_to(project / "src" / "vendor")
-    desk = lab(project, "rw ./src", "ro ./src/kept")
-    assert not await allowed(desk, "file.put", path="src/vendor/a")
-    assert await allowed(desk, "file.put", path="src/main.ts")
+    tool_lab = lab(project, "rw ./src", "ro ./src/kept")
+    assert not await allowed(tool_lab, "file.put", path="src/vendor/a")
+    assert await allowed(tool_lab, "file.put", path="src/main.ts")
 
 
 async def test_grants_stay_where_they_were_when_files_move_later(project: Path) -> None:
-    desk = lab(project, "rw ./docs")
-    assert await allowed(desk, "file.put", path="docs/a")
+    tool_lab = lab(project, "rw ./docs")
+    assert await allowed(tool_lab, "file.put", path="docs/a")
     (project / "docs").rmdir()
     (project / "docs").symlink_to(project / "data")
-    assert not await allowed(desk, "file.peek", path="docs/secrets.json")
+    assert not await allowed(tool_lab, "file.peek", path="docs/secrets.json")
 
 
 def test_policies_are_compiled_once(project: Path) -> None:

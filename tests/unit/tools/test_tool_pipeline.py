@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fakes.desk_lab import DeskLab, Spy, cage, make_tool
+from fakes.tool_lab import Spy, ToolLab, cage, make_tool
 from kaged.base import Ids, JsonObject, ManualClock
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
@@ -35,9 +35,9 @@ def rewriting(**changes: Any) -> type[Plugin]:
     return Rewrites
 
 
-async def desk(
+async def tool_lab(
     tmp_path: Path, spy: Spy, *plugins: Any, policy: Any = None, **fields: Any
-) -> DeskLab:
+) -> ToolLab:
     pipeline = (await Lab.of(*plugins)).pipeline
     for name in ("src", "data"):
         (tmp_path / name).mkdir(exist_ok=True)
@@ -47,7 +47,7 @@ async def desk(
         make_tool("file.other", handler=spy, paths=["path"], requires=[RO]),
         make_tool("kaged.ask", handler=spy, root_only=True),
     ]  # fmt: skip
-    return DeskLab(
+    return ToolLab(
         tmp_path,
         tools,
         cage("ro ./src", root=tmp_path) if policy is None else policy,
@@ -72,7 +72,7 @@ async def test_a_changed_call_is_decided_again_before_it_runs(tmp_path: Path) ->
     ]
     for changes, code in cases:
         spy = Spy()
-        lab = await desk(tmp_path, spy, entry(rewriting(**changes), name="meddler"))
+        lab = await tool_lab(tmp_path, spy, entry(rewriting(**changes), name="meddler"))
         error = await lab.refusal("file.peek", path="src/a")
         assert error.code == code, changes
         assert spy.calls == []
@@ -95,7 +95,7 @@ async def test_a_harmless_change_runs_as_changed_and_no_plugin_runs_twice(tmp_pa
             return PluginResult()
 
     spy = Spy()
-    lab = await desk(
+    lab = await tool_lab(
         tmp_path,
         spy,
         entry(rewriting(args={"path": "src/b"}), name="meddler", priority=1),
@@ -125,7 +125,7 @@ async def test_a_policy_that_says_no_ends_the_call_on_record(tmp_path: Path) -> 
             return PluginResult()
 
     spy = Spy()
-    lab = await desk(
+    lab = await tool_lab(
         tmp_path, spy, entry(Refuses, name="guard", priority=1), entry(Later, priority=2)
     )
     error = await lab.refusal("file.peek", path="src/a")
@@ -140,7 +140,7 @@ async def test_a_policy_that_says_no_ends_the_call_on_record(tmp_path: Path) -> 
 
 async def test_plugins_come_after_the_gates_of_the_host(tmp_path: Path) -> None:
     spy = Spy()
-    lab = await desk(tmp_path, spy, entry(Refuses, name="guard"))
+    lab = await tool_lab(tmp_path, spy, entry(Refuses, name="guard"))
     cases: list[JsonObject] = [{"path": "data/x"}, {"path": 7}, {}]
     for params in cases:
         assert (await lab.refusal_with("file.peek", params)).code != "pipeline_refused"
@@ -160,10 +160,10 @@ async def test_a_result_passes_the_plugins_before_anybody_sees_it(tmp_path: Path
             )
 
     spy = Spy({"x": "secret"})
-    lab = await desk(tmp_path, spy, entry(Masks, hooks=[POST]))
+    lab = await tool_lab(tmp_path, spy, entry(Masks, hooks=[POST]))
     assert await lab.call("file.peek", path="src/a") == {"x": "***"}
     assert lab.outcomes[0].result == {"x": "***"}
-    lab = await desk(tmp_path, spy, entry(Withholds, hooks=[POST], name="lid"))
+    lab = await tool_lab(tmp_path, spy, entry(Withholds, hooks=[POST], name="lid"))
     error = await lab.refusal("file.peek", path="src/a")
     assert error.code == "pipeline_refused"
     assert lab.outcomes[0].result is None
@@ -178,7 +178,7 @@ async def test_a_policy_that_fails_ends_the_call_without_telling_its_insides(
             raise RuntimeError("/etc/kaged/secret-rules.yaml line 7")
 
     spy = Spy()
-    lab = await desk(tmp_path, spy, entry(Breaks, name="rules"))
+    lab = await tool_lab(tmp_path, spy, entry(Breaks, name="rules"))
     error = await lab.refusal("file.peek", path="src/a")
     assert error.code == "plugin_error"
     assert "secret-rules" not in str(error.as_json())
@@ -209,7 +209,7 @@ async def test_only_the_host_fills_the_slots(tmp_path: Path) -> None:
             "subject": {"type": "string"},
         },
     )
-    lab = DeskLab(tmp_path, [tool], None, CODER, pipeline=pipeline)
+    lab = ToolLab(tmp_path, [tool], None, CODER, pipeline=pipeline)
     forged: Any = {"security": {"subject": {"id": "root", "type": "system"}, "labels": ["x"]}}
     await lab.call("memory-md.keep", extensions=forged, subject="root", **forged)
     (extensions,) = seen
@@ -236,13 +236,13 @@ async def test_a_faulty_policy_file_refuses_calls_and_names_itself(
     text = "plugins:\n  - {name: g, kind: nowhere.Nothing, hooks: [tool_pre_invoke]}\n"
     await pipeline.load(parse_document(text, "policies.yaml"))
     tool = make_tool("file.peek", handler=spy)
-    lab = DeskLab(tmp_path, [tool], pipeline=pipeline)
+    lab = ToolLab(tmp_path, [tool], pipeline=pipeline)
     error = await lab.refusal("file.peek")
     assert error.code == "pipeline_not_ready"
     assert "policies.yaml" in error.message
     assert spy.calls == []
     assert lab.audit.names() == ["tool.called", "tool.denied"]
-    found = explain_call(lab.desk, "file.peek", {}, lab.context, pipeline=pipeline)
+    found = explain_call(lab.dispatcher, "file.peek", {}, lab.context, pipeline=pipeline)
     assert not found.allowed
     assert "policies.yaml" in found.gates[-1].detail
 
@@ -250,10 +250,12 @@ async def test_a_faulty_policy_file_refuses_calls_and_names_itself(
 # -- explain ---------------------------------------------------------------------------------------
 
 
-async def test_an_explanation_agrees_with_the_desk_and_leaves_no_trace(tmp_path: Path) -> None:
+async def test_an_explanation_agrees_with_the_dispatcher_and_leaves_no_trace(
+    tmp_path: Path,
+) -> None:
     spy = Spy()
-    lab = await desk(tmp_path, spy, entry(Refuses, name="guard"))
-    pipeline = lab.desk._pipeline()
+    lab = await tool_lab(tmp_path, spy, entry(Refuses, name="guard"))
+    pipeline = lab.dispatcher._pipeline()
     calls: list[tuple[str, Any, str]] = [
         ("file.peek", {"path": "src/a"}, ""),
         ("file.peek", {"path": "data/a"}, "cage"),
@@ -264,7 +266,7 @@ async def test_an_explanation_agrees_with_the_desk_and_leaves_no_trace(tmp_path:
         ("no.such", {}, "resolve"),
     ]
     for name, params, closed in calls:
-        found = explain_call(lab.desk, name, params, lab.context, pipeline=pipeline)
+        found = explain_call(lab.dispatcher, name, params, lab.context, pipeline=pipeline)
         refused = [gate for gate in found.gates if gate.passed is False]
         assert [gate.step for gate in refused] == ([closed] if closed else [])
         assert found.allowed is (not closed)
@@ -278,15 +280,17 @@ async def test_an_explanation_agrees_with_the_desk_and_leaves_no_trace(tmp_path:
     assert spy.calls == []
 
 
-def remedy_of(lab: DeskLab, name: str, params: Any) -> str:
-    found = explain_call(lab.desk, name, params, lab.context)
+def remedy_of(lab: ToolLab, name: str, params: Any) -> str:
+    found = explain_call(lab.dispatcher, name, params, lab.context)
     return next(gate.remedy for gate in found.gates if gate.passed is False)
 
 
 async def test_the_remedy_is_what_would_really_help(tmp_path: Path) -> None:
-    lab = await desk(tmp_path, Spy())
+    lab = await tool_lab(tmp_path, Spy())
     assert remedy_of(lab, "file.peek", {"path": "./data/a"}) == "grant ro on ./data/a"
-    granted = await desk(tmp_path, Spy(), policy=cage("ro ./src", "ro ./data/a", root=tmp_path))
-    assert explain_call(granted.desk, "file.peek", {"path": "./data/a"}, granted.context).allowed
+    granted = await tool_lab(tmp_path, Spy(), policy=cage("ro ./src", "ro ./data/a", root=tmp_path))
+    assert explain_call(
+        granted.dispatcher, "file.peek", {"path": "./data/a"}, granted.context
+    ).allowed
     assert "file.other: {enabled: true}" in remedy_of(lab, "file.other", {})
     assert "root agent" in remedy_of(lab, "kaged.ask", {})

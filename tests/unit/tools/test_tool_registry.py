@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.desk_lab import Spy, make_tool
+from fakes.tool_lab import Spy, make_tool
 from kaged.base import JsonObject
 from kaged.config.pluginwords import RESERVED_NAMES
 from kaged.kernel.policy import FsMode

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fakes.agent_trees import load_tree
-from fakes.desk_lab import Spy, make_tool
+from fakes.tool_lab import Spy, make_tool
 from kaged.config.problems import ConfigInvalid
 from kaged.tools.registry import ToolRegistry
 from kaged.tools.resolution import AgentTools, resolve_tools

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fakes.audit_sink import MemorySink
-from fakes.desk_lab import DeskLab, Spy, cage, make_tool, until_health
+from fakes.tool_lab import Spy, ToolLab, cage, make_tool, until_health
 from kaged.audit import AuditLog, ChainKey
 from kaged.base import Ids, JsonValue, SystemClock
 from kaged.kernel.policy import FsMode
@@ -27,7 +27,7 @@ class Other(ToolError):
     code = "no_change"
 
 
-def lab_with(tmp_path: Path, spy: Any, **fields: Any) -> DeskLab:
+def lab_with(tmp_path: Path, spy: Any, **fields: Any) -> ToolLab:
     tools = [
         make_tool("file.peek", handler=spy, paths=["path"], requires=[RO], required=["path"]),
         make_tool(
@@ -44,7 +44,7 @@ def lab_with(tmp_path: Path, spy: Any, **fields: Any) -> DeskLab:
         ),
         make_tool("kaged.issue", handler=spy, root_only=True),
     ]
-    return DeskLab(tmp_path, tools, cage("rw ./src", root=tmp_path), CODER, **fields)
+    return ToolLab(tmp_path, tools, cage("rw ./src", root=tmp_path), CODER, **fields)
 
 
 @requirement("AT-AUD-02", "AT-AUD-04", "AT-AUD-05", "AT-AMB-52", "AT-SCOPE-06")
@@ -166,7 +166,7 @@ async def test_the_real_log_stops_changes_while_its_disk_is_full(
     sink, log = sink_and_log
     spy = Spy()
     lab = lab_with(tmp_path, spy)
-    lab.desk._audit = log  # the real one in place of the recorder
+    lab.dispatcher._audit = log  # the real one in place of the recorder
     sink.fail_with = OSError(28, "No space left on device")
     assert await lab.call("file.peek", path="src/a") == {"ok": True}
     await until_health(log, ok=False)
@@ -187,7 +187,7 @@ async def test_a_closed_log_stops_changes_and_lets_reads_be(
 ) -> None:
     _, log = sink_and_log
     lab = lab_with(tmp_path, Spy())
-    lab.desk._audit = log  # the real one in place of the recorder
+    lab.dispatcher._audit = log  # the real one in place of the recorder
     await log.close()
     assert await lab.call("file.peek", path="src/a") == {"ok": True}
     assert (await lab.refusal("file.put", path="src/a")).code == "audit_unavailable"

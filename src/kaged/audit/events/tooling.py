@@ -1,4 +1,4 @@
-"""Events of the tool desk, the built-in tools and the sessions that use them."""
+"""Events of the dispatcher, the built-in tools and the sessions that use them."""
 
 from __future__ import annotations
 

@@ -194,8 +194,8 @@ class PluginDesk(Protocol):
         ...
 
 
-class ToolDeskPort(Protocol):
-    """The tool desk: tools of agents of loaded projects, and calls as these agents."""
+class ToolPort(Protocol):
+    """The dispatcher: tools of agents of loaded projects, and calls as these agents."""
 
     def list(self, project_id: str, agent: str) -> JsonObject:
         """Describe the tools of an agent, with the rule that gives it each."""
@@ -343,6 +343,6 @@ __all__ = [
     "ProjectDesk",
     "ProjectView",
     "ScriptPort",
-    "ToolDeskPort",
+    "ToolPort",
     "UndoPort",
 ]

@@ -24,7 +24,7 @@ from kaged.serve.http.ports import (
     PluginDesk,
     ProjectDesk,
     ScriptPort,
-    ToolDeskPort,
+    ToolPort,
     UndoPort,
 )
 from kaged.store import Store
@@ -49,7 +49,7 @@ class Subsystems:
     status: Callable[[], StatusOut]
     doctor: Callable[[], Awaitable[Sequence[CheckRow]]]
     plugins: PluginDesk | None = None
-    tools: ToolDeskPort | None = None
+    tools: ToolPort | None = None
     work: ProjectWork | None = None
     code: CodePort | None = None
     undo: UndoPort | None = None
@@ -148,8 +148,8 @@ class HttpServices:
         return self.readiness.subsystems().plugins
 
     @property
-    def tools(self) -> ToolDeskPort | None:
-        """The tool desk."""
+    def tools(self) -> ToolPort | None:
+        """The dispatcher."""
         return self.readiness.subsystems().tools
 
     @property
@@ -184,7 +184,7 @@ class HttpServices:
 
 
 def accounts_of(services: HttpServices) -> AccountsPort | None:
-    """Return the desk of people's accounts, if the daemon has one."""
+    """Return dispatch of people's accounts, if the daemon has one."""
     return services.readiness.subsystems().accounts
 
 

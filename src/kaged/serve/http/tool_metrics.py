@@ -17,7 +17,7 @@ _TOPS = (*(f"{top / _MS_PER_S:g}" for top in BUCKETS_MS), "+Inf")
 
 
 class ToolCollector(Collector):
-    """Turns the desk's counters into families at the moment of asking; keeps nothing itself."""
+    """Turns dispatch's counters into families at the moment of asking; keeps nothing itself."""
 
     def __init__(self, series: Iterable[ToolSeries]) -> None:
         self._series = series

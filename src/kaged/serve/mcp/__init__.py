@@ -1,1 +1,1 @@
-"""MCP server: one agent's tool desk for MCP clients: `AgentPort`, `Visit`, `McpDoor`, `NameMap`."""
+"""One agent's tools for MCP clients: `AgentPort`, `Visit`, `McpDoor`, `NameMap`."""

@@ -37,7 +37,7 @@ class NameMap:
     def tool(self, asked: str) -> str:
         """Return the tool that a client means; any other name stands for itself.
 
-        An unknown name comes back unchanged: the desk says what is wrong with it.
+        An unknown name comes back unchanged: dispatch says what is wrong with it.
         """
         return self._names.get(asked, asked)
 

@@ -105,7 +105,7 @@ class AgentPort(Protocol):
         ...
 
     async def call(self, visit: Visit, name: str, arguments: JsonObject) -> JsonValue:
-        """Make a call through the desk. Raises ToolError."""
+        """Make a call through dispatch. Raises ToolError."""
         ...
 
     async def resources(

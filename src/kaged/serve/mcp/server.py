@@ -256,7 +256,7 @@ class AgentServer:
             self._tasks.start(self._tell(), "list changed")
 
     async def _tell(self) -> None:
-        await asyncio.sleep(0)  # a plugin with ten tools changes the desk ten times in a row
+        await asyncio.sleep(0)  # a plugin with ten tools changes dispatch ten times in a row
         self._telling = False
         try:
             digest = self._tools().digest

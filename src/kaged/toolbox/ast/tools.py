@@ -1,4 +1,4 @@
-"""The structural tools as a tuple, for the desk."""
+"""The structural tools as a tuple, for dispatch."""
 
 from __future__ import annotations
 

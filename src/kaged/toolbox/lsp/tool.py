@@ -161,7 +161,7 @@ def lsp_tools(bridge_for: Callable[[ToolCall], LspBridge | None]) -> tuple[Tool,
             DEFINITION,
             handle,
             paths=_paths,
-            requires_for=_desk_requires,
+            requires_for=_requires,
             changes=lambda args: _action(args) in CHANGING,
             check=_check,
         ),
@@ -173,8 +173,8 @@ def requires_of(action: str) -> tuple[ToolRequirement, ...]:
     return (FsRequirement(FsMode.RW if action in CHANGING else FsMode.RO),)
 
 
-def _desk_requires(args: JsonObject) -> tuple[ToolRequirement, ...]:
-    # The desk sees to reading. What a rename writes is known only when the server has answered;
+def _requires(args: JsonObject) -> tuple[ToolRequirement, ...]:
+    # Dispatch sees to reading. What a rename writes is known only when the server has answered;
     # `rename` holds that against `requires_of` and refuses with the list of files.
     return (FsRequirement(FsMode.RO),) if "path" in args else ()
 

@@ -1,6 +1,6 @@
 """`WorkflowDesk`: lists a project's workflows, starts runs of them and reports their status.
 
-What carries a run out is the `WorkflowRunner` that the desk is built with. Without one a workflow
+What carries a run out is the `WorkflowRunner` that dispatch is built with. Without one a workflow
 cannot be started, and nothing is stored.
 """
 

@@ -1,4 +1,4 @@
-"""The search tools as a tuple, for the desk."""
+"""The search tools as a tuple, for dispatch."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from fakes.desk_lab import DeskLab
+from fakes.tool_lab import ToolLab
 from kaged.base import KagedError
 from kaged.toolbox.files import file_tools
 from kaged.workspace import Author, PlannedWrite
@@ -46,7 +46,7 @@ def fill(disk: Path) -> None:
 
 
 async def one(disk: Path) -> dict[str, Any]:
-    lab = DeskLab(disk, file_tools())
+    lab = ToolLab(disk, file_tools())
     (disk / "a").write_text(ORIGINAL, encoding="utf-8")
     await lab.call("file.read", path="a")
     fill(disk)
@@ -76,7 +76,7 @@ async def one(disk: Path) -> dict[str, Any]:
 
 
 async def many(disk: Path) -> dict[str, Any]:
-    lab = DeskLab(disk, file_tools())
+    lab = ToolLab(disk, file_tools())
     workspace = lab.workspace
     names = [f"d{number}/f" for number in range(20)]
     for name in names:
@@ -115,7 +115,7 @@ async def many(disk: Path) -> dict[str, Any]:
 
 
 async def read_only(disk: Path) -> dict[str, Any]:
-    lab = DeskLab(disk, file_tools())
+    lab = ToolLab(disk, file_tools())
     (disk / "a").write_text(ORIGINAL, encoding="utf-8")
     subprocess.run(["mount", "-o", "remount,bind,ro", str(disk)], check=True)
     seen: dict[str, Any] = {"read": (await lab.call("file.read", path="a"))["content"]}

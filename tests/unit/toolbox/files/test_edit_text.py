@@ -1,4 +1,4 @@
-"""`edit.text` through the desk: exact text, one place, and help when it is not so."""
+"""`edit.text` through dispatch: exact text, one place, and help when it is not so."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fakes.desk_lab import DeskLab, cage
+from fakes.tool_lab import ToolLab, cage
 from kaged.toolbox.files import file_tools
 from kaged.workspace import ChangeKind, FileChange
 from requirements import requirement
@@ -18,11 +18,11 @@ CODER = "primary.subagents.coder"
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> DeskLab:
-    return DeskLab(tmp_path, file_tools())
+def lab(tmp_path: Path) -> ToolLab:
+    return ToolLab(tmp_path, file_tools())
 
 
-async def put(lab: DeskLab, data: bytes | str, name: str = "a") -> Path:
+async def put(lab: ToolLab, data: bytes | str, name: str = "a") -> Path:
     """Put a file there and let the agent read it."""
     target = lab.root / name
     target.write_bytes(data.encode() if isinstance(data, str) else data)
@@ -30,16 +30,16 @@ async def put(lab: DeskLab, data: bytes | str, name: str = "a") -> Path:
     return target
 
 
-async def edit(lab: DeskLab, old: str, new: str, **more: Any) -> Any:
+async def edit(lab: ToolLab, old: str, new: str, **more: Any) -> Any:
     return await lab.call("edit.text", path="a", old_string=old, new_string=new, **more)
 
 
-async def refused(lab: DeskLab, old: str, new: str, **more: Any) -> Any:
+async def refused(lab: ToolLab, old: str, new: str, **more: Any) -> Any:
     return await lab.refusal("edit.text", path="a", old_string=old, new_string=new, **more)
 
 
 @requirement("AT-EDIT-01")
-async def test_one_known_text_is_replaced(lab: DeskLab) -> None:
+async def test_one_known_text_is_replaced(lab: ToolLab) -> None:
     target = await put(lab, "one\ntwo\nthree\n")
     answer = await edit(lab, "two", "2")
     assert (answer["path"], answer["replacements"]) == ("./a", 1)
@@ -55,7 +55,7 @@ async def test_one_known_text_is_replaced(lab: DeskLab) -> None:
 
 
 @requirement("AT-EDIT-02")
-async def test_nothing_is_a_pattern_or_a_template(lab: DeskLab) -> None:
+async def test_nothing_is_a_pattern_or_a_template(lab: ToolLab) -> None:
     target = await put(lab, "abc a.c ABC\n")
     assert (await refused(lab, "a.b", "x")).code == "old_string_not_found"
     assert (await refused(lab, "Abc", "x")).code == "old_string_not_found"
@@ -64,7 +64,7 @@ async def test_nothing_is_a_pattern_or_a_template(lab: DeskLab) -> None:
 
 
 @requirement("AT-EDIT-03")
-async def test_text_that_is_not_there_is_not_found(lab: DeskLab) -> None:
+async def test_text_that_is_not_there_is_not_found(lab: ToolLab) -> None:
     target = await put(lab, "one\n")
     error = await refused(lab, "entirely different", "x")
     assert (error.code, error.number) == ("old_string_not_found", -32000)
@@ -72,7 +72,7 @@ async def test_text_that_is_not_there_is_not_found(lab: DeskLab) -> None:
 
 
 @requirement("AT-EDIT-04")
-async def test_text_that_is_there_three_times_is_not_unique(lab: DeskLab) -> None:
+async def test_text_that_is_there_three_times_is_not_unique(lab: ToolLab) -> None:
     target = await put(lab, "x = 1\ny\nx = 2\nz\n  x = 3\n")
     error = await refused(lab, "x = ", "v = ")
     assert error.code == "multiple_matches"
@@ -85,7 +85,7 @@ async def test_text_that_is_there_three_times_is_not_unique(lab: DeskLab) -> Non
     assert target.read_bytes() == b"x = 1\ny\nx = 2\nz\n  x = 3\n"
 
 
-async def test_overlapping_places_are_not_unique_either(lab: DeskLab) -> None:
+async def test_overlapping_places_are_not_unique_either(lab: ToolLab) -> None:
     await put(lab, "aaa")
     error = await refused(lab, "aa", "b")
     assert (error.code, error.detail["count"]) == ("multiple_matches", 2)
@@ -95,21 +95,21 @@ async def test_overlapping_places_are_not_unique_either(lab: DeskLab) -> None:
 
 
 @requirement("AT-EDIT-05")
-async def test_all_occurrences_are_replaced_when_asked(lab: DeskLab) -> None:
+async def test_all_occurrences_are_replaced_when_asked(lab: ToolLab) -> None:
     target = await put(lab, "ab ab\nab\n")
     assert (await edit(lab, "ab", "abab", replace_all=True))["replacements"] == 3
     assert target.read_bytes() == b"abab abab\nabab\n"
 
 
 @requirement("AT-EDIT-06")
-async def test_the_same_text_twice_is_no_change_before_anything_else(lab: DeskLab) -> None:
+async def test_the_same_text_twice_is_no_change_before_anything_else(lab: ToolLab) -> None:
     assert (await refused(lab, "same", "same")).code == "no_change", "the file need not exist"
     await put(lab, "one\n")
     assert (await refused(lab, "absent", "absent")).code == "no_change"
 
 
 @requirement("AT-EDIT-07")
-async def test_an_empty_old_text_is_refused_and_an_empty_new_one_deletes(lab: DeskLab) -> None:
+async def test_an_empty_old_text_is_refused_and_an_empty_new_one_deletes(lab: ToolLab) -> None:
     target = await put(lab, "keep drop keep\n")
     assert (await refused(lab, "", "x")).code == "invalid_params"
     await edit(lab, " drop", "")
@@ -119,14 +119,14 @@ async def test_an_empty_old_text_is_refused_and_an_empty_new_one_deletes(lab: De
 
 
 @requirement("AT-EDIT-08")
-async def test_a_file_must_be_read_first(lab: DeskLab) -> None:
+async def test_a_file_must_be_read_first(lab: ToolLab) -> None:
     (lab.root / "a").write_bytes(b"one")
     assert (await refused(lab, "one", "two")).code == "file_not_read"
     assert (lab.root / "a").read_bytes() == b"one"
 
 
 @requirement("AT-EDIT-09", "AT-FAIL-07")
-async def test_a_file_that_changed_since_is_not_edited(lab: DeskLab) -> None:
+async def test_a_file_that_changed_since_is_not_edited(lab: ToolLab) -> None:
     target = await put(lab, "one two\n")
     target.write_bytes(b"one two three\n")
     assert (await refused(lab, "two", "2")).code == "file_changed_since_read"
@@ -154,7 +154,7 @@ async def test_a_file_that_changed_since_is_not_edited(lab: DeskLab) -> None:
     ],
 )
 async def test_only_the_intended_bytes_differ(
-    lab: DeskLab, before: bytes, old: str, new: str, after: bytes
+    lab: ToolLab, before: bytes, old: str, new: str, after: bytes
 ) -> None:
     target = await put(lab, before)
     await edit(lab, old, new)
@@ -162,7 +162,7 @@ async def test_only_the_intended_bytes_differ(
 
 
 @requirement("AT-EDIT-11")
-async def test_newlines_mean_crlf_where_the_file_has_crlf(lab: DeskLab) -> None:
+async def test_newlines_mean_crlf_where_the_file_has_crlf(lab: ToolLab) -> None:
     target = await put(lab, b"one\r\ntwo\r\nthree\r\n")
     await edit(lab, "one\ntwo", "1\n1.5\n2")
     assert target.read_bytes() == b"1\r\n1.5\r\n2\r\nthree\r\n"
@@ -171,7 +171,7 @@ async def test_newlines_mean_crlf_where_the_file_has_crlf(lab: DeskLab) -> None:
     assert target.read_bytes().count(b"\n") == target.read_bytes().count(b"\r\n")
 
 
-async def test_mixed_line_endings_match_because_nobody_sees_them(lab: DeskLab) -> None:
+async def test_mixed_line_endings_match_because_nobody_sees_them(lab: ToolLab) -> None:
     target = await put(lab, b"one\r\ntwo\nthree\r\nfour\n")
     answer = await edit(lab, "one\ntwo\nthree", "1\n2\n3")
     assert answer["match"] == "line_endings"
@@ -180,7 +180,7 @@ async def test_mixed_line_endings_match_because_nobody_sees_them(lab: DeskLab) -
     assert target.read_bytes() == b"1\r\n2\r\n3\r\n4\n5\n", "an exact match is taken literally"
 
 
-async def test_crlf_sent_to_a_file_without_matches_too(lab: DeskLab) -> None:
+async def test_crlf_sent_to_a_file_without_matches_too(lab: ToolLab) -> None:
     target = await put(lab, b"one\ntwo\n")
     await edit(lab, "one\r\ntwo", "1\n2")
     assert target.read_bytes() == b"1\n2\n"
@@ -190,7 +190,7 @@ async def test_crlf_sent_to_a_file_without_matches_too(lab: DeskLab) -> None:
 async def test_a_read_only_cage_allows_no_edit(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "main.ts").write_bytes(b"one")
-    lab = DeskLab(tmp_path, file_tools(), cage("ro ./src", root=tmp_path), CODER)
+    lab = ToolLab(tmp_path, file_tools(), cage("ro ./src", root=tmp_path), CODER)
     await lab.call("file.read", path="./src/main.ts")
     error = await lab.refusal("edit.text", path="./src/main.ts", old_string="one", new_string="two")
     assert (error.code, error.detail) == ("capability_denied", "rw:fs:./src/main.ts")
@@ -198,7 +198,7 @@ async def test_a_read_only_cage_allows_no_edit(tmp_path: Path) -> None:
 
 
 @requirement("AT-EDIT-13")
-async def test_what_is_missing_or_no_text_is_said(lab: DeskLab) -> None:
+async def test_what_is_missing_or_no_text_is_said(lab: ToolLab) -> None:
     assert (await refused(lab, "x", "y")).code == "file_not_found"
     (lab.root / "a").mkdir()
     assert (await refused(lab, "x", "y")).code == "invalid_params"
@@ -212,7 +212,7 @@ async def test_what_is_missing_or_no_text_is_said(lab: DeskLab) -> None:
 
 
 @requirement("AT-EDIT-14")
-async def test_two_edits_in_a_row_need_one_read_and_leave_two_events(lab: DeskLab) -> None:
+async def test_two_edits_in_a_row_need_one_read_and_leave_two_events(lab: ToolLab) -> None:
     heard: list[FileChange] = []
     await put(lab, "one two two\n")
     lab.workspace.changes.subscribe(heard.append)
@@ -232,7 +232,7 @@ async def test_two_edits_in_a_row_need_one_read_and_leave_two_events(lab: DeskLa
 
 @requirement("AT-EDIT-15")
 async def test_an_edit_keeps_the_mode_and_leaves_no_part(
-    lab: DeskLab, monkeypatch: pytest.MonkeyPatch
+    lab: ToolLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = await put(lab, "#!/bin/sh\necho one\n")
     target.chmod(0o755)
@@ -251,7 +251,7 @@ async def test_an_edit_keeps_the_mode_and_leaves_no_part(
 
 
 @requirement("AT-EDIT-16")
-async def test_the_first_thing_that_is_wrong_is_reported(lab: DeskLab) -> None:
+async def test_the_first_thing_that_is_wrong_is_reported(lab: ToolLab) -> None:
     assert (await refused(lab, "x", "x")).code == "no_change"
     assert (await refused(lab, "x", "y")).code == "file_not_found"
     (lab.root / "a").write_bytes(b"\0")
@@ -265,7 +265,7 @@ async def test_the_first_thing_that_is_wrong_is_reported(lab: DeskLab) -> None:
     assert (await refused(lab, "one", "y")).code == "old_string_not_found"
     # Two agents edit one version: everything is checked under the lock, so one wins.
     (lab.root / "a").write_bytes(b"version one\n")
-    coder = DeskLab(lab.root, file_tools(), caller=CODER, workspace=lab.workspace)
+    coder = ToolLab(lab.root, file_tools(), caller=CODER, workspace=lab.workspace)
     for who in (lab, coder):
         await who.call("file.read", path="a")
     outcomes = await asyncio.gather(
@@ -276,7 +276,7 @@ async def test_the_first_thing_that_is_wrong_is_reported(lab: DeskLab) -> None:
 
 
 @requirement("AT-AMB-13")
-async def test_text_is_addressed_by_itself_and_by_no_hash(lab: DeskLab) -> None:
+async def test_text_is_addressed_by_itself_and_by_no_hash(lab: ToolLab) -> None:
     target = await put(lab, "one\n")
     assert (await edit(lab, "one", "two"))["replacements"] == 1
     assert target.read_bytes() == b"two\n"
@@ -286,7 +286,7 @@ async def test_text_is_addressed_by_itself_and_by_no_hash(lab: DeskLab) -> None:
     assert error.code == "invalid_params"
 
 
-async def test_a_file_that_vanished_or_became_a_directory_is_said(lab: DeskLab) -> None:
+async def test_a_file_that_vanished_or_became_a_directory_is_said(lab: ToolLab) -> None:
     target = await put(lab, "one\n")
     target.unlink()
     assert (await refused(lab, "one", "two")).code == "file_not_found"
@@ -294,7 +294,7 @@ async def test_a_file_that_vanished_or_became_a_directory_is_said(lab: DeskLab) 
     assert (await refused(lab, "one", "two")).code == "invalid_params"
 
 
-async def test_composed_and_decomposed_letters_are_different_text(lab: DeskLab) -> None:
+async def test_composed_and_decomposed_letters_are_different_text(lab: ToolLab) -> None:
     await put(lab, "caf\u00e9\n")
     error = await refused(lab, "cafe\u0301", "x")
     assert error.code == "old_string_not_found"
@@ -305,7 +305,7 @@ async def test_composed_and_decomposed_letters_are_different_text(lab: DeskLab) 
 
 
 @requirement("AT-BEY-12")
-async def test_several_replacements_happen_together_or_not_at_all(lab: DeskLab) -> None:
+async def test_several_replacements_happen_together_or_not_at_all(lab: ToolLab) -> None:
     target = await put(lab, "one two three\n")
     more = [
         {"old_string": "two", "new_string": "2"},
@@ -329,7 +329,7 @@ async def test_several_replacements_happen_together_or_not_at_all(lab: DeskLab) 
 # -- what an edit says --------------------------------------------------------------------------
 
 
-async def test_an_edit_shows_what_it_changed(lab: DeskLab) -> None:
+async def test_an_edit_shows_what_it_changed(lab: ToolLab) -> None:
     await put(lab, "".join(f"line {number}\n" for number in range(1, 11)))
     answer = await edit(lab, "line 5\nline 6", "five\nsix\nmore")
     assert answer["first_line"] == 5
@@ -351,7 +351,7 @@ async def test_an_edit_shows_what_it_changed(lab: DeskLab) -> None:
     ]
 
 
-async def test_a_huge_edit_shows_a_part_of_it(lab: DeskLab) -> None:
+async def test_a_huge_edit_shows_a_part_of_it(lab: ToolLab) -> None:
     await put(lab, "x\n" * 5000)
     answer = await edit(lab, "x", "y" * 1000, replace_all=True)
     assert answer["replacements"] == 5000
@@ -360,7 +360,7 @@ async def test_a_huge_edit_shows_a_part_of_it(lab: DeskLab) -> None:
 
 
 @requirement("AT-BEY-13")
-async def test_a_near_miss_is_pointed_out(lab: DeskLab) -> None:
+async def test_a_near_miss_is_pointed_out(lab: ToolLab) -> None:
     await put(lab, "def f():\n\tif x:\n\t\treturn 1\n\n\ndef g():\n    pass\n")
     error = await refused(lab, "    if x:\n        return 1\n", "y")
     closest = error.detail["closest"]
@@ -372,7 +372,7 @@ async def test_a_near_miss_is_pointed_out(lab: DeskLab) -> None:
 
 
 async def test_too_many_places_for_one_edit_are_refused(
-    lab: DeskLab, monkeypatch: pytest.MonkeyPatch
+    lab: ToolLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kaged.toolbox.files.matching.MAX_SPANS", 20)
     monkeypatch.setattr("kaged.toolbox.files.edit.MAX_SPANS", 20)

@@ -1,4 +1,4 @@
-"""`file.write` and `file.create` through the desk: read first, all at once, and on record."""
+"""`file.write` and `file.create` through dispatch: read first, all at once, and on record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.desk_lab import DeskLab, cage
+from fakes.tool_lab import ToolLab, cage
 from kaged.base import JsonValue, ManualClock
 from kaged.toolbox.files import file_tools
 from kaged.tools import ToolError
@@ -20,19 +20,19 @@ CODER = "primary.subagents.coder"
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> DeskLab:
-    return DeskLab(tmp_path, file_tools())
+def lab(tmp_path: Path) -> ToolLab:
+    return ToolLab(tmp_path, file_tools())
 
 
-def second(lab: DeskLab, caller: str = CODER, session_id: str = "ses_1") -> DeskLab:
+def second(lab: ToolLab, caller: str = CODER, session_id: str = "ses_1") -> ToolLab:
     """Return another agent on the same project."""
-    return DeskLab(
+    return ToolLab(
         lab.root, file_tools(), caller=caller, workspace=lab.workspace, session_id=session_id
     )
 
 
 @requirement("AT-FILE-23")
-async def test_a_write_says_what_it_did(lab: DeskLab) -> None:
+async def test_a_write_says_what_it_did(lab: ToolLab) -> None:
     assert await lab.call("file.write", path="a", content="é") == {
         "path": "./a",
         "bytes_written": 2,
@@ -50,7 +50,7 @@ async def test_a_write_says_what_it_did(lab: DeskLab) -> None:
 
 
 @requirement("AT-FILE-24")
-async def test_missing_directories_are_made(lab: DeskLab) -> None:
+async def test_missing_directories_are_made(lab: ToolLab) -> None:
     await lab.call("file.write", path="./a/b/c/new.ts", content="x")
     assert (lab.root / "a" / "b" / "c" / "new.ts").read_bytes() == b"x"
 
@@ -59,7 +59,7 @@ async def test_missing_directories_are_made(lab: DeskLab) -> None:
 @pytest.mark.parametrize(
     "content", ["a\r\nb\r\n", "no newline", "", "\ufeffbom\n", "a\rb\n\n", "\0"]
 )
-async def test_the_content_is_taken_as_it_is(lab: DeskLab, content: str) -> None:
+async def test_the_content_is_taken_as_it_is(lab: ToolLab, content: str) -> None:
     (lab.root / "old").write_bytes(b"\xef\xbb\xbflonger than the new one\n" * 10)
     await lab.call("file.read", path="old")
     for path in ("old", "new"):
@@ -68,7 +68,7 @@ async def test_the_content_is_taken_as_it_is(lab: DeskLab, content: str) -> None
 
 
 @requirement("AT-FILE-26")
-async def test_what_was_not_read_is_not_overwritten(lab: DeskLab) -> None:
+async def test_what_was_not_read_is_not_overwritten(lab: ToolLab) -> None:
     (lab.root / "a").write_bytes(b"old")
     error = await lab.refusal("file.write", path="a", content="new")
     assert error.code == "file_not_read"
@@ -77,12 +77,12 @@ async def test_what_was_not_read_is_not_overwritten(lab: DeskLab) -> None:
 
 
 @requirement("AT-FILE-27")
-async def test_a_new_file_needs_no_reading(lab: DeskLab) -> None:
+async def test_a_new_file_needs_no_reading(lab: ToolLab) -> None:
     assert (await lab.call("file.write", path="fresh", content="x"))["created"] is True
 
 
 @requirement("AT-FILE-28")
-async def test_what_changed_since_is_not_overwritten(lab: DeskLab) -> None:
+async def test_what_changed_since_is_not_overwritten(lab: ToolLab) -> None:
     (lab.root / "a").write_bytes(b"old")
     await lab.call("file.read", path="a")
     (lab.root / "a").write_bytes(b"by hand")
@@ -97,7 +97,7 @@ async def test_what_changed_since_is_not_overwritten(lab: DeskLab) -> None:
     assert (lab.root / "a").read_bytes() == b"again by hand"
 
 
-async def test_a_file_that_was_only_touched_has_not_changed(lab: DeskLab) -> None:
+async def test_a_file_that_was_only_touched_has_not_changed(lab: ToolLab) -> None:
     (lab.root / "a").write_bytes(b"old")
     await lab.call("file.read", path="a")
     os.utime(lab.root / "a", ns=(1, 1))
@@ -105,7 +105,7 @@ async def test_a_file_that_was_only_touched_has_not_changed(lab: DeskLab) -> Non
 
 
 @requirement("AT-FILE-21")
-async def test_another_agents_read_does_not_count(lab: DeskLab) -> None:
+async def test_another_agents_read_does_not_count(lab: ToolLab) -> None:
     (lab.root / "a").write_bytes(b"old")
     coder = second(lab)
     await lab.call("file.read", path="a")
@@ -115,7 +115,7 @@ async def test_another_agents_read_does_not_count(lab: DeskLab) -> None:
 
 
 @requirement("AT-FILE-22")
-async def test_reads_count_across_runs_and_not_across_sessions(lab: DeskLab) -> None:
+async def test_reads_count_across_runs_and_not_across_sessions(lab: ToolLab) -> None:
     (lab.root / "a").write_bytes(b"old")
     await lab.call_with("file.read", {"path": "a"}, run_id="run_1")
     await lab.call_with("file.write", {"path": "a", "content": "1"}, run_id="run_2")
@@ -126,7 +126,7 @@ async def test_reads_count_across_runs_and_not_across_sessions(lab: DeskLab) -> 
 
 
 @requirement("AT-FILE-30")
-async def test_a_write_keeps_the_mode_and_leaves_nothing_else(lab: DeskLab) -> None:
+async def test_a_write_keeps_the_mode_and_leaves_nothing_else(lab: ToolLab) -> None:
     target = lab.root / "run.sh"
     target.write_bytes(b"old")
     target.chmod(0o755)
@@ -142,7 +142,7 @@ async def test_a_write_keeps_the_mode_and_leaves_nothing_else(lab: DeskLab) -> N
 
 
 @requirement("AT-FILE-31")
-async def test_what_is_no_file_cannot_be_written(lab: DeskLab) -> None:
+async def test_what_is_no_file_cannot_be_written(lab: ToolLab) -> None:
     (lab.root / "src").mkdir()
     (lab.root / "a.txt").write_bytes(b"x")
     os.mkfifo(lab.root / "fifo")
@@ -153,7 +153,7 @@ async def test_what_is_no_file_cannot_be_written(lab: DeskLab) -> None:
 
 
 @requirement("AT-FILE-32")
-async def test_an_agent_knows_what_it_wrote(lab: DeskLab) -> None:
+async def test_an_agent_knows_what_it_wrote(lab: ToolLab) -> None:
     await lab.call("file.create", path="a", content="one")
     await lab.call("edit.text", path="a", old_string="one", new_string="two")
     await lab.call("file.write", path="a", content="three")
@@ -162,7 +162,7 @@ async def test_an_agent_knows_what_it_wrote(lab: DeskLab) -> None:
 
 
 @requirement("AT-FILE-33")
-async def test_a_create_says_what_it_did(lab: DeskLab) -> None:
+async def test_a_create_says_what_it_did(lab: ToolLab) -> None:
     assert await lab.call("file.create", path="a.txt", content="hé\n") == {
         "path": "./a.txt",
         "bytes_written": 4,
@@ -175,7 +175,7 @@ async def test_a_create_says_what_it_did(lab: DeskLab) -> None:
 
 
 @requirement("AT-FILE-34")
-async def test_nothing_that_exists_is_created(lab: DeskLab) -> None:
+async def test_nothing_that_exists_is_created(lab: ToolLab) -> None:
     (lab.root / "file").write_bytes(b"old")
     (lab.root / "dir").mkdir()
     (lab.root / "dangling").symlink_to("nowhere")
@@ -187,7 +187,7 @@ async def test_nothing_that_exists_is_created(lab: DeskLab) -> None:
     assert (lab.root / "file").read_bytes() == b"old"
     assert not (lab.root / "nowhere").exists()
     # Two agents with locks of their own, so that only the disk decides.
-    other = DeskLab(lab.root, file_tools(), caller=CODER, workspace=Workspace(lab.root))
+    other = ToolLab(lab.root, file_tools(), caller=CODER, workspace=Workspace(lab.root))
     for number in range(20):
         path = f"race{number}"
         outcomes = await asyncio.gather(
@@ -200,22 +200,22 @@ async def test_nothing_that_exists_is_created(lab: DeskLab) -> None:
 
 
 @requirement("AT-FILE-35")
-async def test_a_create_makes_directories_and_needs_the_right_to(lab: DeskLab) -> None:
+async def test_a_create_makes_directories_and_needs_the_right_to(lab: ToolLab) -> None:
     await lab.call("file.create", path="./x/y/z.ts", content="x")
     assert (lab.root / "x" / "y" / "z.ts").read_bytes() == b"x"
-    caged = DeskLab(lab.root, file_tools(), cage("ro ./x", root=lab.root), CODER)
+    caged = ToolLab(lab.root, file_tools(), cage("ro ./x", root=lab.root), CODER)
     error = await caged.refusal("file.create", path="./x/y/new.ts", content="x")
     assert (error.code, error.detail) == ("capability_denied", "rw:fs:./x/y/new.ts")
     assert not (lab.root / "x" / "y" / "new.ts").exists()
 
 
 @requirement("AT-FILE-36")
-async def test_a_linked_directory_is_no_way_out_for_a_new_file(lab: DeskLab) -> None:
+async def test_a_linked_directory_is_no_way_out_for_a_new_file(lab: ToolLab) -> None:
     (lab.root / "src").mkdir()
     (lab.root / "data").mkdir()
     (lab.root / "src" / "out").symlink_to("../data")
     (lab.root / "src" / "far").symlink_to("/tmp")
-    caged = DeskLab(lab.root, file_tools(), cage("rw ./src", root=lab.root), CODER)
+    caged = ToolLab(lab.root, file_tools(), cage("rw ./src", root=lab.root), CODER)
     for tool in ("file.create", "file.write"):
         for path in ("./src/out/new", "./src/out/deep/er/new"):
             error = await caged.refusal(tool, path=path, content="x")
@@ -227,7 +227,7 @@ async def test_a_linked_directory_is_no_way_out_for_a_new_file(lab: DeskLab) -> 
 
 
 @requirement("AT-FILE-37")
-async def test_every_write_goes_on_record_and_to_the_listeners(lab: DeskLab) -> None:
+async def test_every_write_goes_on_record_and_to_the_listeners(lab: ToolLab) -> None:
     heard: list[FileChange] = []
     lab.workspace.changes.subscribe(heard.append)
     await lab.call("file.create", path="a", content="1")
@@ -250,7 +250,7 @@ async def test_every_write_goes_on_record_and_to_the_listeners(lab: DeskLab) -> 
 
 
 @requirement("AT-FILE-38")
-async def test_of_two_writers_of_one_version_one_wins(lab: DeskLab) -> None:
+async def test_of_two_writers_of_one_version_one_wins(lab: ToolLab) -> None:
     (lab.root / "a").write_bytes(b"version 1")
     coder = second(lab)
     await lab.call("file.read", path="a")
@@ -272,7 +272,7 @@ async def test_of_two_writers_of_one_version_one_wins(lab: DeskLab) -> None:
     assert (await lab.call("file.write", path="a", content="again"))["created"] is True
 
 
-async def test_locks_are_held_while_a_file_is_written(lab: DeskLab) -> None:
+async def test_locks_are_held_while_a_file_is_written(lab: ToolLab) -> None:
     """A writer that waits for the lock sees what the other one wrote, never half of it."""
     path = lab.workspace.resolve("a")
     async with lab.workspace.locks.mutating([path]):
@@ -285,19 +285,19 @@ async def test_locks_are_held_while_a_file_is_written(lab: DeskLab) -> None:
     assert (lab.root / "a").read_bytes() == b"x"
 
 
-async def test_half_a_character_cannot_be_written(lab: DeskLab) -> None:
+async def test_half_a_character_cannot_be_written(lab: ToolLab) -> None:
     error = await lab.refusal("file.write", path="a", content="x\ud800")
     assert error.code == "invalid_params"
     assert not (lab.root / "a").exists()
 
 
-async def test_too_much_is_refused(lab: DeskLab, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_much_is_refused(lab: ToolLab, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kaged.toolbox.files.write.MAX_TEXT_BYTES", 3)
     error = await lab.refusal("file.write", path="a", content="1234")
     assert error.code == "invalid_params"
 
 
-async def test_a_pasted_read_is_written_with_a_warning(lab: DeskLab) -> None:
+async def test_a_pasted_read_is_written_with_a_warning(lab: ToolLab) -> None:
     (lab.root / "a").write_bytes(b"x\n" * 3 + b"y" * 3000)
     shown = (await lab.call("file.read", path="a"))["content"]
     answer = await lab.call("file.write", path="a", content=shown)
@@ -308,7 +308,7 @@ async def test_a_pasted_read_is_written_with_a_warning(lab: DeskLab) -> None:
 
 
 async def test_a_file_that_appears_while_it_is_made_is_not_lost(
-    lab: DeskLab, monkeypatch: pytest.MonkeyPatch
+    lab: ToolLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = lab.workspace.write_bytes
 
@@ -326,11 +326,11 @@ async def test_a_file_that_appears_while_it_is_made_is_not_lost(
 
 
 @pytest.fixture
-def caged(tmp_path: Path) -> DeskLab:
+def caged(tmp_path: Path) -> ToolLab:
     for place in ("src", "data", "out", "src-secret"):
         (tmp_path / place).mkdir()
         (tmp_path / place / "main.ts").write_bytes(b"one")
-    return DeskLab(tmp_path, file_tools(), cage("ro ./src", "rw ./out", root=tmp_path), CODER)
+    return ToolLab(tmp_path, file_tools(), cage("ro ./src", "rw ./out", root=tmp_path), CODER)
 
 
 @requirement("AT-FILE-19", "AT-PERM-17", "AT-PERM-19")
@@ -341,20 +341,20 @@ async def test_a_caged_reader_reads_what_its_entries_cover(tmp_path: Path, relax
         (tmp_path / place / "main.ts").write_bytes(b"one")
     (tmp_path / "data" / "secrets.json").write_bytes(b"{}")
     policy = cage("ro ./src", "rw ./out", root=tmp_path, relaxed=relaxed)
-    lab = DeskLab(tmp_path, file_tools(), policy, CODER)
+    lab = ToolLab(tmp_path, file_tools(), policy, CODER)
     for path in ("./src/main.ts", "out/main.ts", "src"):
         await lab.call("file.read", path=path)
     for path in ("./data/secrets.json", "data/main.ts", "data", ".", "nowhere"):
         error = await lab.refusal("file.read", path=path)
         assert (error.code, error.number) == ("capability_denied", -32001)
         assert error.detail == f"ro:fs:{path}"
-    uncaged = DeskLab(tmp_path, file_tools())
+    uncaged = ToolLab(tmp_path, file_tools())
     for path in ("./data/secrets.json", "data", "."):
         await uncaged.call("file.read", path=path)
 
 
 @requirement("AT-FILE-29", "AT-FAIL-08")
-async def test_a_caged_writer_writes_where_it_may(caged: DeskLab) -> None:
+async def test_a_caged_writer_writes_where_it_may(caged: ToolLab) -> None:
     for path in ("out/main.ts", "src/main.ts"):
         await caged.call("file.read", path=path)
     for path in ("src/main.ts", "src/new.ts", "data/main.ts", "src-secret/x", "new.ts"):
@@ -364,11 +364,11 @@ async def test_a_caged_writer_writes_where_it_may(caged: DeskLab) -> None:
     await caged.call("file.write", path="out/deep/new.ts", content="two")
     assert (caged.root / "src" / "main.ts").read_bytes() == b"one"
     assert not (caged.root / "src" / "new.ts").exists()
-    uncaged = DeskLab(caged.root, file_tools())
+    uncaged = ToolLab(caged.root, file_tools())
     await uncaged.call("file.write", path="anywhere/at/all", content="x")
 
 
-async def test_a_caged_agent_never_sees_where_the_project_is(caged: DeskLab) -> None:
+async def test_a_caged_agent_never_sees_where_the_project_is(caged: ToolLab) -> None:
     said = [
         str(await caged.call("file.read", path="src/main.ts")),
         str(await caged.call("file.read", path="src")),
@@ -408,7 +408,7 @@ async def test_a_file_that_stays_busy_is_given_up_after_five_seconds(
     tmp_path: Path, clock: ManualClock, tool: str, params: dict[str, JsonValue]
 ) -> None:
     workspace = Workspace(tmp_path, clock=clock)
-    lab = DeskLab(tmp_path, file_tools(), workspace=workspace, clock=clock)
+    lab = ToolLab(tmp_path, file_tools(), workspace=workspace, clock=clock)
     async with workspace.locks.mutating([workspace.resolve("a")]):
         task = asyncio.get_running_loop().create_task(
             lab.refusal_with(tool, {"path": "a", **params})
@@ -425,7 +425,7 @@ async def test_a_file_that_stays_busy_is_given_up_after_five_seconds(
 
 
 async def test_a_cancelled_write_is_whole_and_on_record(
-    lab: DeskLab, monkeypatch: pytest.MonkeyPatch
+    lab: ToolLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run is cancelled while the disk is at work: the file is written, and the log says so."""
     started, go = threading.Event(), threading.Event()

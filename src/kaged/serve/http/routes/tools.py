@@ -10,7 +10,7 @@ from pydantic import Field
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import Model, RequestBody
-from kaged.serve.http.ports import Asker, ToolDeskPort
+from kaged.serve.http.ports import Asker, ToolPort
 from kaged.serve.http.routes.projects import ProjectId
 from kaged.serve.http.services import HttpServices, asker_of, services_of
 
@@ -20,7 +20,7 @@ AGENT_PATTERN = r"^[a-z][a-z0-9_.-]*$"
 
 
 class ToolsAbsent(KagedError):
-    """The application was built without a tool desk."""
+    """The application was built without tools."""
 
     code: ClassVar[str] = "tools_absent"
 
@@ -140,13 +140,13 @@ class ToolStatsOut(Model):
 Who = Annotated[Asker, Depends(asker_of)]
 
 
-async def _desk(services: Annotated[HttpServices, Depends(services_of)]) -> ToolDeskPort:
+async def _desk(services: Annotated[HttpServices, Depends(services_of)]) -> ToolPort:
     if services.tools is None:
         raise ToolsAbsent("This daemon runs without a tool desk.")
     return services.tools
 
 
-Desk = Annotated[ToolDeskPort, Depends(_desk)]
+Desk = Annotated[ToolPort, Depends(_desk)]
 
 
 def add_routes(app: FastAPI, prefix: str) -> None:

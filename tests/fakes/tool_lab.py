@@ -1,4 +1,4 @@
-"""A tool desk on a folder: the tools under test, one calling agent, and what went on record."""
+"""A dispatcher on a folder: the tools under test, one calling agent, and what went on record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kaged.tools import (
     ToolError,
     ToolSource,
 )
-from kaged.tools.dispatch import ToolDesk
+from kaged.tools.dispatch import ToolDispatcher
 from kaged.tools.outcomes import ToolOutcome
 from kaged.tools.quotas import CallQuotas
 from kaged.tools.registry import ToolRegistry
@@ -110,7 +110,7 @@ def cage(
 
 @dataclass
 class LabCallers:
-    """Answers what the desk asks: the same tools and workspace for every caller."""
+    """Answers what dispatch asks: the same tools and workspace for every caller."""
 
     own_tools: AgentTools
     own_workspace: Workspace
@@ -122,8 +122,8 @@ class LabCallers:
         return self.own_workspace
 
 
-class DeskLab:
-    """A desk with the given tools, all enabled for one caller, on the folder `root`.
+class ToolLab:
+    """A dispatcher with the given tools, all enabled for one caller, on the folder `root`.
 
     `policy` None is a caller without a cage. `errors` of calls are raised; `refusal` gives them.
     """
@@ -174,7 +174,7 @@ class DeskLab:
             cage_policy=policy,
             request_id="req_0",
         )
-        self.desk = ToolDesk(
+        self.dispatcher = ToolDispatcher(
             self.registry,
             LabCallers(self.tools, self.workspace),
             self.audit,
@@ -193,7 +193,7 @@ class DeskLab:
         """Make a call with any params; `changes` are fields of the context."""
         self._calls += 1
         context = replace(self.context, request_id=f"req_{self._calls}", **changes)
-        result = await self.desk.dispatch(name, params, context)
+        result = await self.dispatcher.dispatch(name, params, context)
         self._check_shape(name, result)
         return result
 
@@ -302,4 +302,4 @@ async def until_health(log: AuditLog, *, ok: bool) -> None:
         stop()
 
 
-__all__ = ["DeskLab", "LabCallers", "RecordedAudit", "Spy", "cage", "make_tool", "until_health"]
+__all__ = ["LabCallers", "RecordedAudit", "Spy", "ToolLab", "cage", "make_tool", "until_health"]

@@ -1,4 +1,4 @@
-"""Attempts to get past the tool desk, each named after what it tries."""
+"""Attempts to get past the dispatcher, each named after what it tries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fakes.desk_lab import DeskLab, Spy, cage, make_tool
+from fakes.tool_lab import Spy, ToolLab, cage, make_tool
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.files import file_tools
@@ -83,7 +83,7 @@ async def test_no_spelling_of_a_path_reads_what_the_cage_hides(
     project: Path, spelling: str
 ) -> None:
     path = spelling.replace("{root}", str(project.resolve()))
-    lab = DeskLab(project, file_tools(), cage("rw ./src", root=project), CODER)
+    lab = ToolLab(project, file_tools(), cage("rw ./src", root=project), CODER)
     for tool, more in (
         ("file.read", {}),
         ("file.write", {"content": "mine"}),
@@ -105,7 +105,7 @@ async def test_no_spelling_of_a_path_reads_what_the_cage_hides(
 async def test_arguments_cannot_dress_up_as_the_context(project: Path) -> None:
     spy = Spy()
     tool = make_tool("file.peek", handler=spy, paths=["path"], requires=[RO])
-    lab = DeskLab(project, [tool], cage("ro ./src", root=project), CODER)
+    lab = ToolLab(project, [tool], cage("ro ./src", root=project), CODER)
     forged: list[dict[str, Any]] = [
         {"path": "data/secret", "cage_policy": None},
         {"path": "data/secret", "caller": "primary"},
@@ -123,7 +123,7 @@ async def test_a_handler_cannot_widen_its_own_call(project: Path) -> None:
         return {"readable": call.readable(f"{call.workspace.root}/data/secret")}
 
     tool = make_tool("file.peek", handler=greedy, paths=["path"], requires=[RO])
-    lab = DeskLab(project, [tool], cage("ro ./src", root=project), CODER)
+    lab = ToolLab(project, [tool], cage("ro ./src", root=project), CODER)
     sent = {"path": "src/a.py"}
     assert await lab.call_with("file.peek", sent) == {"readable": False}
     assert sent == {"path": "src/a.py"}
@@ -141,7 +141,7 @@ async def test_no_spelling_of_a_name_leaves_the_scope(project: Path, name: str) 
         properties={"action": {"enum": ["create"]}},
         aliases={"kaged.issue.create": {"action": "create"}},
     )
-    lab = DeskLab(project, [tool], None, CODER)
+    lab = ToolLab(project, [tool], None, CODER)
     error = await lab.refusal_with(name, {"action": "create"})
     assert error.code in {"principal_scope_violation", "tool_not_found"}
     assert spy.calls == []
@@ -149,7 +149,7 @@ async def test_no_spelling_of_a_name_leaves_the_scope(project: Path, name: str) 
 
 async def test_huge_and_deep_arguments_end_as_errors(project: Path) -> None:
     tool = make_tool("file.peek", properties={"x": {"type": "integer"}})
-    lab = DeskLab(project, [tool])
+    lab = ToolLab(project, [tool])
     deep: Any = 1
     for _ in range(200):
         deep = [deep]

@@ -1,4 +1,4 @@
-"""`AgentDesk`: the tool desk of the loaded projects, as the HTTP edge and the CLI see it."""
+"""`AgentToolService`: the dispatcher of the loaded projects, as HTTP and the CLI see it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kaged.base import KagedError
 from kaged.serve.http.identity import caller_identity
 from kaged.sessions.snapshot import SessionSnapshot, take_snapshot
 from kaged.tools import ToolCallContext, ToolError, ToolSource
-from kaged.tools.dispatch import ToolDesk
+from kaged.tools.dispatch import ToolDispatcher
 from kaged.tools.explain import explain_call
 from kaged.tools.metrics import ToolMetrics
 from kaged.tools.permissions import ToolPermissions, cage_summary
@@ -70,7 +70,7 @@ class _Project:
     snapshot: tuple[SessionSnapshot, bool] | None = None
 
 
-class AgentDesk:
+class AgentToolService:
     """Dispatches calls of agents of loaded projects; tells which tools they have, and why."""
 
     def __init__(
@@ -104,7 +104,7 @@ class AgentDesk:
         self._begun: set[str] = set()
         self.registry = ToolRegistry()
         self.metrics = ToolMetrics(clock)
-        self.desk = ToolDesk(
+        self.dispatcher = ToolDispatcher(
             self.registry,
             self,
             audit,
@@ -210,7 +210,7 @@ class AgentDesk:
         project.snapshot = (fresh, off)
         return fresh
 
-    # -- what the desk asks --------------------------------------------------------------------
+    # -- what dispatch asks --------------------------------------------------------------------
 
     def tools(self, context: ToolCallContext) -> AgentTools:
         """Return the tools of the caller, as its session has them."""
@@ -262,7 +262,7 @@ class AgentDesk:
         context = self._context(project_id, agent, who)
         await self._begin_session(context)
         try:
-            result = await self.desk.dispatch(name, params, context)
+            result = await self.dispatcher.dispatch(name, params, context)
         except ToolError as error:
             error.data = {**error.data, "number": int(error.number), "detail": error.detail}
             raise
@@ -273,7 +273,9 @@ class AgentDesk:
     ) -> JsonObject:
         """Return whether a call would be allowed, by which rules, and what would change that."""
         context = self._context(project_id, agent, who)
-        return explain_call(self.desk, name, params, context, pipeline=self._pipeline()).as_json()
+        return explain_call(
+            self.dispatcher, name, params, context, pipeline=self._pipeline()
+        ).as_json()
 
     def stats(self, project_id: str | None, agent: str | None, tool: str | None) -> JsonObject:
         """Return how often tools were called, how that ended and how long it took."""
@@ -291,7 +293,7 @@ class AgentDesk:
     async def dispatch(self, name: str, params: JsonObject, context: ToolCallContext) -> JsonValue:
         """Make a call in such a context. Raises ToolError."""
         await self._begin_session(context)
-        return await self.desk.dispatch(name, params, context)
+        return await self.dispatcher.dispatch(name, params, context)
 
     def session_ended(self, context: ToolCallContext) -> None:
         """Let go of what a session of an edge left behind."""
@@ -399,4 +401,4 @@ def _described(entry: RegisteredTool, enabled: EnabledTool | None) -> JsonObject
     }
 
 
-__all__ = ["AgentDesk", "AgentNotFound", "OutcomeStream"]
+__all__ = ["AgentNotFound", "AgentToolService", "OutcomeStream"]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fakes.running_daemon import InProcess, daemon_in_process, make_project
-from kaged.app.desk import AgentDesk
+from kaged.app.agent_tools import AgentToolService
 from kaged.audit.events import EVENT_TYPES
 from kaged.config.jsonschemas import compile_schema
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement, ToolRequirement
@@ -75,7 +75,7 @@ requires_ptrace = false
 """
 
 
-class WholeDesk:
+class AllTools:
     """A daemon with one project in which every built-in tool works."""
 
     def __init__(self, inside: InProcess, root: Path, project_id: str) -> None:
@@ -84,10 +84,10 @@ class WholeDesk:
         self.id = project_id
 
     @property
-    def desk(self) -> AgentDesk:
-        desk = self.inside.daemon.services.tools
-        assert isinstance(desk, AgentDesk)
-        return desk
+    def tool_service(self) -> AgentToolService:
+        tool_service = self.inside.daemon.services.tools
+        assert isinstance(tool_service, AgentToolService)
+        return tool_service
 
     async def post(self, tool: str, key: str, params: dict[str, Any]) -> Any:
         path = key if key == "primary" else f"primary.subagents.{key}"
@@ -116,7 +116,7 @@ class WholeDesk:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[WholeDesk]:
+async def tool_service(tmp_path: Path) -> AsyncIterator[AllTools]:
     tmp_path.chmod(0o755)
     root = make_project(tmp_path / "project", PROJECT)
     for name, text in FILES.items():
@@ -128,7 +128,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[WholeDesk]:
     async with daemon_in_process(tmp_path / "home", config=config) as inside:
         answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
         assert answer.status_code == 201, answer.text
-        yield WholeDesk(inside, root, answer.json()["id"])
+        yield AllTools(inside, root, answer.json()["id"])
 
 
 def _word(need: ToolRequirement) -> str:
@@ -142,9 +142,9 @@ def _word(need: ToolRequirement) -> str:
 
 
 @requirement("AT-REG-17")
-async def test_the_tools_ask_of_a_cage_what_the_table_says(desk: WholeDesk) -> None:
+async def test_the_tools_ask_of_a_cage_what_the_table_says(tool_service: AllTools) -> None:
     def needs(name: str, **args: Any) -> set[str]:
-        entry = desk.desk.registry.get(name)
+        entry = tool_service.tool_service.registry.get(name)
         assert entry is not None
         reader = entry.tool.requires_for
         found = entry.tool.definition.requires if reader is None else reader(args)
@@ -165,7 +165,7 @@ async def test_the_tools_ask_of_a_cage_what_the_table_says(desk: WholeDesk) -> N
 
 
 @requirement("AT-PERM-14", "PH-ERR-07")
-async def test_an_empty_cage_lets_nothing_through(desk: WholeDesk) -> None:
+async def test_an_empty_cage_lets_nothing_through(tool_service: AllTools) -> None:
     calls: dict[str, dict[str, Any]] = {
         "file.read": {"path": "src/main.py"},
         "edit.text": {"path": "src/main.py", "old_string": "x", "new_string": "y"},
@@ -175,15 +175,15 @@ async def test_an_empty_cage_lets_nothing_through(desk: WholeDesk) -> None:
         "shell.bash": {"command": "true"},
     }
     for tool, params in calls.items():
-        refused = (await desk.post(tool, "empty", params)).json()["error"]
+        refused = (await tool_service.post(tool, "empty", params)).json()["error"]
         assert (refused["code"], refused["data"]["number"]) == ("capability_denied", -32001), tool
     for tool, params in calls.items():
         if tool != "edit.text":  # which wants the file read first
-            assert await desk.code(tool, "free", **params) == "ok", tool
+            assert await tool_service.code(tool, "free", **params) == "ok", tool
 
 
 @requirement("AT-PERM-08")
-async def test_every_path_of_a_call_is_checked(desk: WholeDesk) -> None:
+async def test_every_path_of_a_call_is_checked(tool_service: AllTools) -> None:
     outside = "data/secret.py"
     calls: list[tuple[str, str, dict[str, Any]]] = [
         ("search.ast", "plain", {"pattern": "$A", "lang": "python", "paths": ["src", "data"]}),
@@ -197,86 +197,90 @@ async def test_every_path_of_a_call_is_checked(desk: WholeDesk) -> None:
         ("edit.ast", "plain", {"rewrites": {"greet($A)": "hi($A)"}, "path": "data",
                                "dry_run": False}),
     ]  # fmt: skip
-    before = {name: (desk.root / name).read_text("utf-8") for name in FILES}
+    before = {name: (tool_service.root / name).read_text("utf-8") for name in FILES}
     for tool, key, params in calls:
-        code = await desk.code(tool, key, **params)
+        code = await tool_service.code(tool, key, **params)
         assert code in {"capability_denied", "rename_scope_exceeds_cage"}, (tool, params)
     # Files that only the work itself finds count as well: src is read-only for this agent.
-    said = await desk.post(
+    said = await tool_service.post(
         "edit.ast",
         "plain",
         {"rewrites": {"greet($A)": "hi($A)"}, "path": ".", "lang": "python", "dry_run": False},
     )
-    after = {name: (desk.root / name).read_text("utf-8") for name in FILES}
+    after = {name: (tool_service.root / name).read_text("utf-8") for name in FILES}
     changed = {name for name in FILES if after[name] != before[name]}
     assert changed <= {"out/use.py"}, said.text
 
 
 @requirement("AT-PERM-22")
-async def test_code_intelligence_in_the_columns_of_the_table(desk: WholeDesk) -> None:
+async def test_code_intelligence_in_the_columns_of_the_table(tool_service: AllTools) -> None:
     greet = {"path": "src/lib.py", "line": 1, "symbol": "greet"}
     for key in ("free", "plain", "relaxed"):
-        uses = await desk.call("code.lsp", key, action="references", **greet)
+        uses = await tool_service.call("code.lsp", key, action="references", **greet)
         outside = [one for one in uses["references"] if one["path"].startswith("./data")]
         assert outside, key
         for one in outside:
             assert bool(one.get("outside_cage")) is (key != "free")
             assert ("preview" in one) is (key == "free")
         for action in ("definition", "hover"):
-            assert await desk.code("code.lsp", key, action=action, **greet) == "ok"
+            assert await tool_service.code("code.lsp", key, action=action, **greet) == "ok"
     # A rename touches src (read-only) and data (not there at all for them).
     for key in ("plain", "relaxed"):
-        code = await desk.code(
+        code = await tool_service.code(
             "code.lsp", key, action="rename", path="out/use.py", line=3, symbol="greet",
             new_name="hello",
         )  # fmt: skip
         assert code == "rename_scope_exceeds_cage"
-        assert "hello" not in (desk.root / "out/use.py").read_text("utf-8")
-    done = await desk.call("code.lsp", "whole", action="rename", new_name="hello", **greet)
+        assert "hello" not in (tool_service.root / "out/use.py").read_text("utf-8")
+    done = await tool_service.call("code.lsp", "whole", action="rename", new_name="hello", **greet)
     assert done["files_changed"] == 4
-    assert "hello" in (desk.root / "data/secret.py").read_text("utf-8")
+    assert "hello" in (tool_service.root / "data/secret.py").read_text("utf-8")
 
 
 @requirement("AT-PERM-23")
-async def test_debugging_in_the_columns_of_the_table(desk: WholeDesk) -> None:
+async def test_debugging_in_the_columns_of_the_table(tool_service: AllTools) -> None:
     # `python` is a real debugger that needs no ptrace; `/bin/true` is none, which is found out
     # only where it may be started at all.
     for key in ("free", "plain", "relaxed"):
-        launched = await desk.call(
+        launched = await tool_service.call(
             "debug", key, action="launch", runtime="python", script="src/loop.py",
             stop_on_entry=True,
         )  # fmt: skip
         assert launched["status"] == "stopped", launched
-        await desk.call("debug", key, action="disconnect")
+        await tool_service.call("debug", key, action="disconnect")
         for action, more in (("launch", {"script": "src/loop.py"}), ("attach", {"port": 1})):
             given = {"action": action, "runtime": "tracing", **more}
-            code = await desk.code("debug", key, **given)
+            code = await tool_service.code("debug", key, **given)
             assert (code == "dap_requires_relaxed_seccomp") is (key == "plain"), (key, action, code)
             given["runtime"] = "harmless"
-            code = await desk.code("debug", key, **given)
+            code = await tool_service.code("debug", key, **given)
             assert code not in {"dap_requires_relaxed_seccomp", "ok"}, (key, action)
 
 
 @requirement("AT-PERM-24")
-async def test_the_shell_in_the_columns_of_the_table(desk: WholeDesk) -> None:
+async def test_the_shell_in_the_columns_of_the_table(tool_service: AllTools) -> None:
     here = {"command": "pwd >/dev/null"}
-    assert await desk.code("shell.bash", "free", **here) == "ok"
-    assert await desk.code("shell.bash", "free", cwd="data", **here) == "ok"
+    assert await tool_service.code("shell.bash", "free", **here) == "ok"
+    assert await tool_service.code("shell.bash", "free", cwd="data", **here) == "ok"
     for key in ("plain", "relaxed"):
-        assert await desk.code("shell.bash", key, cwd="out", **here) == "ok"
-        assert await desk.code("shell.bash", key, cwd="src", **here) == "capability_denied"
-        assert await desk.code("shell.bash", key, cwd="data", **here) == "capability_denied"
+        assert await tool_service.code("shell.bash", key, cwd="out", **here) == "ok"
+        assert await tool_service.code("shell.bash", key, cwd="src", **here) == "capability_denied"
+        assert await tool_service.code("shell.bash", key, cwd="data", **here) == "capability_denied"
     # All files are its own, but it was not given a shell.
-    assert await desk.code("shell.bash", "whole", **here) == "capability_denied"
+    assert await tool_service.code("shell.bash", "whole", **here) == "capability_denied"
 
 
-async def _workspace_wide(desk: WholeDesk, key: str) -> dict[str, tuple[list[Any], int, Any]]:
+async def _workspace_wide(
+    tool_service: AllTools, key: str
+) -> dict[str, tuple[list[Any], int, Any]]:
     """Ask every tool that looks through the whole project: hits, the count it says, all it says."""
     greet = {"path": "src/lib.py", "line": 1, "symbol": "greet"}
-    grep = await desk.call("search.grep", key, pattern="greet", output_mode="content", path=".")
-    ast = await desk.call("search.ast", key, pattern="greet($A)", lang="python")
-    uses = await desk.call("code.lsp", key, action="references", **greet)
-    words = await desk.call(
+    grep = await tool_service.call(
+        "search.grep", key, pattern="greet", output_mode="content", path="."
+    )
+    ast = await tool_service.call("search.ast", key, pattern="greet($A)", lang="python")
+    uses = await tool_service.call("code.lsp", key, action="references", **greet)
+    words = await tool_service.call(
         "code.lsp", key, action="symbols", path="src/lib.py", scope="workspace", query=CANARY[:6]
     )
     return {
@@ -288,9 +292,9 @@ async def _workspace_wide(desk: WholeDesk, key: str) -> dict[str, tuple[list[Any
 
 
 @requirement("AT-FILT-01", "AT-FILT-02", "AT-FILT-03", "AT-FILT-04")
-async def test_hits_outside_the_cage_are_places_and_nothing_more(desk: WholeDesk) -> None:
-    whole = await _workspace_wide(desk, "free")
-    part = await _workspace_wide(desk, "half")
+async def test_hits_outside_the_cage_are_places_and_nothing_more(tool_service: AllTools) -> None:
+    whole = await _workspace_wide(tool_service, "free")
+    part = await _workspace_wide(tool_service, "half")
     assert CANARY in json.dumps([said for _, _, said in whole.values()])
     for what, (hits, count, _) in whole.items():
         assert not any("outside_cage" in one and one["outside_cage"] for one in hits), what
@@ -307,15 +311,15 @@ async def test_hits_outside_the_cage_are_places_and_nothing_more(desk: WholeDesk
         if what != "symbols":  # nothing in src is called like the canary
             assert any("greet" in json.dumps(one) for one in inside), what
     # What is defined outside is a place as well.
-    found = await desk.call(
+    found = await tool_service.call(
         "code.lsp", "primary", action="definition", path="data/secret.py", line=3, symbol=CANARY
     )
     assert found["definitions"][0]["preview"]
-    (desk.root / "src/peek.py").write_text(
+    (tool_service.root / "src/peek.py").write_text(
         f"from data.secret import {CANARY}Type\n\nx = {CANARY}Type()\n", encoding="utf-8"
     )
     at = {"path": "src/peek.py", "line": 3, "character": 6}
-    seen = await desk.call("code.lsp", "half", action="definition", **at)
+    seen = await tool_service.call("code.lsp", "half", action="definition", **at)
     assert [(one["path"], one["outside_cage"]) for one in seen["definitions"]] == [
         ("./data/secret.py", True)
     ]
@@ -323,68 +327,75 @@ async def test_hits_outside_the_cage_are_places_and_nothing_more(desk: WholeDesk
 
 
 @requirement("AT-FILT-07")
-async def test_no_message_or_edit_of_an_outside_file_gets_out(desk: WholeDesk) -> None:
-    everything = await desk.call("code.lsp", "free", action="diagnostics", path=".")
+async def test_no_message_or_edit_of_an_outside_file_gets_out(tool_service: AllTools) -> None:
+    everything = await tool_service.call("code.lsp", "free", action="diagnostics", path=".")
     assert any(one["path"] == "./data/secret.py" for one in everything["diagnostics"])
-    part = await desk.call("code.lsp", "half", action="diagnostics", path=".")
+    part = await tool_service.call("code.lsp", "half", action="diagnostics", path=".")
     assert "data/secret" not in json.dumps([one for one in part["diagnostics"] if "message" in one])
     assert CANARY not in json.dumps(part)
     for action in ("hover", "code_actions", "diagnostics"):
         given = {"path": "data/secret.py"}
         if action != "diagnostics":
             given |= {"line": 3, "character": 0}
-        assert await desk.code("code.lsp", "half", action=action, **given) == "capability_denied"
+        assert (
+            await tool_service.code("code.lsp", "half", action=action, **given)
+            == "capability_denied"
+        )
 
 
 @requirement("AT-AUD-12", "AT-AUD-13", "AT-AUD-28", "AT-EAST-23")
-async def test_what_changes_files_is_on_record_and_what_fails_is_not(desk: WholeDesk) -> None:
-    await desk.call("file.create", path="out/new.py", content="n = 1\n")
-    await desk.call("file.write", path="out/new.py", content="n = 2\n")
-    written = [one["data"] for one in await desk.events("file.written")]
+async def test_what_changes_files_is_on_record_and_what_fails_is_not(
+    tool_service: AllTools,
+) -> None:
+    await tool_service.call("file.create", path="out/new.py", content="n = 1\n")
+    await tool_service.call("file.write", path="out/new.py", content="n = 2\n")
+    written = [one["data"] for one in await tool_service.events("file.written")]
     assert [(one["path"], one["bytes"], one["caller"]) for one in written] == [
         ("./out/new.py", 6, "primary")
     ] * 2
-    await desk.call("edit.text", path="out/new.py", old_string="2", new_string="3")
+    await tool_service.call("edit.text", path="out/new.py", old_string="2", new_string="3")
     rewrites = {"greet($A)": "greet(($A))"}
     dry: dict[str, Any] = {"rewrites": rewrites, "path": ".", "lang": "python"}
-    preview = await desk.call("edit.ast", **dry, dry_run=True)
+    preview = await tool_service.call("edit.ast", **dry, dry_run=True)
     touched = {one["path"] for one in preview["changes"]} if "changes" in preview else set()
-    assert len(await desk.events("file.edited")) == 1
-    await desk.call("edit.ast", **dry, dry_run=False)
-    edited = [one["data"] for one in await desk.events("file.edited")]
+    assert len(await tool_service.events("file.edited")) == 1
+    await tool_service.call("edit.ast", **dry, dry_run=False)
+    edited = [one["data"] for one in await tool_service.events("file.edited")]
     by_path = {one["path"]: one["replacements"] for one in edited}
     assert by_path["./out/new.py"] == 1
     assert {"./src/main.py", "./out/use.py", "./data/secret.py"} | touched <= set(by_path)
     assert all(one["replacements"] == 1 and one["caller"] == "primary" for one in edited)
     count = len(edited)
-    await desk.call(
+    await tool_service.call(
         "code.lsp", action="rename", path="src/lib.py", line=1, symbol="greet", new_name="hey"
     )
-    renamed = [one["data"] for one in await desk.events("file.edited")][count:]
+    renamed = [one["data"] for one in await tool_service.events("file.edited")][count:]
     assert {one["path"]: one["replacements"] for one in renamed} == {
         "./src/lib.py": 1, "./src/main.py": 2, "./out/use.py": 2, "./data/secret.py": 2,
     }  # fmt: skip
-    await desk.call("code.lsp", action="rename_file", path="out/new.py", new_path="out/newer.py")
-    assert (await desk.events("file.written"))[-1]["data"]["path"] == "./out/newer.py"
+    await tool_service.call(
+        "code.lsp", action="rename_file", path="out/new.py", new_path="out/newer.py"
+    )
+    assert (await tool_service.events("file.written"))[-1]["data"]["path"] == "./out/newer.py"
     # Nothing that was refused or only tried is on record as done.
-    written_before = len(await desk.events("file.written"))
-    edited_before = len(await desk.events("file.edited"))
-    await desk.code("file.write", "half", path="src/main.py", content="x")
-    await desk.code("file.write", path="src/main.py/x", content="x")
-    await desk.code("file.create", path="src/main.py", content="x")
-    await desk.code("edit.text", path="src/main.py", old_string="not there", new_string="x")
-    await desk.code(
+    written_before = len(await tool_service.events("file.written"))
+    edited_before = len(await tool_service.events("file.edited"))
+    await tool_service.code("file.write", "half", path="src/main.py", content="x")
+    await tool_service.code("file.write", path="src/main.py/x", content="x")
+    await tool_service.code("file.create", path="src/main.py", content="x")
+    await tool_service.code("edit.text", path="src/main.py", old_string="not there", new_string="x")
+    await tool_service.code(
         "code.lsp", "plain", action="rename", path="out/use.py", line=3, symbol="hey", new_name="q"
     )
-    await desk.code(
+    await tool_service.code(
         "code.lsp", "plain", action="rename_file", path="out/use.py", new_path="data/u.py"
     )
-    assert len(await desk.events("file.written")) == written_before
-    assert len(await desk.events("file.edited")) == edited_before
+    assert len(await tool_service.events("file.written")) == written_before
+    assert len(await tool_service.events("file.edited")) == edited_before
 
 
 @requirement("AT-REG-07", "AT-DISP-19", "AT-AUD-01")
-async def test_every_result_is_plain_json_of_the_promised_shape(desk: WholeDesk) -> None:
+async def test_every_result_is_plain_json_of_the_promised_shape(tool_service: AllTools) -> None:
     calls: list[tuple[str, dict[str, Any]]] = [
         ("file.read", {"path": "src/main.py"}),
         ("file.write", {"path": "src/main.py", "content": FILES["src/main.py"]}),
@@ -429,30 +440,30 @@ async def test_every_result_is_plain_json_of_the_promised_shape(desk: WholeDesk)
     ]  # fmt: skip
     used: set[str] = set()
     for tool, params in calls:
-        result = await desk.call(tool, **params)
-        entry = desk.desk.registry.get(tool)
+        result = await tool_service.call(tool, **params)
+        entry = tool_service.tool_service.registry.get(tool)
         assert entry is not None
         assert entry.definition.source is ToolSource.BUILTIN
         compile_schema(entry.definition.returns).validate(result)
         text = json.dumps(result, allow_nan=False)
         # Project files go by './' paths; the program's own output is its own business.
-        assert str(desk.root) not in text or tool == "debug", (tool, params)
+        assert str(tool_service.root) not in text or tool == "debug", (tool, params)
         for place in _paths(result):
-            own = not place.startswith("/") or place.startswith(f"{desk.root}/")
+            own = not place.startswith("/") or place.startswith(f"{tool_service.root}/")
             assert place.startswith(("./", "<")) or not own, (tool, place)
         used.add(tool)
-    await _check_record(desk)
-    rest = set(desk.desk.registry.names()) - used
+    await _check_record(tool_service)
+    rest = set(tool_service.tool_service.registry.names()) - used
     assert rest == {
         "kaged.todo", "kaged.ask", "kaged.form", "kaged.checkpoint", "kaged.workflow.trigger",
         "kaged.workflow.status",
-    }  # fmt: skip  # their labs check the shape of every result (DeskLab.call_with)
+    }  # fmt: skip  # their labs check the shape of every result (ToolLab.call_with)
 
 
-async def _check_record(desk: WholeDesk) -> None:
+async def _check_record(tool_service: AllTools) -> None:
     """Check that every row on record has the shape of its event."""
-    await desk.inside.daemon.services.audit.flush()
-    answer = await desk.inside.client.get("/api/v1/audit?limit=500")
+    await tool_service.inside.daemon.services.audit.flush()
+    answer = await tool_service.inside.client.get("/api/v1/audit?limit=500")
     rows = answer.json()["items"]
     assert len(rows) > 100
     for row in rows:
@@ -461,7 +472,7 @@ async def _check_record(desk: WholeDesk) -> None:
         wanted = {field.name for field in event.fields if field.required}
         assert wanted <= set(row["data"]), row
         if row["event"].startswith(("tool.", "file.", "kaged.", "debug.")):
-            assert row["project_id"] == desk.id, row
+            assert row["project_id"] == tool_service.id, row
         if row["event"].startswith(("tool.", "file.", "kaged.")):
             assert str(row["request_id"]).startswith("req_"), row
     assert {"tool.called", "tool.completed", "file.written", "file.edited"} <= {

@@ -15,7 +15,7 @@ import pytest
 from fakes.dap_lab import FAKE as FAKE_ADAPTER
 from fakes.lsp_lab import ALL_CAPABILITIES, FAKE
 from fakes.running_daemon import InProcess, daemon_in_process, make_project
-from kaged.app.desk import AgentDesk
+from kaged.app.agent_tools import AgentToolService
 from kaged.base import Ids, SystemClock, Tasks
 from kaged.cage import CageSettings, Spawner
 from kaged.kernel.policy import CagePolicy
@@ -137,8 +137,8 @@ async def test_each_file_that_a_rewrite_changed_is_on_record_and_told_to_the_ser
 
 @requirement("AT-DISP-05")
 async def test_only_the_owner_of_a_tool_carries_out_the_call(stage: Stage) -> None:
-    desk = stage.inside.daemon.services.tools
-    assert isinstance(desk, AgentDesk)
+    tool_service = stage.inside.daemon.services.tools
+    assert isinstance(tool_service, AgentToolService)
     ran: list[tuple[str, str]] = []
     owners = {
         "file": "kaged.toolbox.files", "edit": "kaged.toolbox.files",
@@ -154,7 +154,7 @@ async def test_only_the_owner_of_a_tool_carries_out_the_call(stage: Stage) -> No
 
         return spy
 
-    for entry in desk.registry.list():
+    for entry in tool_service.registry.list():
         # Frozen for everybody else; this daemon's tools are its own.
         object.__setattr__(entry.tool, "handler", spied(entry.name, entry.tool.handler))
     (stage.root / "a.py").write_text("old(1)\n")
@@ -213,7 +213,7 @@ async def test_commands_of_a_project_file_run_only_when_the_project_is_trusted(
 
 
 @requirement("AT-DSL-06")
-async def test_globs_of_a_cage_mean_the_same_to_the_desk_and_inside(stage: Stage) -> None:
+async def test_globs_of_a_cage_mean_the_same_to_the_dispatcher_and_inside(stage: Stage) -> None:
     for name in ("src/a.py", "src/a.txt", "src/deep/b.py", "app/[id]/page", "app/i/page"):
         path = stage.root / name
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)

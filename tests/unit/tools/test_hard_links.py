@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from fakes.desk_lab import DeskLab, Spy, cage, make_tool
+from fakes.tool_lab import Spy, ToolLab, cage, make_tool
 from kaged.kernel.mounts import Mount
 from kaged.kernel.policy import CagePolicy, FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.files import file_tools
 from kaged.tools import CapabilityRefused
+from kaged.tools.hard_links import HardLinkPolicy, mount_points
 from kaged.tools.permissions import ToolPermissions
-from kaged.tools.secondnames import OneNamePolicy, mount_points
 from requirements import requirement
 
 RO, RW = FsRequirement(FsMode.RO), FsRequirement(FsMode.RW)
@@ -34,19 +34,19 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def lab(project: Path, *, refuse: bool, caged: bool = True) -> DeskLab:
+def lab(project: Path, *, refuse: bool, caged: bool = True) -> ToolLab:
     spy = Spy()
     tools = [
         *file_tools(),
         make_tool("search.look", handler=spy, search=["path"], requires=[RO]),
     ]
-    made = DeskLab(project, tools, cage("rw ./src", root=project) if caged else None)
-    made.desk.permissions = ToolPermissions(refuse_hard_links=refuse)
+    made = ToolLab(project, tools, cage("rw ./src", root=project) if caged else None)
+    made.dispatcher.permissions = ToolPermissions(refuse_hard_links=refuse)
     return made
 
 
-async def refused(desk: DeskLab, tool: str, **params: Any) -> str:
-    error = await desk.refusal(tool, **params)
+async def refused(tool_lab: ToolLab, tool: str, **params: Any) -> str:
+    error = await tool_lab.refusal(tool, **params)
     assert isinstance(error, CapabilityRefused)
     assert error.rule == "tool.hard_link"
     return str(error.detail)
@@ -68,8 +68,8 @@ async def test_a_hard_link_to_an_outside_file_is_refused_when_enabled(project: P
 
 
 async def test_otherwise_and_without_a_cage_they_are_files_like_others(project: Path) -> None:
-    for desk in (lab(project, refuse=False), lab(project, refuse=True, caged=False)):
-        await desk.call("file.read", path="src/twin.txt")
+    for tool_lab in (lab(project, refuse=False), lab(project, refuse=True, caged=False)):
+        await tool_lab.call("file.read", path="src/twin.txt")
 
 
 def test_what_a_search_finds_is_judged_in_the_same_way(project: Path) -> None:
@@ -88,7 +88,7 @@ def test_what_is_mounted_into_a_granted_folder_is_outside() -> None:
         "41 22 8:2 /y /p/other rw - ext4 /dev/sdb1 rw\n"
     )
     assert mount_points(table) == ("/", "/p/src/ven dor", "/p/other")
-    policy = OneNamePolicy(CagePolicy(), [Mount("/p/src", FsMode.RW)], table)
+    policy = HardLinkPolicy(CagePolicy(), [Mount("/p/src", FsMode.RW)], table)
     assert policy.mode_at("/p/src/a") is FsMode.RW
     assert policy.mode_at("/p/src/ven dor") is None
     assert policy.mode_at("/p/src/ven dor/a") is None
@@ -98,7 +98,7 @@ def test_what_is_mounted_into_a_granted_folder_is_outside() -> None:
 def test_a_cage_that_cannot_be_judged_grants_nothing(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kaged.tools.secondnames.MOUNT_TABLE", project / "nothing")
+    monkeypatch.setattr("kaged.tools.hard_links.MOUNT_TABLE", project / "nothing")
     policy = ToolPermissions(refuse_hard_links=True).compiled(cage("rw ./src", root=project))
     assert policy is not None
     assert policy.mode_at(f"{project}/src/own.txt") is None

@@ -1,4 +1,4 @@
-"""`OneNamePolicy`: a cage that does not trust files with a further name, or mounted from elsewhere.
+"""`HardLinkPolicy`: a cage that does not trust files with a further name, or mounted elsewhere.
 
 A hard link inside a granted folder may be the same file as one outside it, and what is mounted into
 the folder comes from somewhere else; by its path alone neither shows. Off unless the operator asks
@@ -30,7 +30,7 @@ _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 _POINT: Final = 4  # the column of a mount's own place
 
 
-class OneNamePolicy(CompiledPolicy):
+class HardLinkPolicy(CompiledPolicy):
     """A compiled policy that refuses files with a link count above one, and mounts below grants."""
 
     __slots__ = ("_points",)
@@ -94,4 +94,4 @@ def read_mount_table() -> str:
     return MOUNT_TABLE.read_text(encoding="utf-8", errors="surrogateescape")
 
 
-__all__ = ["OneNamePolicy", "mount_points", "read_mount_table"]
+__all__ = ["HardLinkPolicy", "mount_points", "read_mount_table"]
