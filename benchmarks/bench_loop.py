@@ -217,7 +217,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     from kaged.serve.http.hub import EventHub
     from kaged.sessions.hooks import SessionHooks
     from kaged.store import Store, sqlite_url
-    from kaged.toolbox.project import TodoDesk
+    from kaged.toolbox.project import TodoService
     from kaged.tools import Tool, ToolCall, ToolDefinition
 
     clock = SystemClock()
@@ -277,7 +277,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
         take_snapshot=snapshot,
         hooks=SessionHooks(hooks, hooks.participants),
         models=models,
-        todos=TodoDesk(store, ids),
+        todos=TodoService(store, ids),
         audit=audit,
         pipeline=lambda: None,
         run_ended=(),

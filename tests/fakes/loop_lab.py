@@ -29,11 +29,11 @@ from kaged.sessions.transcript import Transcript
 from kaged.sessions.workflow_runner import LoopWorkflows
 from kaged.store import Store
 from kaged.toolbox.project import (
-    InteractionDesk,
-    IssueDesk,
+    InteractionService,
+    IssueService,
     ProjectWork,
-    TodoDesk,
-    WorkflowDesk,
+    TodoService,
+    WorkflowService,
     project_tools,
 )
 from kaged.tools import Tool
@@ -127,7 +127,7 @@ class LoopLab:
             delegate=lambda call: self.driving.delegate(call),  # noqa: PLW0108 - made below
         )
         self.projects = WorkProjects()
-        todos = TodoDesk(store, ids)
+        todos = TodoService(store, ids)
         self.driving = build_driver(
             store,
             self.transcript,
@@ -152,9 +152,9 @@ class LoopLab:
             lambda: self.driver, self.transcript, store.agent_runs, self.projects.root
         )
         self.work = ProjectWork(
-            issues=IssueDesk(store, self.projects.workflows),
+            issues=IssueService(store, self.projects.workflows),
             todos=todos,
-            workflows=WorkflowDesk(
+            workflows=WorkflowService(
                 store,
                 self.projects,
                 clock=clock,
@@ -162,7 +162,7 @@ class LoopLab:
                 tasks=self._tasks,
                 runner=lambda: self.runner,
             ),
-            interactions=InteractionDesk(
+            interactions=InteractionService(
                 store,
                 ids=ids,
                 root_of=self.projects.root,

@@ -15,11 +15,11 @@ from kaged.config.workflows import InputType, Invoker, Workflow, WorkflowInput
 from kaged.store import Store
 from kaged.store.run_rows import RunRecord
 from kaged.toolbox.project import (
-    InteractionDesk,
-    IssueDesk,
+    InteractionService,
+    IssueService,
     ProjectWork,
-    TodoDesk,
-    WorkflowDesk,
+    TodoService,
+    WorkflowService,
     project_tools,
 )
 from kaged.tools import ToolCallContext, ToolError
@@ -111,9 +111,9 @@ class WorkLab:
         self.answered: list[str] = []
         source = SampleProjects(root)
         self.work = ProjectWork(
-            issues=IssueDesk(store, source.workflows),
-            todos=TodoDesk(store, ids),
-            workflows=WorkflowDesk(
+            issues=IssueService(store, source.workflows),
+            todos=TodoService(store, ids),
+            workflows=WorkflowService(
                 store,
                 source,
                 clock=clock,
@@ -121,7 +121,7 @@ class WorkLab:
                 tasks=self.tasks,
                 runner=lambda: self.runner if has_runner else None,
             ),
-            interactions=InteractionDesk(
+            interactions=InteractionService(
                 store,
                 ids=ids,
                 root_of=source.root,

@@ -21,7 +21,7 @@ from kaged.sessions.todo_work import LoopTodos
 from kaged.sessions.toolcalls import ToolRunner
 from kaged.sessions.transforms import Transforms
 from kaged.sessions.workflow_runner import LoopWorkflows
-from kaged.toolbox.project import TodoDesk
+from kaged.toolbox.project import TodoService
 
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
@@ -76,7 +76,7 @@ def build_driver(
     take_snapshot: TakeSnapshot,
     hooks: SessionHooks,
     models: Models,
-    todos: TodoDesk,
+    todos: TodoService,
     audit: AuditPost,
     pipeline: Callable[[], Pipeline | None],
     run_ended: Sequence[RunEnded],
@@ -164,7 +164,7 @@ def open_loop(
         take_snapshot=take_snapshot,
         hooks=SessionHooks(supervisor.hooks, supervisor.participants),
         models=models,
-        todos=TodoDesk(store, ids),
+        todos=TodoService(store, ids),
         audit=audit,
         pipeline=pipeline,
         run_ended=run_ended,

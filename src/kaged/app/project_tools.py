@@ -13,12 +13,12 @@ from kaged.serve.http.hub import EventHub
 from kaged.store import Store
 from kaged.store.interaction_rows import InteractionRecord
 from kaged.toolbox.project import (
-    InteractionDesk,
-    IssueDesk,
+    InteractionService,
+    IssueService,
     ProjectWork,
-    TodoDesk,
-    WorkflowDesk,
+    TodoService,
     WorkflowRunner,
+    WorkflowService,
 )
 from kaged.tools import ToolCallContext
 
@@ -79,10 +79,12 @@ def build_project_work(
     `takes_over` and `on_answered` are the agent loop's part in questions to the operator.
     """
     return ProjectWork(
-        issues=IssueDesk(store, projects.workflows),
-        todos=TodoDesk(store, ids),
-        workflows=WorkflowDesk(store, projects, clock=clock, ids=ids, tasks=tasks, runner=runner),
-        interactions=InteractionDesk(
+        issues=IssueService(store, projects.workflows),
+        todos=TodoService(store, ids),
+        workflows=WorkflowService(
+            store, projects, clock=clock, ids=ids, tasks=tasks, runner=runner
+        ),
+        interactions=InteractionService(
             store,
             ids=ids,
             root_of=projects.root,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kaged.base import JsonValue
     from kaged.sessions.needs import AuditPost
     from kaged.store.session_rows import SessionRows
-    from kaged.toolbox.project import TodoDesk
+    from kaged.toolbox.project import TodoService
     from kaged.tools import ToolCallContext
 
 MAX_REMEMBERED: Final = 10_000
@@ -25,7 +25,7 @@ _log = structlog.get_logger("kaged.sessions")
 class LoopTodos:
     """Todo lists of sessions."""
 
-    def __init__(self, todos: TodoDesk, sessions: SessionRows, audit: AuditPost) -> None:
+    def __init__(self, todos: TodoService, sessions: SessionRows, audit: AuditPost) -> None:
         self._todos = todos
         self._sessions = sessions
         self._audit = audit

@@ -93,8 +93,8 @@ async def test_sigterm_reaches_the_program_inside_and_sigkill_takes_the_cage(
     """It writes a file on SIGTERM; another that ignores everything is gone with all it started."""
     grant = FsGrant(str(place), FsMode.RW)
     # It takes a second over its last words, and has two.
-    last_words = f"sleep 1; echo term > {place}/seen; exit 0"
-    script = f"trap '{last_words}' TERM; echo up; while :; do sleep 0.05; done"
+    recent_output = f"sleep 1; echo term > {place}/seen; exit 0"
+    script = f"trap '{recent_output}' TERM; echo up; while :; do sleep 0.05; done"
     process = await started(spawner, caged(script, grant))
     stopped = await process.stop(0)
     assert stopped.step is StopStep.TERMINATED

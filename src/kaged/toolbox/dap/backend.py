@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kaged.cage import CageProcess
     from kaged.toolbox.dap.protocol import Adapter, OnClosed, OnEvent
 
-LAST_WORDS_CHARS: Final = 1000
+RECENT_OUTPUT_CHARS: Final = 1000
 
 
 @dataclass(slots=True)
@@ -61,9 +61,9 @@ class ProcessBackend:
             await asyncio.to_thread(Path(self.built).unlink, missing_ok=True)
         return code
 
-    def last_words(self) -> str:
+    def recent_output(self) -> str:
         """Return the end of the adapter's standard error, to be shown with a failure."""
-        text = "\n".join(self.running.stderr.lines)[-LAST_WORDS_CHARS:].strip()
+        text = "\n".join(self.running.stderr.lines)[-RECENT_OUTPUT_CHARS:].strip()
         return f"; its last words: {text}" if text else ""
 
 

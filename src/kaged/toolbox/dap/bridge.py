@@ -157,7 +157,7 @@ class DapBridge:
             said = ""
             if backend is not None:
                 await backend.end()
-                said = backend.last_words()
+                said = backend.recent_output()
             if isinstance(error, TimeoutError):
                 raise DapRequestFailed(
                     f"the debug adapter did not finish its start{said}", fix="try again"

@@ -1,18 +1,18 @@
-"""Work on a project: `IssueDesk`, `TodoDesk`, `WorkflowDesk`, `InteractionDesk` and their tools."""
+"""Work on a project: services for issues, todos, workflows and interactions, and their tools."""
 
-from kaged.toolbox.project.interactions import InteractionDesk
-from kaged.toolbox.project.issues import IssueDesk
-from kaged.toolbox.project.todos import TodoDesk
+from kaged.toolbox.project.interactions import InteractionService
+from kaged.toolbox.project.issues import IssueService
+from kaged.toolbox.project.todos import TodoService
 from kaged.toolbox.project.toolset import ProjectWork, project_tools
-from kaged.toolbox.project.workflows import WorkflowDesk, WorkflowRunner, WorkflowSource
+from kaged.toolbox.project.workflows import WorkflowRunner, WorkflowService, WorkflowSource
 
 __all__ = [
-    "InteractionDesk",
-    "IssueDesk",
+    "InteractionService",
+    "IssueService",
     "ProjectWork",
-    "TodoDesk",
-    "WorkflowDesk",
+    "TodoService",
     "WorkflowRunner",
+    "WorkflowService",
     "WorkflowSource",
     "project_tools",
 ]

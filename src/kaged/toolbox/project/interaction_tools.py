@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kaged.store.interaction_rows import InteractionKind
 from kaged.toolbox.project.answers import FieldType
-from kaged.toolbox.project.interactions import InteractionDesk
+from kaged.toolbox.project.interactions import InteractionService
 from kaged.toolbox.project.texts import require_line, require_unicode
 from kaged.tools import InvalidParams, Tool, ToolDefinition
 
@@ -106,11 +106,11 @@ CHECKPOINT_PARAMETERS: Final[JsonObject] = {
 }
 
 
-def interaction_tools(desk: InteractionDesk) -> tuple[Tool, ...]:
+def interaction_tools(service: InteractionService) -> tuple[Tool, ...]:
     """Make the three tools."""
     return (
         _tool(
-            desk,
+            service,
             InteractionKind.ASK,
             "Ask the operator one or more questions, with choices or as free text. Your run "
             "pauses until they are answered, so ask everything you need at once, and only what "
@@ -119,7 +119,7 @@ def interaction_tools(desk: InteractionDesk) -> tuple[Tool, ...]:
             _check_ask,
         ),
         _tool(
-            desk,
+            service,
             InteractionKind.FORM,
             "Have the operator fill in a form: text, multiline, number, boolean, select and file "
             "fields. Files arrive in the project under config:/tmp/. Your run pauses until the "
@@ -128,7 +128,7 @@ def interaction_tools(desk: InteractionDesk) -> tuple[Tool, ...]:
             _check_form,
         ),
         _tool(
-            desk,
+            service,
             InteractionKind.CHECKPOINT,
             "Pause until the operator has looked at what you did or are about to do, and "
             "approves, rejects or says something. Use it before what cannot be undone and when "
@@ -140,17 +140,17 @@ def interaction_tools(desk: InteractionDesk) -> tuple[Tool, ...]:
 
 
 def _tool(
-    desk: InteractionDesk,
+    service: InteractionService,
     kind: InteractionKind,
     description: str,
     parameters: JsonObject,
     check: Callable[[JsonObject], None],
 ) -> Tool:
     async def handle(call: ToolCall) -> JsonValue:
-        record = await desk.request(call.context, kind, _payload(kind, call.args))
+        record = await service.request(call.context, kind, _payload(kind, call.args))
         # The event has the id of the call, which is that of the question, too.
         call.emit("kaged.interaction.requested", kind=kind.value, session_id=record.session_id)
-        return await desk.outcome(call.context, record)
+        return await service.outcome(call.context, record)
 
     return Tool(
         definition=ToolDefinition(

@@ -1,4 +1,4 @@
-"""`InteractionDesk`: agents ask, the operator answers, and neither is lost when the daemon ends.
+"""`InteractionService`: agents ask, the operator answers, and neither is lost when the daemon ends.
 
 A question is stored, its session paused and the operator told. What happens then depends on who
 runs the session. The agent loop takes over: its run ends and the answer begins a new one. For any
@@ -49,7 +49,7 @@ def _never(context: ToolCallContext) -> bool:
     return False
 
 
-class InteractionDesk:
+class InteractionService:
     """Everything that waits for the operator.
 
     `announce` tells who is connected. `takes_over` says whether an agent loop runs the session of
@@ -255,4 +255,4 @@ def answer_json(record: InteractionRecord) -> JsonObject:
     return {"request_id": record.request_id, "kind": record.kind.value, **record.answer}
 
 
-__all__ = ["InteractionDesk", "answer_json", "interaction_json"]
+__all__ = ["InteractionService", "answer_json", "interaction_json"]

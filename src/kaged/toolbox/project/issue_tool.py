@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from kaged.toolbox.project.issue_states import IssueStatus, Visibility
-from kaged.toolbox.project.issues import LIST_DEFAULT, LIST_LIMIT, IssueDesk
+from kaged.toolbox.project.issues import LIST_DEFAULT, LIST_LIMIT, IssueService
 from kaged.toolbox.project.texts import (
     BODY_LIMIT_BYTES,
     NUMBER_LIMIT,
@@ -118,16 +118,16 @@ RETURNS: Final[JsonObject] = {
 }
 
 
-def issue_tool(desk: IssueDesk) -> Tool:
+def issue_tool(service: IssueService) -> Tool:
     """Make the tool."""
 
     async def handle(call: ToolCall) -> JsonValue:
         args, project_id = call.args, call.context.project_id
         if args["action"] == "list":
-            return await _list(desk, project_id, args)
+            return await _list(service, project_id, args)
         if args["action"] == "get":
-            return await desk.get(project_id, _number(args))
-        done = await _change(desk, project_id, args)
+            return await service.get(project_id, _number(args))
+        done = await _change(service, project_id, args)
         if done.event is not None:
             call.emit(done.event, **done.facts)
         return done.result
@@ -149,9 +149,9 @@ def issue_tool(desk: IssueDesk) -> Tool:
     )
 
 
-async def _list(desk: IssueDesk, project_id: str, args: JsonObject) -> JsonObject:
+async def _list(service: IssueService, project_id: str, args: JsonObject) -> JsonObject:
     status, search = args.get("status"), args.get("search")
-    return await desk.list(
+    return await service.list(
         project_id,
         status=None if status is None else IssueStatus(str(status)),
         search=None if search is None else str(search),
@@ -160,14 +160,16 @@ async def _list(desk: IssueDesk, project_id: str, args: JsonObject) -> JsonObjec
     )
 
 
-async def _change(desk: IssueDesk, project_id: str, args: JsonObject) -> Done:
+async def _change(service: IssueService, project_id: str, args: JsonObject) -> Done:
     if args["action"] == "create":
-        return await desk.create(project_id, str(args["title"]), str(args["body"]), AUTHOR)
+        return await service.create(project_id, str(args["title"]), str(args["body"]), AUTHOR)
     if args["action"] == "comment":
         visibility = Visibility(str(args.get("visibility", Visibility.ALL)))
-        return await desk.comment(project_id, _number(args), str(args["body"]), visibility, AUTHOR)
+        return await service.comment(
+            project_id, _number(args), str(args["body"]), visibility, AUTHOR
+        )
     comment = args.get("comment")
-    return await desk.transition(
+    return await service.transition(
         project_id,
         _number(args),
         IssueStatus(str(args["to"])),

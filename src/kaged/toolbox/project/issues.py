@@ -1,4 +1,4 @@
-"""`IssueDesk`: file, find, discuss and move issues; for the root agent and for operators alike."""
+"""`IssueService`: file, find, discuss and move issues; for the root agent and operators."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ UNCHANGED: Any = object()
 """What `update` is given for a field that stays as it is; None would mean: assigned to nobody."""
 
 
-class IssueDesk:
+class IssueService:
     """The issues of projects. `workflows` names the workflows that a project declares."""
 
     def __init__(self, store: Store, workflows: Callable[[str], Collection[str]]) -> None:
@@ -275,4 +275,4 @@ def _fields(record: IssueRecord | IssueUpdate, names: Collection[str]) -> JsonOb
     return {name: getattr(record, name) for name in names}
 
 
-__all__ = ["LIST_DEFAULT", "LIST_LIMIT", "UNCHANGED", "IssueDesk"]
+__all__ = ["LIST_DEFAULT", "LIST_LIMIT", "UNCHANGED", "IssueService"]

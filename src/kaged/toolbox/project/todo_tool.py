@@ -11,7 +11,7 @@ from kaged.toolbox.project.texts import (
     require_action_params,
 )
 from kaged.toolbox.project.todo_list import TodoKind
-from kaged.toolbox.project.todos import ITEMS_LIMIT, TodoAction, TodoDesk
+from kaged.toolbox.project.todos import ITEMS_LIMIT, TodoAction, TodoService
 from kaged.tools import ROOT_CALLER, Tool, ToolDefinition
 
 if TYPE_CHECKING:
@@ -106,13 +106,13 @@ def require_todo_params(args: JsonObject) -> None:
     require_action_params(args, PARAMETERS, _NEEDS, _TAKES)
 
 
-def todo_tool(desk: TodoDesk) -> Tool:
+def todo_tool(service: TodoService) -> Tool:
     """Make the tool."""
 
     async def handle(call: ToolCall) -> JsonValue:
         context = call.context
-        issue_id = await desk.bound_issue(context.project_id, context.session_id)
-        done = await desk.act(issue_id, call.args)
+        issue_id = await service.bound_issue(context.project_id, context.session_id)
+        done = await service.act(issue_id, call.args)
         if done.event is not None:
             call.emit(done.event, **done.facts)
         return done.result

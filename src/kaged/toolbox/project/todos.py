@@ -1,4 +1,4 @@
-"""`TodoDesk`: the todo lists of issues, for the root agent's session and for operators."""
+"""`TodoService`: the todo lists of issues, for the root agent's session and for operators."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class TodoAction(StrEnum):
     NOTE = "note"
 
 
-class TodoDesk:
+class TodoService:
     """Changes todo lists, one unit of work at a time."""
 
     def __init__(self, store: Store, ids: Ids) -> None:
@@ -193,4 +193,4 @@ def _items(args: JsonObject) -> NewItems:
     )
 
 
-__all__ = ["ITEMS_LIMIT", "TodoAction", "TodoDesk"]
+__all__ = ["ITEMS_LIMIT", "TodoAction", "TodoService"]

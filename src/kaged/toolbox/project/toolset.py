@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kaged.toolbox.project.interaction_tools import interaction_tools
-from kaged.toolbox.project.interactions import InteractionDesk
+from kaged.toolbox.project.interactions import InteractionService
 from kaged.toolbox.project.issue_tool import issue_tool
-from kaged.toolbox.project.issues import IssueDesk
+from kaged.toolbox.project.issues import IssueService
 from kaged.toolbox.project.todo_tool import todo_tool
-from kaged.toolbox.project.todos import TodoDesk
+from kaged.toolbox.project.todos import TodoService
 from kaged.toolbox.project.workflow_tools import workflow_tools
-from kaged.toolbox.project.workflows import WorkflowDesk
+from kaged.toolbox.project.workflows import WorkflowService
 
 if TYPE_CHECKING:
     from kaged.tools import Tool
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class ProjectWork:
     """What is worked on in projects: used by the root agent's tools, HTTP and commands alike."""
 
-    issues: IssueDesk
-    todos: TodoDesk
-    workflows: WorkflowDesk
-    interactions: InteractionDesk
+    issues: IssueService
+    todos: TodoService
+    workflows: WorkflowService
+    interactions: InteractionService
 
 
 def project_tools(work: ProjectWork) -> tuple[Tool, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kaged.config.workflows import Invoker
-from kaged.toolbox.project.workflows import RUN_ID_LIMIT_CHARS, WorkflowDesk
+from kaged.toolbox.project.workflows import RUN_ID_LIMIT_CHARS, WorkflowService
 from kaged.tools import Tool, ToolDefinition
 
 if TYPE_CHECKING:
@@ -57,23 +57,23 @@ STATUS_PARAMETERS: Final[JsonObject] = {
 }
 
 
-def workflow_tools(desk: WorkflowDesk) -> tuple[Tool, ...]:
+def workflow_tools(service: WorkflowService) -> tuple[Tool, ...]:
     """Make the three tools."""
 
     async def list_workflows(call: ToolCall) -> JsonValue:
         wanted = call.args.get("invokable_by")
         invoker = None if wanted is None else Invoker(str(wanted))
-        return desk.list(call.context.project_id, invoker)
+        return service.list(call.context.project_id, invoker)
 
     async def trigger(call: ToolCall) -> JsonValue:
         inputs = call.args["inputs"]
         assert isinstance(inputs, dict)  # by the schema
         name = str(call.args["name"])
-        return _told(call, await desk.trigger(call.context.project_id, name, inputs, INVOKER_ID))
+        return _told(call, await service.trigger(call.context.project_id, name, inputs, INVOKER_ID))
 
     async def status(call: ToolCall) -> JsonValue:
         run_id = str(call.args["run_id"])
-        return _told(call, await desk.status(call.context.project_id, run_id))
+        return _told(call, await service.status(call.context.project_id, run_id))
 
     return (
         Tool(

@@ -1,4 +1,4 @@
-"""`WorkflowDesk`: lists a project's workflows, starts runs of them and reports their status.
+"""`WorkflowService`: lists a project's workflows, starts runs of them and reports their status.
 
 What carries a run out is the `WorkflowRunner` that dispatch is built with. Without one a workflow
 cannot be started, and nothing is stored.
@@ -65,7 +65,7 @@ class WorkflowSource(Protocol):
         ...
 
 
-class WorkflowDesk:
+class WorkflowService:
     """Starts workflows and keeps an eye on their runs."""
 
     def __init__(
@@ -302,4 +302,4 @@ def _kept(result: JsonValue) -> JsonValue:
     return result if size <= RESULT_LIMIT_CHARS else {"left_out": f"the result has {size} bytes"}
 
 
-__all__ = ["WorkflowDesk", "WorkflowRunner", "WorkflowSource", "run_json"]
+__all__ = ["WorkflowRunner", "WorkflowService", "WorkflowSource", "run_json"]
