@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kaged.kernel.policy import CagePolicy
     from kaged.pipeline.pipeline import Pipeline
     from kaged.serve.http.hub import EventHub
-    from kaged.serve.http.ports import Asker
+    from kaged.serve.http.ports import Principal
     from kaged.tools.definition import Handler, Tool
     from kaged.tools.outcomes import OutcomeSink, StartSink, ToolOutcome
     from kaged.tools.registry import RegisteredTool
@@ -251,7 +251,7 @@ class AgentToolService:
         }
 
     async def call(
-        self, project_id: str, agent: str, name: str, params: JsonObject, who: Asker
+        self, project_id: str, agent: str, name: str, params: JsonObject, who: Principal
     ) -> JsonObject:
         """Make a call as an agent, on behalf of the operator.
 
@@ -269,7 +269,7 @@ class AgentToolService:
         return {"request_id": context.request_id, "result": result}
 
     def explain(
-        self, project_id: str, agent: str, name: str, params: JsonObject, who: Asker
+        self, project_id: str, agent: str, name: str, params: JsonObject, who: Principal
     ) -> JsonObject:
         """Return whether a call would be allowed, by which rules, and what would change that."""
         context = self._context(project_id, agent, who)
@@ -284,7 +284,7 @@ class AgentToolService:
     # -- what other edges ask ------------------------------------------------------------------
 
     def context_for(
-        self, project_id: str, agent: str, who: Asker, *, session_id: str, run_id: str
+        self, project_id: str, agent: str, who: Principal, *, session_id: str, run_id: str
     ) -> ToolCallContext:
         """Return the context of a call in a session that the edge keeps itself (AT-CTX-01)."""
         own = self._context(project_id, agent, who)
@@ -311,7 +311,7 @@ class AgentToolService:
             await self._on_session(context.session_id, context.project_id)
             self._begun.add(context.session_id)
 
-    def _context(self, project_id: str, agent: str, who: Asker) -> ToolCallContext:
+    def _context(self, project_id: str, agent: str, who: Principal) -> ToolCallContext:
         project = self._require(project_id, agent)
         return ToolCallContext(
             session_id=project.session_id,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kaged.kernel.lua_powers import LuaPowers
     from kaged.lua.script import ScriptHost
     from kaged.serve.http.hub import EventHub
-    from kaged.serve.http.ports import Asker
+    from kaged.serve.http.ports import Principal
     from kaged.sessions.room import SessionRoom
     from kaged.sessions.transforms import Transforms
     from kaged.workspace import Workspace
@@ -168,7 +168,7 @@ class Scripts:
         """Let a script draw, complete or handle a key for a front end. Raises ScriptDown."""
         return await (await self._ready(project_id)).ask_ui(script, entry, params)
 
-    async def reload(self, project_id: str, who: Asker) -> JsonObject:
+    async def reload(self, project_id: str, who: Principal) -> JsonObject:
         """Read the folder and the grants again and load everything anew.
 
         Raises:

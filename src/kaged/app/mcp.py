@@ -28,7 +28,7 @@ from kaged.mcp.host import McpHost
 from kaged.mcp.offers import Offers
 from kaged.mcp.plan import OutsideParts, OutsidePlan
 from kaged.mcp.states import ServerState
-from kaged.serve.http.ports import Asker, CheckRow, CheckStatus
+from kaged.serve.http.ports import CheckRow, CheckStatus, Principal
 from kaged.serve.mcp.door import McpDoor
 from kaged.serve.mcp.routes import add_mcp
 
@@ -114,14 +114,14 @@ class Mcp:
         """Describe one. Raises McpServerNotFound."""
         return self._host.get(name).status()
 
-    async def restart(self, name: str, who: Asker) -> JsonObject:
+    async def restart(self, name: str, who: Principal) -> JsonObject:
         """Stop and start one, also one that was given up. Raises McpServerNotFound."""
         server = self._host.get(name)
         self._record("mcp.server_restarted", name, who)
         await server.restart()
         return server.status()
 
-    async def approve(self, name: str, who: Asker) -> JsonObject:
+    async def approve(self, name: str, who: Principal) -> JsonObject:
         """Approve its tools as they are now. Raises McpServerNotFound, McpServerUnavailable."""
         server = self._host.get(name)
         await server.approve(who.request_id, who.caller.operator_id)
@@ -158,7 +158,7 @@ class Mcp:
         row = self.row()
         return [] if row.status is CheckStatus.OK else [f"mcp: {row.cause}"]
 
-    def _record(self, event: str, server: str, who: Asker) -> None:
+    def _record(self, event: str, server: str, who: Principal) -> None:
         self._parts.audit.post(
             AuditEvent(
                 event,

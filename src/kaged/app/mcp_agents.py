@@ -12,7 +12,7 @@ from kaged.app.mcp_reading import AgentReading
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Ids, JsonObject, JsonValue, KagedError
 from kaged.mcp.offers import Offers
-from kaged.serve.http.ports import Asker
+from kaged.serve.http.ports import Principal
 from kaged.serve.mcp.port import ListedResource, ListedTool, ResourceContent, Visit
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class ServedAgent:
     # -- own -------------------------------------------------------------------------------------
 
     def _context(self, visit: Visit) -> ToolCallContext:
-        who = Asker(visit.caller, self._agents.ids.tagged("req"))
+        who = Principal(visit.caller, self._agents.ids.tagged("req"))
         return self._agent_tools.context_for(
             self.project_id, self.agent, who, session_id=visit.session_id, run_id=visit.run_id
         )

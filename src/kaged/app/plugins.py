@@ -32,14 +32,14 @@ from kaged.plugins.settings import thaw
 from kaged.plugins.sources import SourceFetcher
 from kaged.plugins.storage import StorageBroker, StorageQuota
 from kaged.plugins.supervisor import PluginSupervisor
-from kaged.serve.http.ports import Asker
+from kaged.serve.http.ports import Principal
 from kaged.store import Store
 from kaged.wire.context import CallContext
 
 if TYPE_CHECKING:
     from kaged.store.session_rows import SessionRecord
 
-ReloadProject = Callable[[str, Asker], Awaitable[object]]
+ReloadProject = Callable[[str, Principal], Awaitable[object]]
 """Reads a project's files again on behalf of somebody."""
 
 
@@ -134,7 +134,13 @@ class Plugins:
         return self._knobs.compaction_view(project_id, agent_path)
 
     async def write_knob(
-        self, name: str, project_id: str, agent_path: str, knob: str, value: JsonValue, who: Asker
+        self,
+        name: str,
+        project_id: str,
+        agent_path: str,
+        knob: str,
+        value: JsonValue,
+        who: Principal,
     ) -> JsonObject:
         """Write a knob into the project file and hand the new config to the plugin."""
 
@@ -166,7 +172,7 @@ class Plugins:
         allowed: bool,
         digest: str | None,
         path: str | None,
-        who: Asker,
+        who: Principal,
     ) -> JsonObject:
         """Take the operator's answer; return the next question, if there is one."""
         await self.projects.asked()
@@ -193,7 +199,7 @@ class Plugins:
         """Return what the operator is shown before an install or upgrade."""
         return (await self._installer.preview(_absolute(path))).as_json()
 
-    async def install(self, path: str, digest: str, who: Asker) -> JsonObject:
+    async def install(self, path: str, digest: str, who: Principal) -> JsonObject:
         """Install or upgrade exactly the files whose digest the operator agreed to."""
         done = await self._installer.install(
             _absolute(path), digest, source=path, request_id=who.request_id
@@ -205,13 +211,13 @@ class Plugins:
         """Return what the operator is shown before agreeing to changed files of a plugin."""
         return (await self._installer.store.prepare_renewal(name)).as_json()
 
-    async def renew(self, name: str, digest: str, who: Asker) -> JsonObject:
+    async def renew(self, name: str, digest: str, who: Principal) -> JsonObject:
         """Approve an installed plugin's files as they are now."""
         done = await self._installer.renew(name, digest, request_id=who.request_id)
         await self._changed(name)
         return {"name": done.name, "lines": list(done.lines)}
 
-    async def uninstall(self, name: str, *, force: bool, who: Asker) -> JsonObject:
+    async def uninstall(self, name: str, *, force: bool, who: Principal) -> JsonObject:
         """Remove a plugin with its files, tables and entries."""
         used_in = {one.project_id for one in self.supervisor.declarations(name)}
         done = await self._installer.uninstall(
@@ -223,30 +229,30 @@ class Plugins:
         await self._changed(name)
         return {"name": done.name, "lines": list(done.lines)}
 
-    async def export(self, name: str, path: str, who: Asker) -> JsonObject:
+    async def export(self, name: str, path: str, who: Principal) -> JsonObject:
         """Write a plugin's tables into a new file of SQL."""
         self.get(name)
         written = await self._broker.export(name, _absolute(path))
         return {"path": str(written.path), "tables": list(written.tables), "rows": written.rows}
 
-    async def enable(self, name: str, who: Asker) -> JsonObject:
+    async def enable(self, name: str, who: Principal) -> JsonObject:
         """Enable and start a plugin."""
         await self._installer.enable(name, request_id=who.request_id)
         return self.get(name)
 
-    async def disable(self, name: str, who: Asker) -> JsonObject:
+    async def disable(self, name: str, who: Principal) -> JsonObject:
         """Stop and disable a plugin."""
         await self._installer.disable(name, request_id=who.request_id)
         return self.get(name)
 
-    async def reload(self, name: str, who: Asker) -> JsonObject:
+    async def reload(self, name: str, who: Principal) -> JsonObject:
         """Read a running plugin's files again and switch to them without a gap."""
         fresh = await asyncio.to_thread(self._installer.store.get, name)
         await self.supervisor.reload(fresh)
         await self._changed(name)
         return self.get(name)
 
-    async def restart(self, name: str, who: Asker) -> JsonObject:
+    async def restart(self, name: str, who: Principal) -> JsonObject:
         """Stop and start a plugin."""
         await self.supervisor.restart(name, "restart")
         return self.get(name)
@@ -256,7 +262,7 @@ class Plugins:
         name: str,
         method: str,
         params: JsonObject,
-        who: Asker,
+        who: Principal,
         *,
         session_id: str | None = None,
     ) -> JsonValue:

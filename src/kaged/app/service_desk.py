@@ -15,7 +15,7 @@ from kaged.base import JsonObject, KagedError
 from kaged.config.providers import (
     Provider,
 )
-from kaged.serve.http.ports import Asker, CheckRow, CheckStatus
+from kaged.serve.http.ports import CheckRow, CheckStatus, Principal
 from kaged.services.accounts import Accounts, account_json
 from kaged.services.authflow import AuthFlows
 from kaged.services.caller import ContextTokens
@@ -162,7 +162,7 @@ class Services:
             for entry in self.manager.registry.providers()
         ]
 
-    async def refresh(self, namespace: str, who: Asker) -> JsonObject:
+    async def refresh(self, namespace: str, who: Principal) -> JsonObject:
         """Ask a provider again what it offers; a bad answer changes nothing."""
         _require_operator(who)
         if self._pending:  # the daemon has only just started
@@ -173,7 +173,7 @@ class Services:
         return next(one for one in self.providers() if one["namespace"] == namespace)
 
     async def accounts(
-        self, user_id: str | None, limit: int, offset: int, who: Asker
+        self, user_id: str | None, limit: int, offset: int, who: Principal
     ) -> Sequence[JsonObject]:
         """Return a page of linked accounts: who and what, never a credential.
 
@@ -187,7 +187,7 @@ class Services:
         ]
 
     async def revoke(
-        self, user_id: str, capability: str, account_ref: str, who: Asker
+        self, user_id: str, capability: str, account_ref: str, who: Principal
     ) -> JsonObject:
         """Take somebody's account back; through a front end only one's own."""
         self._audit.require_writable()
@@ -211,13 +211,13 @@ class Services:
         )
         return {"ok": True, "account_ref": account_ref, "provider_revoked": told}
 
-    async def approvals(self, who: Asker) -> Sequence[JsonObject]:
+    async def approvals(self, who: Principal) -> Sequence[JsonObject]:
         """Return what waits for consent, and what was decided lately."""
         person = _person(who)
         listed = await self._consents.list()
         return [plan_json(one) for one in listed if person in {None, one.user_id}]
 
-    async def decide(self, plan_id: str, *, allowed: bool, who: Asker) -> JsonObject:
+    async def decide(self, plan_id: str, *, allowed: bool, who: Principal) -> JsonObject:
         """Consent to an operation, or refuse it; through a front end only on one's own account."""
         self._audit.require_writable()
         plan = None
@@ -243,7 +243,7 @@ class Services:
         )
         return plan_json(plan)
 
-    async def rotate_vault(self, who: Asker) -> JsonObject:
+    async def rotate_vault(self, who: Principal) -> JsonObject:
         """Encrypt every credential and pending flow anew, with a fresh key."""
         _require_operator(who)
         self._audit.require_writable()
@@ -261,12 +261,12 @@ class Services:
         return {"ok": True, "records": records, "flows": flows}
 
 
-def _person(who: Asker) -> str | None:
+def _person(who: Principal) -> str | None:
     """Return whom a front end acts for; None for the operator's own doors."""
     return None if who.caller.front_end is None else who.caller.operator_id
 
 
-def _require_operator(who: Asker) -> None:
+def _require_operator(who: Principal) -> None:
     if _person(who) is not None:
         raise OperatorOnly("Only the operator may do this.")
 

@@ -45,7 +45,7 @@ from kaged.plugins.parts import Policing
 from kaged.plugins.registration import PluginTools
 from kaged.serve.http.hub import EventHub
 from kaged.serve.http.plugin_metrics import PluginCollector
-from kaged.serve.http.ports import Asker, CheckRow
+from kaged.serve.http.ports import CheckRow, Principal
 from kaged.serve.http.services import Subsystems
 from kaged.serve.http.tool_metrics import ToolCollector
 from kaged.toolbox.shell.launch import OWN_VARIABLES
@@ -77,7 +77,7 @@ async def start_subsystems(
     # What runs guests: cages with their network gate, and the plugins in them.
     net_gate, spawner = _open_cages(core, closing)
 
-    async def reload_project(project_id: str, who: Asker) -> None:
+    async def reload_project(project_id: str, who: Principal) -> None:
         await projects.reload(project_id, who)
 
     policing = Policing()

@@ -13,7 +13,7 @@ from kaged.base import JsonObject, JsonValue
 from kaged.workspace.journal_files import JournalFiles
 
 if TYPE_CHECKING:
-    from kaged.serve.http.ports import Asker
+    from kaged.serve.http.ports import Principal
     from kaged.workspace import Workspace
     from kaged.workspace.workspace import Undone
 
@@ -47,7 +47,7 @@ class UndoDesk:
         session_id: str | None,
         run_id: str | None,
         count: int | None,
-        who: Asker,
+        who: Principal,
     ) -> JsonObject:
         """Take back the last `count` steps of a session, a run or everybody; None means all.
 

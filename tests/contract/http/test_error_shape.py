@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidStatus
 
 from fakes.running_daemon import InProcess, require_error_shape
 from kaged.serve.http.connection import MAX_HEAD_BYTES, PeerConnection
-from kaged.serve.http.gatekeeper import MAX_BODY_BYTES
+from kaged.serve.http.middleware import MAX_BODY_BYTES
 
 
 async def _raw(daemon: InProcess, sent: bytes) -> tuple[int, dict[str, Any]]:

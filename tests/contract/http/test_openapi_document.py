@@ -74,13 +74,13 @@ async def test_the_reference_page_has_every_error_code_of_the_edge() -> None:
 
 
 async def test_the_reference_page_has_every_limit() -> None:
-    from kaged.serve.http import connection, credentials, gatekeeper, hub
+    from kaged.serve.http import connection, credentials, hub, middleware
 
     page = PAGE.read_text(encoding="utf-8").replace(",", "")
     for number in (
         connection.MAX_CONNECTIONS,
         connection.MAX_HEAD_BYTES,
-        gatekeeper.MAX_BODY_BYTES,
+        middleware.MAX_BODY_BYTES,
         hub.RING_EVENTS,
         hub.MAX_SUBSCRIBERS,
         int(credentials.LAUNCH_LIFETIME_S),

@@ -20,7 +20,7 @@ from kaged.plugins.registration import PluginTools
 from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
 from kaged.serve.http.access import Caller, Via
-from kaged.serve.http.ports import Asker
+from kaged.serve.http.ports import Principal
 from kaged.tools import ToolError, ToolSource
 from requirements import requirement
 
@@ -106,7 +106,7 @@ class PluginStage:
         await self.load()
 
     async def call(self, name: str, agent: str = "primary", **params: Any) -> Any:
-        who = Asker(Caller("op", Via.UNIX), self.lab.parts.ids.tagged("req"))
+        who = Principal(Caller("op", Via.UNIX), self.lab.parts.ids.tagged("req"))
         async with asyncio.timeout(PATIENCE_S):
             found = await self.tool_service.call("prj_1", agent, name, params, who)
         return found["result"]

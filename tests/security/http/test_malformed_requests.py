@@ -10,7 +10,7 @@ import pytest
 from fakes.running_daemon import InProcess, require_error_shape
 from kaged.serve.http import connection as connection_module
 from kaged.serve.http.connection import MAX_HEAD_BYTES
-from kaged.serve.http.gatekeeper import MAX_BODY_BYTES
+from kaged.serve.http.middleware import MAX_BODY_BYTES
 
 
 async def _send(daemon: InProcess, sent: bytes, *, tcp: bool = False) -> bytes:
@@ -141,7 +141,7 @@ async def test_a_connection_that_says_nothing_is_timed_out(
 async def test_a_body_that_never_ends_is_timed_out(
     served: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kaged.serve.http.gatekeeper.BODY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("kaged.serve.http.middleware.BODY_TIMEOUT_S", 0.05)
     answer = await _send(
         served,
         b"POST /api/v1/projects HTTP/1.1\r\nhost: k\r\nconnection: close\r\n"

@@ -15,11 +15,11 @@ from kaged.base import KagedError, ManualClock
 from kaged.config.coresections import AuthMode
 from kaged.serve.http.access import (
     AccessDenied,
+    AccessRequest,
     AccessRules,
     Caller,
     Credentials,
     HostNotAllowed,
-    Knock,
     OriginNotAllowed,
     Unauthenticated,
     Via,
@@ -59,9 +59,9 @@ def _knock(
     connection: PeerConnection | None = TCP,
     websocket: bool = False,
     host: bytes | None = HOST,
-) -> Knock:
+) -> AccessRequest:
     first: list[tuple[bytes, bytes]] = [] if host is None else [(b"host", host)]
-    return Knock(method, path, [*first, *headers], connection, websocket)
+    return AccessRequest(method, path, [*first, *headers], connection, websocket)
 
 
 def test_the_daemons_own_uid_comes_in_over_the_unix_socket(credentials: Credentials) -> None:
@@ -365,7 +365,7 @@ def test_no_headers_without_a_credential_ever_get_in(
 ) -> None:
     """Whatever is sent, the answer is one of our errors: no crash, no entry."""
     credentials = Credentials(TokenFile(Path("/none"), b"\0" * 32), CookieSessions(ManualClock()))
-    knock = Knock(method, "/api/v1/projects", headers, TCP, websocket)
+    knock = AccessRequest(method, "/api/v1/projects", headers, TCP, websocket)
     with pytest.raises(KagedError) as caught:
         require_caller(RULES, credentials, knock)
     assert isinstance(

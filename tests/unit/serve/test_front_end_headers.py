@@ -11,11 +11,11 @@ from kaged.base import ManualClock
 from kaged.config.coresections import AuthMode
 from kaged.serve.http.access import (
     AccessDenied,
+    AccessRequest,
     AccessRules,
     Caller,
     Credentials,
     FrontEnd,
-    Knock,
     Via,
     require_caller,
 )
@@ -46,7 +46,7 @@ class Door:
             (f"x-kaged-{name.replace('_', '-')}".encode(), value.encode("latin-1"))
             for name, value in said.items()
         ]
-        knock = Knock("POST", "/api/v1/x", headers, PeerConnection("tcp", address=address))
+        knock = AccessRequest("POST", "/api/v1/x", headers, PeerConnection("tcp", address=address))
         return require_caller(RULES, self._credentials, knock)
 
 

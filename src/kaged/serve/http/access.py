@@ -124,7 +124,7 @@ class Credentials:
 
 
 @dataclass(frozen=True, slots=True)
-class Knock:
+class AccessRequest:
     """The parts of a request that access is decided on."""
 
     method: str
@@ -157,27 +157,32 @@ class Knock:
         return [value.decode("latin-1") for value in self._by_name.get(name, [])]
 
 
-def require_caller(rules: AccessRules, credentials: Credentials, knock: Knock) -> Caller:
+def require_caller(
+    rules: AccessRules, credentials: Credentials, access_request: AccessRequest
+) -> Caller:
     """Let a request in and return who asks.
 
     Raises:
         HostNotAllowed, OriginNotAllowed, AccessDenied, Unauthenticated: it may not come in.
     """
-    connection = knock.connection
+    connection = access_request.connection
     if connection is None:
         raise AccessDenied("The daemon does not know where this request came from.")
     if connection.kind == "unix":
-        return _require_unix_caller(rules, connection, knock)
-    host = _require_host(rules, knock)
-    origin = _require_origin(rules, knock, host)
-    if not knock.websocket and (knock.method, knock.path) in _OPEN_TO_ALL:
+        return _require_unix_caller(rules, connection, access_request)
+    host = _require_host(rules, access_request)
+    origin = _require_origin(rules, access_request, host)
+    if (
+        not access_request.websocket
+        and (access_request.method, access_request.path) in _OPEN_TO_ALL
+    ):
         return Caller(None, Via.OPEN)
-    via = _require_credential(rules, credentials, knock)
+    via = _require_credential(rules, credentials, access_request)
     if via is not Via.BEARER:
         # The browser adds a cookie, or in insecure mode nothing is needed at all: make sure that
         # it is our own page which asks, not one that merely runs in the same browser.
-        _require_own_page(knock, origin, needs_origin=via is Via.COOKIE)
-    operator_id, front_end = _person(rules, knock, connection)
+        _require_own_page(access_request, origin, needs_origin=via is Via.COOKIE)
+    operator_id, front_end = _person(rules, access_request, connection)
     return Caller(operator_id, via, front_end)
 
 
@@ -191,9 +196,9 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def cookie_of(knock: Knock) -> str | None:
+def cookie_of(access_request: AccessRequest) -> str | None:
     """Read the session cookie, None when there is none or the header makes no sense."""
-    for header in knock.all(b"cookie"):
+    for header in access_request.all(b"cookie"):
         if len(header) > MAX_COOKIE_CHARS:
             continue
         try:
@@ -205,21 +210,23 @@ def cookie_of(knock: Knock) -> str | None:
     return None
 
 
-def _require_unix_caller(rules: AccessRules, connection: PeerConnection, knock: Knock) -> Caller:
+def _require_unix_caller(
+    rules: AccessRules, connection: PeerConnection, access_request: AccessRequest
+) -> Caller:
     if connection.uid is None or connection.uid != rules.owner_uid:
         raise AccessDenied(
             f"This daemon belongs to uid {rules.owner_uid}; you are uid {connection.uid}.",
             fix="Run the command as the user who runs the daemon, or start a daemon of your own.",
         )
-    if knock.single(b"origin") is not None:
+    if access_request.single(b"origin") is not None:
         raise OriginNotAllowed("Web pages have no business on the Unix socket.")
     if rules.mode is AuthMode.INSECURE:
         return Caller(None, Via.UNIX)
     return Caller(rules.operator_id, Via.UNIX)
 
 
-def _require_host(rules: AccessRules, knock: Knock) -> str:
-    host = (knock.single(b"host") or "").lower()
+def _require_host(rules: AccessRules, access_request: AccessRequest) -> str:
+    host = (access_request.single(b"host") or "").lower()
     match = _HOST.fullmatch(host)
     if match is None or match[1] not in rules.hosts:
         raise HostNotAllowed(
@@ -229,8 +236,8 @@ def _require_host(rules: AccessRules, knock: Knock) -> str:
     return host
 
 
-def _require_origin(rules: AccessRules, knock: Knock, host: str) -> str | None:
-    origin = knock.single(b"origin")
+def _require_origin(rules: AccessRules, access_request: AccessRequest, host: str) -> str | None:
+    origin = access_request.single(b"origin")
     if origin is None:
         return None
     origin = origin.lower()
@@ -242,10 +249,12 @@ def _require_origin(rules: AccessRules, knock: Knock, host: str) -> str | None:
     return origin
 
 
-def _require_credential(rules: AccessRules, credentials: Credentials, knock: Knock) -> Via:
+def _require_credential(
+    rules: AccessRules, credentials: Credentials, access_request: AccessRequest
+) -> Via:
     if rules.mode is AuthMode.INSECURE:
         return Via.INSECURE
-    authorization = knock.single(b"authorization")
+    authorization = access_request.single(b"authorization")
     if authorization is not None:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() == "bearer" and credentials.token.matches(token.strip()):
@@ -254,7 +263,7 @@ def _require_credential(rules: AccessRules, credentials: Credentials, knock: Kno
             "The bearer token is not this daemon's.",
             fix="Get the current one with `kaged daemon token`.",
         )
-    cookie = cookie_of(knock)
+    cookie = cookie_of(access_request)
     if cookie is not None and credentials.cookies.valid(cookie):
         return Via.COOKIE
     raise Unauthenticated(
@@ -263,22 +272,24 @@ def _require_credential(rules: AccessRules, credentials: Credentials, knock: Kno
     )
 
 
-def _require_own_page(knock: Knock, origin: str | None, *, needs_origin: bool) -> None:
-    site = knock.single(b"sec-fetch-site")
+def _require_own_page(
+    access_request: AccessRequest, origin: str | None, *, needs_origin: bool
+) -> None:
+    site = access_request.single(b"sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
         # `same-site` is not enough: sites ignore ports, and another program may own the next port.
         raise OriginNotAllowed("Another page in your browser tried to use the daemon.")
-    changes = knock.websocket or knock.method not in _SAFE_METHODS
+    changes = access_request.websocket or access_request.method not in _SAFE_METHODS
     if needs_origin and changes and origin is None and site != "same-origin":
         raise OriginNotAllowed("A browser session needs an Origin header for this request.")
 
 
 def _person(
-    rules: AccessRules, knock: Knock, connection: PeerConnection
+    rules: AccessRules, access_request: AccessRequest, connection: PeerConnection
 ) -> tuple[str | None, FrontEnd | None]:
     if rules.mode is AuthMode.INSECURE:
         return None, None
-    named = knock.single(USER_HEADER)
+    named = access_request.single(USER_HEADER)
     if named is None or not _is_trusted_proxy(rules, connection):
         return rules.operator_id, None
     if _USER_ID.fullmatch(named) is None:
@@ -286,8 +297,8 @@ def _person(
             "The proxy named a user id that is not one.",
             fix="X-Kaged-User-Id takes letters, digits and . _ @ + - (128 at most).",
         )
-    chat_id = knock.single(CHAT_ID_HEADER) or None
-    chat_type = (knock.single(CHAT_TYPE_HEADER) or "").lower() or None
+    chat_id = access_request.single(CHAT_ID_HEADER) or None
+    chat_type = (access_request.single(CHAT_TYPE_HEADER) or "").lower() or None
     if chat_id is not None and _CHAT_ID.fullmatch(chat_id) is None:
         raise AccessDenied("The proxy named a chat id that is not one.")
     if chat_type is not None and _CHAT_TYPE.fullmatch(chat_type) is None:
@@ -314,12 +325,12 @@ __all__ = [
     "LAUNCH_PATH",
     "LOOPBACK_HOSTS",
     "AccessDenied",
+    "AccessRequest",
     "AccessRules",
     "Caller",
     "Credentials",
     "FrontEnd",
     "HostNotAllowed",
-    "Knock",
     "OriginNotAllowed",
     "Unauthenticated",
     "Via",

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import JSONResponse
 
 from kaged.serve.http.context import RequestContext
-from kaged.serve.http.gatekeeper import Gatekeeper, Limits
-from kaged.serve.http.waiting import Waiting
+from kaged.serve.http.middleware import AccessMiddleware, LimitsMiddleware
+from kaged.serve.http.waiting import ReadinessMiddleware
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -34,7 +34,7 @@ class _EarlyRoute:
 
 
 class EarlyApp:
-    """ASGI application: `RequestContext`, `Gatekeeper`, `Limits`, `Waiting`, then the routes.
+    """ASGI application: layers for context, access, limits and readiness, then the routes.
 
     A request that reaches a route has an id, a caller and a body within its limits.
     """
@@ -43,9 +43,9 @@ class EarlyApp:
         self._services = services
         self._routes: FastAPI | None = None
         self._loading = asyncio.Lock()
-        app: ASGIApp = Waiting(self._enter, readiness=services.readiness)
-        app = Limits(app, stopping=services.stopping)
-        app = Gatekeeper(
+        app: ASGIApp = ReadinessMiddleware(self._enter, readiness=services.readiness)
+        app = LimitsMiddleware(app, stopping=services.stopping)
+        app = AccessMiddleware(
             app,
             rules=services.rules,
             credentials=services.credentials,

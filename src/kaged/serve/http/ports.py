@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class Principal:
     """On whose behalf something is done, and under which request id."""
 
     caller: Caller
@@ -58,14 +58,14 @@ class ProjectView:
     tree: JsonObject | None
 
 
-class ProjectDesk(Protocol):
+class ProjectPort(Protocol):
     """The projects that the daemon holds. Each change is recorded on behalf of `who`."""
 
-    async def load(self, root: str, who: Asker) -> ProjectView:
+    async def load(self, root: str, who: Principal) -> ProjectView:
         """Read a project and keep it."""
         ...
 
-    async def reload(self, project_id: str, who: Asker) -> ProjectView:
+    async def reload(self, project_id: str, who: Principal) -> ProjectView:
         """Read a project's files again."""
         ...
 
@@ -79,16 +79,16 @@ class ProjectDesk(Protocol):
         """Return a page of projects and the cursor of the next."""
         ...
 
-    async def set_trusted(self, project_id: str, trusted: bool, who: Asker) -> ProjectView:
+    async def set_trusted(self, project_id: str, trusted: bool, who: Principal) -> ProjectView:
         """Trust a project, or stop."""
         ...
 
-    async def unload(self, project_id: str, who: Asker) -> None:
+    async def unload(self, project_id: str, who: Principal) -> None:
         """Let go of a project."""
         ...
 
 
-class PluginDesk(Protocol):
+class PluginPort(Protocol):
     """The plugins of this daemon. Each change is recorded on behalf of `who`."""
 
     async def ready(self) -> None:
@@ -120,7 +120,13 @@ class PluginDesk(Protocol):
         ...
 
     async def write_knob(
-        self, name: str, project_id: str, agent_path: str, knob: str, value: JsonValue, who: Asker
+        self,
+        name: str,
+        project_id: str,
+        agent_path: str,
+        knob: str,
+        value: JsonValue,
+        who: Principal,
     ) -> JsonObject:
         """Write a knob into the project file and hand the new config to the plugin."""
         ...
@@ -136,7 +142,7 @@ class PluginDesk(Protocol):
         allowed: bool,
         digest: str | None,
         path: str | None,
-        who: Asker,
+        who: Principal,
     ) -> JsonObject:
         """Take the operator's answer; return the next question, if there is one."""
         ...
@@ -145,7 +151,7 @@ class PluginDesk(Protocol):
         """Return what the operator is shown before an install or upgrade."""
         ...
 
-    async def install(self, path: str, digest: str, who: Asker) -> JsonObject:
+    async def install(self, path: str, digest: str, who: Principal) -> JsonObject:
         """Install or upgrade exactly the files whose digest the operator agreed to."""
         ...
 
@@ -153,31 +159,31 @@ class PluginDesk(Protocol):
         """Return what the operator is shown before agreeing to changed files of a plugin."""
         ...
 
-    async def renew(self, name: str, digest: str, who: Asker) -> JsonObject:
+    async def renew(self, name: str, digest: str, who: Principal) -> JsonObject:
         """Approve an installed plugin's files as they are now."""
         ...
 
-    async def export(self, name: str, path: str, who: Asker) -> JsonObject:
+    async def export(self, name: str, path: str, who: Principal) -> JsonObject:
         """Write a plugin's tables into a new file of SQL."""
         ...
 
-    async def uninstall(self, name: str, *, force: bool, who: Asker) -> JsonObject:
+    async def uninstall(self, name: str, *, force: bool, who: Principal) -> JsonObject:
         """Remove a plugin with its files, tables and entries."""
         ...
 
-    async def enable(self, name: str, who: Asker) -> JsonObject:
+    async def enable(self, name: str, who: Principal) -> JsonObject:
         """Enable and start a plugin."""
         ...
 
-    async def disable(self, name: str, who: Asker) -> JsonObject:
+    async def disable(self, name: str, who: Principal) -> JsonObject:
         """Stop and disable a plugin."""
         ...
 
-    async def restart(self, name: str, who: Asker) -> JsonObject:
+    async def restart(self, name: str, who: Principal) -> JsonObject:
         """Stop and start a plugin."""
         ...
 
-    async def reload(self, name: str, who: Asker) -> JsonObject:
+    async def reload(self, name: str, who: Principal) -> JsonObject:
         """Read a running plugin's files again and switch to them without a gap."""
         ...
 
@@ -186,7 +192,7 @@ class PluginDesk(Protocol):
         name: str,
         method: str,
         params: JsonObject,
-        who: Asker,
+        who: Principal,
         *,
         session_id: str | None = None,
     ) -> JsonValue:
@@ -202,13 +208,13 @@ class ToolPort(Protocol):
         ...
 
     async def call(
-        self, project_id: str, agent: str, name: str, params: JsonObject, who: Asker
+        self, project_id: str, agent: str, name: str, params: JsonObject, who: Principal
     ) -> JsonObject:
         """Make a call as an agent, on behalf of the operator."""
         ...
 
     def explain(
-        self, project_id: str, agent: str, name: str, params: JsonObject, who: Asker
+        self, project_id: str, agent: str, name: str, params: JsonObject, who: Principal
     ) -> JsonObject:
         """Return whether a call would be allowed, by which rules, and what would change that."""
         ...
@@ -242,7 +248,7 @@ class UndoPort(Protocol):
         session_id: str | None,
         run_id: str | None,
         count: int | None,
-        who: Asker,
+        who: Principal,
     ) -> JsonObject:
         """Take back the last steps of a session, a run or everybody."""
         ...
@@ -267,31 +273,31 @@ class AccountsPort(Protocol):
         """Describe the providers and what they offer."""
         ...
 
-    async def refresh(self, namespace: str, who: Asker) -> JsonObject:
+    async def refresh(self, namespace: str, who: Principal) -> JsonObject:
         """Ask a provider again what it offers."""
         ...
 
     async def accounts(
-        self, user_id: str | None, limit: int, offset: int, who: Asker
+        self, user_id: str | None, limit: int, offset: int, who: Principal
     ) -> Sequence[JsonObject]:
         """Return a page of linked accounts."""
         ...
 
     async def revoke(
-        self, user_id: str, capability: str, account_ref: str, who: Asker
+        self, user_id: str, capability: str, account_ref: str, who: Principal
     ) -> JsonObject:
         """Take somebody's account back."""
         ...
 
-    async def approvals(self, who: Asker) -> Sequence[JsonObject]:
+    async def approvals(self, who: Principal) -> Sequence[JsonObject]:
         """Return what waits for consent, and what was decided lately."""
         ...
 
-    async def decide(self, plan_id: str, *, allowed: bool, who: Asker) -> JsonObject:
+    async def decide(self, plan_id: str, *, allowed: bool, who: Principal) -> JsonObject:
         """Consent to an operation, or refuse it."""
         ...
 
-    async def rotate_vault(self, who: Asker) -> JsonObject:
+    async def rotate_vault(self, who: Principal) -> JsonObject:
         """Encrypt every credential anew, with a fresh key."""
         ...
 
@@ -303,7 +309,7 @@ class ScriptPort(Protocol):
         """Return a project's scripts and commands."""
         ...
 
-    async def reload(self, project_id: str, who: Asker) -> JsonObject:
+    async def reload(self, project_id: str, who: Principal) -> JsonObject:
         """Load the scripts anew."""
         ...
 
@@ -334,13 +340,13 @@ class ScriptPort(Protocol):
 
 __all__ = [
     "AccountsPort",
-    "Asker",
     "CheckRow",
     "CheckStatus",
     "CodePort",
     "ModelPort",
-    "PluginDesk",
-    "ProjectDesk",
+    "PluginPort",
+    "Principal",
+    "ProjectPort",
     "ProjectView",
     "ScriptPort",
     "ToolPort",

@@ -17,12 +17,12 @@ from kaged.serve.http.hub import EventHub
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.ports import (
     AccountsPort,
-    Asker,
     CheckRow,
     CodePort,
     ModelPort,
-    PluginDesk,
-    ProjectDesk,
+    PluginPort,
+    Principal,
+    ProjectPort,
     ScriptPort,
     ToolPort,
     UndoPort,
@@ -45,10 +45,10 @@ class DaemonStarting(KagedError):
 class Subsystems:
     """What starts while the daemon already answers: projects, plugins, tools and the rest."""
 
-    projects: ProjectDesk
+    projects: ProjectPort
     status: Callable[[], StatusOut]
     doctor: Callable[[], Awaitable[Sequence[CheckRow]]]
-    plugins: PluginDesk | None = None
+    plugins: PluginPort | None = None
     tools: ToolPort | None = None
     work: ProjectWork | None = None
     code: CodePort | None = None
@@ -130,7 +130,7 @@ class HttpServices:
         return 200, "ok"
 
     @property
-    def projects(self) -> ProjectDesk:
+    def projects(self) -> ProjectPort:
         """The loaded projects."""
         return self.readiness.subsystems().projects
 
@@ -143,7 +143,7 @@ class HttpServices:
         return await self.readiness.subsystems().doctor()
 
     @property
-    def plugins(self) -> PluginDesk | None:
+    def plugins(self) -> PluginPort | None:
         """The plugin host."""
         return self.readiness.subsystems().plugins
 
@@ -195,13 +195,13 @@ async def services_of(connection: HTTPConnection) -> HttpServices:
     return services
 
 
-async def asker_of(connection: HTTPConnection) -> Asker:
-    """Return who asks, as the gatekeeper found out."""
+async def principal_of(connection: HTTPConnection) -> Principal:
+    """Return who asks, as the access layer found out."""
     caller: object = connection.state.caller
     request_id: object = connection.state.request_id
     assert isinstance(caller, Caller)
     assert isinstance(request_id, str)
-    return Asker(caller, request_id)
+    return Principal(caller, request_id)
 
 
 __all__ = [
@@ -210,6 +210,6 @@ __all__ = [
     "ReadinessGate",
     "Subsystems",
     "accounts_of",
-    "asker_of",
+    "principal_of",
     "services_of",
 ]

@@ -1,4 +1,4 @@
-"""`Waiting`: holds requests for rooms of the daemon that are not open yet.
+"""`ReadinessMiddleware`: holds requests for rooms of the daemon that are not open yet.
 
 The daemon answers as soon as its trail, its doors and its store are there. Projects, plugins and
 tools open right behind that; whoever asks for them meanwhile waits, instead of being told to ask
@@ -24,7 +24,7 @@ EARLY: Final = (
 """Where nothing is needed but what is there from the first request on."""
 
 
-class Waiting:
+class ReadinessMiddleware:
     """ASGI layer that lets a request through once what it asks for can be there."""
 
     def __init__(self, app: ASGIApp, *, readiness: ReadinessGate) -> None:
@@ -45,4 +45,4 @@ class Waiting:
         await self._app(scope, receive, send)
 
 
-__all__ = ["EARLY", "Waiting"]
+__all__ = ["EARLY", "ReadinessMiddleware"]

@@ -19,10 +19,10 @@ from kaged.serve.http.app import API_PREFIX
 from kaged.serve.http.documented import errors
 from kaged.serve.http.errors import InvalidRequest, error_response, request_id_of
 from kaged.serve.http.models import Model
-from kaged.serve.http.ports import Asker
+from kaged.serve.http.ports import Principal
 from kaged.serve.http.routes.projects import PROJECT_ID
 from kaged.serve.http.routes.tools import AGENT_PATTERN, MAX_AGENT_CHARS
-from kaged.serve.http.services import asker_of
+from kaged.serve.http.services import principal_of
 from kaged.serve.mcp.door import McpDoor
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ class McpPort(Protocol):
         """Describe one. Raises McpServerNotFound."""
         ...
 
-    async def restart(self, name: str, who: Asker) -> JsonObject:
+    async def restart(self, name: str, who: Principal) -> JsonObject:
         """Stop and start one, also one that was given up."""
         ...
 
-    async def approve(self, name: str, who: Asker) -> JsonObject:
+    async def approve(self, name: str, who: Principal) -> JsonObject:
         """Approve its tools as they are now."""
         ...
 
@@ -121,7 +121,7 @@ async def _port(connection: HTTPConnection) -> McpPort:
 
 
 Outside = Annotated[McpPort, Depends(_port)]
-Who = Annotated[Asker, Depends(asker_of)]
+Who = Annotated[Principal, Depends(principal_of)]
 ServerName = Annotated[
     str, Path(pattern=r"^[a-z][a-z0-9-]*$", max_length=64, description="As config.toml names it.")
 ]
@@ -223,7 +223,7 @@ async def stream(websocket: WebSocket) -> None:
     try:
         port = await _port(websocket)
         server = await port.door.served(*_place(websocket))
-        who = await asker_of(websocket)
+        who = await principal_of(websocket)
         cut_off = asyncio.Event()
         visit = port.door.begin(server, who.caller, cut_off)
     except KagedError as error:

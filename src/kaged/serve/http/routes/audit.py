@@ -13,8 +13,8 @@ from kaged.audit import AuditEvent, AuditFilter, AuditUnavailable
 from kaged.serve.http.documented import errors
 from kaged.serve.http.errors import InvalidRequest
 from kaged.serve.http.models import AuditRowOut, FindingOut, Page, VerifyOut
-from kaged.serve.http.ports import Asker
-from kaged.serve.http.services import HttpServices, asker_of, services_of
+from kaged.serve.http.ports import Principal
+from kaged.serve.http.services import HttpServices, principal_of, services_of
 
 MAX_PAGE = 500
 MAX_MOMENT_CHARS = 40
@@ -114,7 +114,7 @@ async def query(
 async def export(
     services: Annotated[HttpServices, Depends(services_of)],
     wanted: Annotated[AuditFilter, Depends(audit_filter)],
-    asker: Annotated[Asker, Depends(asker_of)],
+    principal: Annotated[Principal, Depends(principal_of)],
 ) -> StreamingResponse:
     """Return the rows that fit as JSON lines, with their hashes and a signed last line.
 
@@ -124,8 +124,8 @@ async def export(
     event = AuditEvent(
         "audit.exported",
         {"rows": head, "complete": wanted.everything, "filter": wanted.to_json()},
-        request_id=asker.request_id,
-        caller=asker.caller.label,
+        request_id=principal.request_id,
+        caller=principal.caller.label,
     )
     await services.audit.record(event, durable=True)
     return StreamingResponse(services.export_audit(wanted), media_type="application/x-ndjson")

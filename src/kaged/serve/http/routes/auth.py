@@ -9,12 +9,12 @@ from starlette.responses import RedirectResponse
 
 from kaged.audit import AuditEvent
 from kaged.base import KagedError, iso_utc
-from kaged.serve.http.access import COOKIE_NAME, LAUNCH_PATH, Knock, cookie_of
+from kaged.serve.http.access import COOKIE_NAME, LAUNCH_PATH, AccessRequest, cookie_of
 from kaged.serve.http.credentials import SESSION_LIFETIME_S
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import LaunchOut, RotatedOut, WhoamiOut
-from kaged.serve.http.ports import Asker
-from kaged.serve.http.services import HttpServices, asker_of, services_of
+from kaged.serve.http.ports import Principal
+from kaged.serve.http.services import HttpServices, principal_of, services_of
 
 
 class TcpDisabled(KagedError):
@@ -75,7 +75,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 async def issue_launch(
     services: Annotated[HttpServices, Depends(services_of)],
-    asker: Annotated[Asker, Depends(asker_of)],
+    principal: Annotated[Principal, Depends(principal_of)],
 ) -> LaunchOut:
     """Make a link that opens one browser session. It works once, within a minute."""
     base = services.base_url()
@@ -85,18 +85,18 @@ async def issue_launch(
             fix="Set an address in [daemon] bind and restart the daemon.",
         )
     token = services.launch.issue()
-    await _record_token(services, "launch_url", token.lifetime_s, asker)
+    await _record_token(services, "launch_url", token.lifetime_s, principal)
     return LaunchOut(url=f"{base}{LAUNCH_PATH}?token={token.value}", expires_in_s=token.lifetime_s)
 
 
 async def redeem_launch(
     services: Annotated[HttpServices, Depends(services_of)],
-    asker: Annotated[Asker, Depends(asker_of)],
+    principal: Annotated[Principal, Depends(principal_of)],
     token: Annotated[str, Query(min_length=1, max_length=128)],
 ) -> Response:
     """Use a launch token up, set the session cookie and go to the front page."""
     services.launch.redeem(token)
-    await _record_token(services, "browser_session", SESSION_LIFETIME_S, asker)
+    await _record_token(services, "browser_session", SESSION_LIFETIME_S, principal)
     response = RedirectResponse("/", status_code=303)
     response.set_cookie(
         COOKIE_NAME,
@@ -113,9 +113,9 @@ async def close_session(
     request: Request, services: Annotated[HttpServices, Depends(services_of)]
 ) -> Response:
     """Sign out: the cookie that came with this request stops working. Others are not touched."""
-    knock = request.state.knock
-    assert isinstance(knock, Knock)
-    cookie = cookie_of(knock)
+    access_request = request.state.access_request
+    assert isinstance(access_request, AccessRequest)
+    cookie = cookie_of(access_request)
     if cookie is not None:
         services.credentials.cookies.close(cookie)
     response = Response(status_code=204)
@@ -123,24 +123,24 @@ async def close_session(
     return response
 
 
-async def whoami(asker: Annotated[Asker, Depends(asker_of)]) -> WhoamiOut:
+async def whoami(principal: Annotated[Principal, Depends(principal_of)]) -> WhoamiOut:
     """Return who asks and how they were authenticated."""
-    return WhoamiOut(operator_id=asker.caller.operator_id, via=asker.caller.via.value)
+    return WhoamiOut(operator_id=principal.caller.operator_id, via=principal.caller.via.value)
 
 
 async def rotate_token(
     services: Annotated[HttpServices, Depends(services_of)],
-    asker: Annotated[Asker, Depends(asker_of)],
+    principal: Annotated[Principal, Depends(principal_of)],
 ) -> RotatedOut:
     """Replace the bearer token and end all browser sessions. The new token stays in its file."""
-    await _record_token(services, "bearer", None, asker)
+    await _record_token(services, "bearer", None, principal)
     services.credentials.token.rotate()
     services.credentials.cookies.close_all()
     return RotatedOut(token_file=str(services.credentials.token.path))
 
 
 async def _record_token(
-    services: HttpServices, kind: str, lifetime_s: float | None, asker: Asker
+    services: HttpServices, kind: str, lifetime_s: float | None, principal: Principal
 ) -> None:
     """Write down that a way in was made; it is given out only once that is on disk."""
     expires_at = None
@@ -149,8 +149,8 @@ async def _record_token(
     event = AuditEvent(
         "access.token_issued",
         {"kind": kind, "expires_at": expires_at},
-        request_id=asker.request_id,
-        caller=asker.caller.label,
+        request_id=principal.request_id,
+        caller=principal.caller.label,
     )
     await services.audit.record(event)
 

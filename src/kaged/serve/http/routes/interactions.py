@@ -10,9 +10,9 @@ from kaged.serve.http.documented import errors
 from kaged.serve.http.routes.work import (
     OPERATOR,
     Cursor,
-    Desk,
+    InProject,
     Limit,
-    WorkDesk,
+    ProjectRequest,
     offset_of,
     page_of,
     uploads_of,
@@ -48,40 +48,42 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def list_interactions(
-    desk: Desk,
+    context: InProject,
     status: Annotated[InteractionStatus | None, Query(description="Only these.")] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> InteractionsOut:
     """Return the questions of a project's agents, newest first, a page at a time."""
-    found = await desk.work.interactions.page(desk.project_id, status, limit, offset_of(cursor))
+    found = await context.work.interactions.page(
+        context.project_id, status, limit, offset_of(cursor)
+    )
     return InteractionsOut.model_validate(page_of(found, "interactions"))
 
 
-async def get(desk: Desk, request_id: RequestId) -> InteractionOut:
+async def get(context: InProject, request_id: RequestId) -> InteractionOut:
     """Return one question and, if there is one, its answer."""
-    found = await desk.work.interactions.get(desk.project_id, request_id)
+    found = await context.work.interactions.get(context.project_id, request_id)
     return InteractionOut.model_validate(interaction_json(found))
 
 
-async def answer(desk: Desk, request_id: RequestId, body: AnswerIn) -> InteractionOut:
+async def answer(context: InProject, request_id: RequestId, body: AnswerIn) -> InteractionOut:
     """Answer a question; what waits for it goes on. An answer that does not fit changes nothing."""
-    desk.require_record()
+    context.require_record()
     given = Answer(body.answers, uploads_of(body.files), body.decision, body.text)
-    closed = await desk.work.interactions.answer(desk.project_id, request_id, given, OPERATOR)
-    return await _ended(desk, closed)
+    closed = await context.work.interactions.answer(context.project_id, request_id, given, OPERATOR)
+    return await _ended(context, closed)
 
 
-async def withdraw(desk: Desk, request_id: RequestId) -> InteractionOut:
+async def withdraw(context: InProject, request_id: RequestId) -> InteractionOut:
     """Withdraw the question: the agent gets no answer."""
-    desk.require_record()
-    closed = await desk.work.interactions.withdraw(desk.project_id, request_id, OPERATOR)
-    return await _ended(desk, closed)
+    context.require_record()
+    closed = await context.work.interactions.withdraw(context.project_id, request_id, OPERATOR)
+    return await _ended(context, closed)
 
 
-async def _ended(desk: WorkDesk, closed: InteractionRecord) -> InteractionOut:
+async def _ended(context: ProjectRequest, closed: InteractionRecord) -> InteractionOut:
     decision = (closed.answer or {}).get("decision")
-    await desk.record(
+    await context.record(
         "kaged.interaction.answered",
         {
             "request_id": closed.request_id,

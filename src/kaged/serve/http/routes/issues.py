@@ -7,7 +7,15 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Path, Query
 
 from kaged.serve.http.documented import errors
-from kaged.serve.http.routes.work import OPERATOR, Cursor, Desk, Limit, Number, offset_of, page_of
+from kaged.serve.http.routes.work import (
+    OPERATOR,
+    Cursor,
+    InProject,
+    Limit,
+    Number,
+    offset_of,
+    page_of,
+)
 from kaged.serve.http.work_models import (
     BindIn,
     CommentedOut,
@@ -52,7 +60,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def list_issues(
-    desk: Desk,
+    context: InProject,
     status: Annotated[
         IssueStatus | None, Query(description="Only these; without it all that are not done.")
     ] = None,
@@ -64,62 +72,62 @@ async def list_issues(
     limit: Limit = 50,
 ) -> IssuesOut:
     """Return issues, last changed first, a page at a time."""
-    found = await desk.work.issues.list(
-        desk.project_id, status=status, search=search, limit=limit, offset=offset_of(cursor)
+    found = await context.work.issues.list(
+        context.project_id, status=status, search=search, limit=limit, offset=offset_of(cursor)
     )
     return IssuesOut.model_validate(page_of(found, "issues"))
 
 
-async def create(desk: Desk, body: IssueIn) -> IssueCreatedOut:
+async def create(context: InProject, body: IssueIn) -> IssueCreatedOut:
     """File an issue under the project's next number."""
-    desk.require_record()
-    done = await desk.work.issues.create(desk.project_id, body.title, body.body, OPERATOR)
-    return IssueCreatedOut.model_validate(await desk.recorded(done))
+    context.require_record()
+    done = await context.work.issues.create(context.project_id, body.title, body.body, OPERATOR)
+    return IssueCreatedOut.model_validate(await context.recorded(done))
 
 
-async def get(desk: Desk, number: Number) -> IssueDetailOut:
+async def get(context: InProject, number: Number) -> IssueDetailOut:
     """Return one issue with everything that was said about it and done to it."""
-    return IssueDetailOut.model_validate(await desk.work.issues.get(desk.project_id, number))
+    return IssueDetailOut.model_validate(await context.work.issues.get(context.project_id, number))
 
 
-async def edit(desk: Desk, number: Number, body: IssueEditIn) -> IssueEditedOut:
+async def edit(context: InProject, number: Number, body: IssueEditIn) -> IssueEditedOut:
     """Change title, body or assignment. The body before the first edit is kept."""
-    desk.require_record()
+    context.require_record()
     given: dict[str, Any] = body.model_dump(include=body.model_fields_set)
-    done = await desk.work.issues.update(desk.project_id, number, OPERATOR, **given)
-    return IssueEditedOut.model_validate(await desk.recorded(done))
+    done = await context.work.issues.update(context.project_id, number, OPERATOR, **given)
+    return IssueEditedOut.model_validate(await context.recorded(done))
 
 
-async def comment(desk: Desk, number: Number, body: CommentIn) -> CommentedOut:
+async def comment(context: InProject, number: Number, body: CommentIn) -> CommentedOut:
     """Add a comment; `operator_only` keeps it from guests."""
-    desk.require_record()
-    done = await desk.work.issues.comment(
-        desk.project_id, number, body.body, body.visibility, OPERATOR
+    context.require_record()
+    done = await context.work.issues.comment(
+        context.project_id, number, body.body, body.visibility, OPERATOR
     )
-    return CommentedOut.model_validate(await desk.recorded(done))
+    return CommentedOut.model_validate(await context.recorded(done))
 
 
-async def transition(desk: Desk, number: Number, body: TransitionIn) -> TransitionedOut:
+async def transition(context: InProject, number: Number, body: TransitionIn) -> TransitionedOut:
     """Move an issue to another status."""
-    desk.require_record()
-    done = await desk.work.issues.transition(
-        desk.project_id, number, body.to, body.comment, OPERATOR
+    context.require_record()
+    done = await context.work.issues.transition(
+        context.project_id, number, body.to, body.comment, OPERATOR
     )
-    return TransitionedOut.model_validate(await desk.recorded(done))
+    return TransitionedOut.model_validate(await context.recorded(done))
 
 
 async def bind(
-    desk: Desk,
+    context: InProject,
     session_id: Annotated[str, Path(pattern=SESSION_ID, description="The session's id.")],
     body: BindIn,
 ) -> SessionOut:
     """Let a session work on an issue: its todo list is that of the issue from then on."""
-    desk.require_record()
-    sessions = desk.services.store.sessions
+    context.require_record()
+    sessions = context.services.store.sessions
     # Callers over HTTP and MCP share a session that is nowhere stored until it is needed.
-    await sessions.ensure(session_id, desk.project_id)
-    found = await sessions.bind(desk.project_id, session_id, body.number)
-    await desk.record("kaged.session.bound", {"session_id": session_id, "number": body.number})
+    await sessions.ensure(session_id, context.project_id)
+    found = await sessions.bind(context.project_id, session_id, body.number)
+    await context.record("kaged.session.bound", {"session_id": session_id, "number": body.number})
     return SessionOut(
         id=found.id,
         project_id=found.project_id,

@@ -10,9 +10,9 @@ from pydantic import Field, JsonValue
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import Model, RequestBody
-from kaged.serve.http.ports import Asker, ScriptPort
+from kaged.serve.http.ports import Principal, ScriptPort
 from kaged.serve.http.routes.projects import ProjectId
-from kaged.serve.http.services import HttpServices, asker_of, services_of
+from kaged.serve.http.services import HttpServices, principal_of, services_of
 
 MAX_RAW_CHARS = 64 * 1024
 MAX_NAME_CHARS = 128
@@ -112,17 +112,17 @@ class CheckOut(Model):
     used_at_load: list[str]
 
 
-Who = Annotated[Asker, Depends(asker_of)]
+Who = Annotated[Principal, Depends(principal_of)]
 WaitS = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="How long to wait for one.")]
 
 
-async def _desk(services: Annotated[HttpServices, Depends(services_of)]) -> ScriptPort:
+async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> ScriptPort:
     if services.lua is None:
         raise ScriptsAbsent("This daemon runs without scripts.")
     return services.lua
 
 
-Desk = Annotated[ScriptPort, Depends(_desk)]
+Service = Annotated[ScriptPort, Depends(_service)]
 
 
 def add_routes(app: FastAPI, prefix: str) -> None:
@@ -187,40 +187,42 @@ def add_routes(app: FastAPI, prefix: str) -> None:
     )
 
 
-async def list_scripts(desk: Desk, project_id: ProjectId) -> ScriptsOut:
+async def list_scripts(service: Service, project_id: ProjectId) -> ScriptsOut:
     """Return the scripts with their state, their grants and what they registered."""
-    return ScriptsOut.model_validate(await desk.describe(project_id))
+    return ScriptsOut.model_validate(await service.describe(project_id))
 
 
-async def reload_scripts(desk: Desk, who: Who, project_id: ProjectId) -> ScriptsOut:
+async def reload_scripts(service: Service, who: Who, project_id: ProjectId) -> ScriptsOut:
     """Read folder and grants again; every script starts anew."""
-    return ScriptsOut.model_validate(await desk.reload(project_id, who))
+    return ScriptsOut.model_validate(await service.reload(project_id, who))
 
 
-async def run_command(desk: Desk, project_id: ProjectId, body: CommandIn) -> CommandOut:
+async def run_command(service: Service, project_id: ProjectId, body: CommandIn) -> CommandOut:
     """Run it to its end; a move that it asks for is made before the answer."""
-    found = await desk.command(project_id, body.name, body.raw, interactive=body.interactive)
+    found = await service.command(project_id, body.name, body.raw, interactive=body.interactive)
     return CommandOut.model_validate(found)
 
 
-async def list_dialogs(desk: Desk, project_id: ProjectId, wait_s: WaitS = 0) -> DialogsOut:
+async def list_dialogs(service: Service, project_id: ProjectId, wait_s: WaitS = 0) -> DialogsOut:
     """Return the open dialogs. A client that waits here counts as a person who can be asked."""
-    return DialogsOut(dialogs=await desk.dialogs(project_id, wait_s))
+    return DialogsOut(dialogs=await service.dialogs(project_id, wait_s))
 
 
-async def answer_dialog(desk: Desk, project_id: ProjectId, dialog_id: str, body: AnswerIn) -> None:
+async def answer_dialog(
+    service: Service, project_id: ProjectId, dialog_id: str, body: AnswerIn
+) -> None:
     """Answer a dialog, or dismiss it with null."""
-    await desk.answer(project_id, dialog_id[:MAX_NAME_CHARS], body.answer)
+    await service.answer(project_id, dialog_id[:MAX_NAME_CHARS], body.answer)
 
 
-async def front(desk: Desk, project_id: ProjectId, body: FrontIn) -> dict[str, Any]:
+async def front(service: Service, project_id: ProjectId, body: FrontIn) -> dict[str, Any]:
     """Return `lines` to draw, `items` to complete with, `consumed`, or the `text` of a key."""
-    return dict(await desk.front(project_id, body.script, body.entry, dict(body.params)))
+    return dict(await service.front(project_id, body.script, body.entry, dict(body.params)))
 
 
-async def check(desk: Desk, body: CheckIn) -> CheckOut:
+async def check(service: Service, body: CheckIn) -> CheckOut:
     """Return whether it loads, what it asks for and what it registers."""
-    return CheckOut.model_validate(await desk.check(body.name, body.source))
+    return CheckOut.model_validate(await service.check(body.name, body.source))
 
 
 __all__ = ["add_routes"]

@@ -70,7 +70,7 @@ class ModelCheckOut(Model):
     error: ModelFailureOut | None = None
 
 
-async def _desk(services: Annotated[HttpServices, Depends(services_of)]) -> ModelPort:
+async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> ModelPort:
     if services.models is None:
         raise ModelsAbsent("This daemon runs without models.")
     return services.models
@@ -96,14 +96,16 @@ def add_routes(app: FastAPI, prefix: str) -> None:
     )
 
 
-async def list_models(desk: Annotated[ModelPort, Depends(_desk)]) -> ModelsOut:
+async def list_models(service: Annotated[ModelPort, Depends(_service)]) -> ModelsOut:
     """Return every alias, those that cannot be used as well. Keys are never shown."""
-    return ModelsOut.model_validate({"models": desk.rows()})
+    return ModelsOut.model_validate({"models": service.rows()})
 
 
-async def check_model(desk: Annotated[ModelPort, Depends(_desk)], body: CheckIn) -> ModelCheckOut:
+async def check_model(
+    service: Annotated[ModelPort, Depends(_service)], body: CheckIn
+) -> ModelCheckOut:
     """Ask it once, with few tokens; a model that does not answer is an answer, too."""
-    return ModelCheckOut.model_validate(await desk.check(body.alias))
+    return ModelCheckOut.model_validate(await service.check(body.alias))
 
 
 __all__ = ["add_routes"]

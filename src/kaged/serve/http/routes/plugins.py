@@ -18,9 +18,9 @@ from kaged.serve.http.plugin_models import (
     PluginsOut,
     RenewalIn,
 )
-from kaged.serve.http.ports import Asker, PluginDesk
+from kaged.serve.http.ports import PluginPort, Principal
 from kaged.serve.http.routes.projects import PROJECT_ID
-from kaged.serve.http.services import HttpServices, asker_of, services_of
+from kaged.serve.http.services import HttpServices, principal_of, services_of
 from kaged.wire.methods import is_method_name
 
 PLUGIN_NAME = r"^[a-z][a-z0-9-]{0,63}$"
@@ -34,7 +34,7 @@ class PluginsAbsent(KagedError):
     code: ClassVar[str] = "plugins_absent"
 
 
-Who = Annotated[Asker, Depends(asker_of)]
+Who = Annotated[Principal, Depends(principal_of)]
 Name = Annotated[str, Path(pattern=PLUGIN_NAME, description="The plugin's name.")]
 Knob = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_]{0,63}$", description="The knob's name.")]
 ConsentId = Annotated[str, Path(pattern=r"^consent_[A-Za-z0-9]{1,64}$")]
@@ -65,14 +65,14 @@ InSession = Annotated[
 ]
 
 
-async def _desk(services: Annotated[HttpServices, Depends(services_of)]) -> PluginDesk:
+async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> PluginPort:
     if services.plugins is None:
         raise PluginsAbsent("This daemon runs without a plugin host.")
     await services.plugins.ready()
     return services.plugins
 
 
-Desk = Annotated[PluginDesk, Depends(_desk)]
+Service = Annotated[PluginPort, Depends(_service)]
 
 
 def add_routes(app: FastAPI, prefix: str) -> None:
@@ -232,113 +232,113 @@ def add_routes(app: FastAPI, prefix: str) -> None:
     )
 
 
-async def list_plugins(desk: Desk) -> PluginsOut:
+async def list_plugins(service: Service) -> PluginsOut:
     """Return every installed plugin with its state, also those disabled for this run."""
-    return PluginsOut(items=[dict(one) for one in desk.list()])
+    return PluginsOut(items=[dict(one) for one in service.list()])
 
 
-async def preview(desk: Desk, body: PluginPathIn) -> dict[str, Any]:
+async def preview(service: Service, body: PluginPathIn) -> dict[str, Any]:
     """Return what installing a directory would mean: capabilities in words, changes, the digest."""
-    return dict(await desk.preview(body.path))
+    return dict(await service.preview(body.path))
 
 
-async def install(desk: Desk, who: Who, body: ConsentIn) -> dict[str, Any]:
+async def install(service: Service, who: Who, body: ConsentIn) -> dict[str, Any]:
     """Install exactly the files that were previewed; other files have another digest."""
-    return dict(await desk.install(body.path, body.digest, who))
+    return dict(await service.install(body.path, body.digest, who))
 
 
-async def get(desk: Desk, name: Name) -> dict[str, Any]:
+async def get(service: Service, name: Name) -> dict[str, Any]:
     """Return one plugin's state, process, capabilities and counters."""
-    return dict(desk.get(name))
+    return dict(service.get(name))
 
 
 async def uninstall(
-    desk: Desk, who: Who, name: Name, force: Annotated[bool, Query()] = False
+    service: Service, who: Who, name: Name, force: Annotated[bool, Query()] = False
 ) -> dict[str, Any]:
     """Stop it and remove its files, its tables and its entries."""
-    return dict(await desk.uninstall(name, force=force, who=who))
+    return dict(await service.uninstall(name, force=force, who=who))
 
 
-async def enable(desk: Desk, who: Who, name: Name) -> dict[str, Any]:
+async def enable(service: Service, who: Who, name: Name) -> dict[str, Any]:
     """Write it into the enabled list and start it; the failure counter begins anew."""
-    return dict(await desk.enable(name, who))
+    return dict(await service.enable(name, who))
 
 
-async def disable(desk: Desk, who: Who, name: Name) -> dict[str, Any]:
+async def disable(service: Service, who: Who, name: Name) -> dict[str, Any]:
     """Take it out of the enabled list and stop it."""
-    return dict(await desk.disable(name, who))
+    return dict(await service.disable(name, who))
 
 
-async def restart(desk: Desk, who: Who, name: Name) -> dict[str, Any]:
+async def restart(service: Service, who: Who, name: Name) -> dict[str, Any]:
     """Stop and start it."""
-    return dict(await desk.restart(name, who))
+    return dict(await service.restart(name, who))
 
 
-async def logs(desk: Desk, name: Name) -> dict[str, Any]:
+async def logs(service: Service, name: Name) -> dict[str, Any]:
     """Return the last fifty lines of its standard error."""
-    return {"lines": list(desk.logs(name))}
+    return {"lines": list(service.logs(name))}
 
 
 async def knobs(
-    desk: Desk,
+    service: Service,
     name: Name,
     project_id: Annotated[str | None, Query(pattern=PROJECT_ID)] = None,
     agent_path: Annotated[str, Query(min_length=1, max_length=1024)] = "primary",
 ) -> dict[str, Any]:
     """Return everything a generic settings page needs; with a project also the values in force."""
     if project_id is None:
-        return dict(desk.knobs(name))
-    return dict(desk.knob_values(name, project_id, agent_path))
+        return dict(service.knobs(name))
+    return dict(service.knob_values(name, project_id, agent_path))
 
 
 async def write_knob(
-    desk: Desk, who: Who, name: Name, knob: Knob, body: KnobWriteIn
+    service: Service, who: Who, name: Name, knob: Knob, body: KnobWriteIn
 ) -> dict[str, Any]:
     """Write a value into the project file, comments kept, and hand it to the running plugin."""
-    change = await desk.write_knob(name, body.project_id, body.agent_path, knob, body.value, who)
+    change = await service.write_knob(name, body.project_id, body.agent_path, knob, body.value, who)
     return dict(change)
 
 
-async def reload(desk: Desk, who: Who, name: Name) -> dict[str, Any]:
+async def reload(service: Service, who: Who, name: Name) -> dict[str, Any]:
     """Start the new files beside the old process and switch; a failure keeps the old one."""
-    return dict(await desk.reload(name, who))
+    return dict(await service.reload(name, who))
 
 
-async def preview_renewal(desk: Desk, name: Name) -> dict[str, Any]:
+async def preview_renewal(service: Service, name: Name) -> dict[str, Any]:
     """Return what agreeing to an installed plugin's files as they are now would mean."""
-    return dict(await desk.preview_renewal(name))
+    return dict(await service.preview_renewal(name))
 
 
-async def renew(desk: Desk, who: Who, name: Name, body: RenewalIn) -> dict[str, Any]:
+async def renew(service: Service, who: Who, name: Name, body: RenewalIn) -> dict[str, Any]:
     """Approve the files with this digest, which puts a changed plugin into use again."""
-    return dict(await desk.renew(name, body.digest, who))
+    return dict(await service.renew(name, body.digest, who))
 
 
-async def export(desk: Desk, who: Who, name: Name, body: PluginPathIn) -> dict[str, Any]:
+async def export(service: Service, who: Who, name: Name, body: PluginPathIn) -> dict[str, Any]:
     """Write its tables as SQL that any SQLite reads, into a new file on the daemon's machine."""
-    return dict(await desk.export(name, body.path, who))
+    return dict(await service.export(name, body.path, who))
 
 
 async def consents(
-    desk: Desk, project_id: Annotated[str | None, Query(pattern=PROJECT_ID)] = None
+    service: Service, project_id: Annotated[str | None, Query(pattern=PROJECT_ID)] = None
 ) -> ConsentsOut:
     """Return the open questions of all projects or of one, and those answered with no."""
-    return ConsentsOut(items=[dict(one) for one in await desk.consents(project_id)])
+    return ConsentsOut(items=[dict(one) for one in await service.consents(project_id)])
 
 
 async def answer_consent(
-    desk: Desk, who: Who, consent_id: ConsentId, body: ConsentAnswerIn
+    service: Service, who: Who, consent_id: ConsentId, body: ConsentAnswerIn
 ) -> dict[str, Any]:
     """Answer yes or no. A yes to fetching leads to the next question; a no changes nothing."""
     return dict(
-        await desk.answer_consent(
+        await service.answer_consent(
             consent_id, allowed=body.allowed, digest=body.digest, path=body.path, who=who
         )
     )
 
 
 async def call_get(
-    desk: Desk,
+    service: Service,
     who: Who,
     name: Name,
     method: Method,
@@ -347,11 +347,11 @@ async def call_get(
 ) -> dict[str, Any]:
     """Call a method; query parameters are passed on as text."""
     params: dict[str, Any] = dict(list(request.query_params.items())[:MAX_PARAMETERS])
-    return {"result": await desk.call(name, method, params, who, session_id=session)}
+    return {"result": await service.call(name, method, params, who, session_id=session)}
 
 
 async def call_post(
-    desk: Desk,
+    service: Service,
     who: Who,
     name: Name,
     method: Method,
@@ -359,7 +359,7 @@ async def call_post(
     session: InSession = None,
 ) -> dict[str, Any]:
     """Call a method; the body's members are its parameters."""
-    return {"result": await desk.call(name, method, body or {}, who, session_id=session)}
+    return {"result": await service.call(name, method, body or {}, who, session_id=session)}
 
 
 __all__ = ["add_routes"]

@@ -16,15 +16,15 @@ from kaged.serve.http.models import (
     ProjectOut,
     TrustIn,
 )
-from kaged.serve.http.ports import Asker, PluginDesk, ProjectView
-from kaged.serve.http.services import HttpServices, asker_of, services_of
+from kaged.serve.http.ports import PluginPort, Principal, ProjectView
+from kaged.serve.http.services import HttpServices, principal_of, services_of
 
 MAX_PAGE = 200
 PROJECT_ID = r"^prj_[0-9A-HJKMNP-TV-Z]{26}$"
 
 
 Services = Annotated[HttpServices, Depends(services_of)]
-Who = Annotated[Asker, Depends(asker_of)]
+Who = Annotated[Principal, Depends(principal_of)]
 ProjectId = Annotated[str, Path(pattern=PROJECT_ID, description="As `POST /projects` gave it.")]
 
 
@@ -133,13 +133,15 @@ def detail(services: HttpServices, view: ProjectView) -> ProjectDetailOut:
     return ProjectDetailOut.model_validate({**_fields(view), "tree": tree})
 
 
-def _with_knobs(tree: JsonObject, project_id: str, desk: PluginDesk) -> JsonObject:
+def _with_knobs(tree: JsonObject, project_id: str, plugin_service: PluginPort) -> JsonObject:
     """Put beside each agent's compaction the knobs of the plugins that shape it."""
     agents: list[JsonValue] = []
     for agent in _objects(tree["agents"]):
         compaction = agent["compaction"]
         assert isinstance(compaction, dict)
-        plugins: list[JsonValue] = [*desk.compaction_knobs(project_id, str(agent["path"]))]
+        plugins: list[JsonValue] = [
+            *plugin_service.compaction_knobs(project_id, str(agent["path"]))
+        ]
         agents.append({**agent, "compaction": {**compaction, "plugins": plugins}})
     return {**tree, "agents": agents}
 

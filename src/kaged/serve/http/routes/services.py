@@ -10,8 +10,8 @@ from pydantic import Field
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import Model, RequestBody
-from kaged.serve.http.ports import AccountsPort, Asker
-from kaged.serve.http.services import HttpServices, accounts_of, asker_of, services_of
+from kaged.serve.http.ports import AccountsPort, Principal
+from kaged.serve.http.services import HttpServices, accounts_of, principal_of, services_of
 
 MAX_USER_CHARS = 256
 MAX_REF_CHARS = 128
@@ -121,19 +121,19 @@ class RotatedOut(Model):
     flows: int
 
 
-Who = Annotated[Asker, Depends(asker_of)]
+Who = Annotated[Principal, Depends(principal_of)]
 Namespace = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 PlanId = Annotated[str, Path(pattern=r"^plan_[0-9a-f]{1,64}$")]
 
 
-async def _desk(services: Annotated[HttpServices, Depends(services_of)]) -> AccountsPort:
+async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> AccountsPort:
     found = accounts_of(services)
     if found is None:
         raise ServicesAbsent("This daemon runs without service capabilities.")
     return found
 
 
-Desk = Annotated[AccountsPort, Depends(_desk)]
+Service = Annotated[AccountsPort, Depends(_service)]
 
 
 def add_routes(app: FastAPI, prefix: str) -> None:
@@ -164,49 +164,49 @@ def add_routes(app: FastAPI, prefix: str) -> None:
         )
 
 
-async def list_providers(desk: Desk) -> ProvidersOut:
+async def list_providers(service: Service) -> ProvidersOut:
     """Return every provider, how it is doing and what it offers."""
-    return ProvidersOut.model_validate({"providers": list(desk.providers())})
+    return ProvidersOut.model_validate({"providers": list(service.providers())})
 
 
-async def refresh(desk: Desk, who: Who, namespace: Namespace) -> ProviderOut:
+async def refresh(service: Service, who: Who, namespace: Namespace) -> ProviderOut:
     """Read a provider's definitions anew; a bad answer changes nothing."""
-    return ProviderOut.model_validate(await desk.refresh(namespace, who))
+    return ProviderOut.model_validate(await service.refresh(namespace, who))
 
 
 async def list_accounts(
-    desk: Desk,
+    service: Service,
     who: Who,
     user_id: Annotated[str | None, Query(max_length=MAX_USER_CHARS)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
     offset: Annotated[int, Query(ge=0, le=10_000_000)] = 0,
 ) -> LinkedAccountsOut:
     """Return who has linked which account, a page at a time."""
-    found = await desk.accounts(user_id, limit, offset, who)
+    found = await service.accounts(user_id, limit, offset, who)
     after = offset + limit if len(found) == limit else None
     return LinkedAccountsOut.model_validate({"accounts": list(found), "next_offset": after})
 
 
-async def revoke(desk: Desk, who: Who, body: RevokeIn) -> RevokedOut:
+async def revoke(service: Service, who: Who, body: RevokeIn) -> RevokedOut:
     """Forget an account with its credential; its provider is told if it can be."""
-    done = await desk.revoke(body.user_id, body.capability, body.account_ref, who)
+    done = await service.revoke(body.user_id, body.capability, body.account_ref, who)
     return RevokedOut.model_validate(done)
 
 
-async def list_approvals(desk: Desk, who: Who) -> ApprovalsOut:
+async def list_approvals(service: Service, who: Who) -> ApprovalsOut:
     """Return what waits for consent."""
-    return ApprovalsOut.model_validate({"approvals": list(await desk.approvals(who))})
+    return ApprovalsOut.model_validate({"approvals": list(await service.approvals(who))})
 
 
-async def decide(desk: Desk, who: Who, plan_id: PlanId, body: DecisionIn) -> ApprovalOut:
+async def decide(service: Service, who: Who, plan_id: PlanId, body: DecisionIn) -> ApprovalOut:
     """Take a person's answer; a confirmed operation may be done once, as it was shown."""
     allowed = body.decision == "confirm"
-    return ApprovalOut.model_validate(await desk.decide(plan_id, allowed=allowed, who=who))
+    return ApprovalOut.model_validate(await service.decide(plan_id, allowed=allowed, who=who))
 
 
-async def rotate(desk: Desk, who: Who) -> RotatedOut:
+async def rotate(service: Service, who: Who) -> RotatedOut:
     """Make a new key for the vault and forget the old one."""
-    return RotatedOut.model_validate(await desk.rotate_vault(who))
+    return RotatedOut.model_validate(await service.rotate_vault(who))
 
 
 __all__ = ["add_routes"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from fastapi import FastAPI
 
 from kaged.serve.http.documented import errors
-from kaged.serve.http.routes.session_desk import SESSIONS, SessionDesk, Sessions, Which
+from kaged.serve.http.routes.session_request import SESSIONS, SessionRequest, Sessions, Which
 from kaged.serve.http.session_models import ForkIn, MoveOut
 from kaged.sessions.errors import MoveVetoed
 from kaged.sessions.navigation import SwitchOutcome
@@ -32,70 +32,74 @@ def add_routes(app: FastAPI, prefix: str) -> None:
         )
 
 
-async def fork(desk: Sessions, session_id: Which, body: ForkIn) -> MoveOut:
+async def fork(context: Sessions, session_id: Which, body: ForkIn) -> MoveOut:
     """Branch off at an entry; nothing is copied and the session stays as it is.
 
     With `switch` the fork takes the session's place as the current one, unless that is vetoed;
     this waits while a run is active.
     """
-    desk.work.require_record()
-    source = await desk.session(session_id)
+    context.work.require_record()
+    source = await context.session(session_id)
     if not body.switch:
-        made = await desk.room.transcript.fork(source.id, body.at)
-        await _record_fork(desk, made)
-        return await _moved(desk, source.id, made)
-    desk.room.navigation.request_fork_to(source.id, body.at)
-    outcome = await desk.room.navigation.apply(source.id)
-    return await _outcome(desk, source.id, outcome)
+        made = await context.room.transcript.fork(source.id, body.at)
+        await _record_fork(context, made)
+        return await _moved(context, source.id, made)
+    context.room.navigation.request_fork_to(source.id, body.at)
+    outcome = await context.room.navigation.apply(source.id)
+    return await _outcome(context, source.id, outcome)
 
 
-async def switch(desk: Sessions, session_id: Which) -> MoveOut:
+async def switch(context: Sessions, session_id: Which) -> MoveOut:
     """Make a session the project's current one, unless that is vetoed.
 
     Waits while a run of the session that is current now is active.
     """
-    desk.work.require_record()
-    target = await desk.session(session_id)
-    current = await desk.room.book.current(desk.project_id)
+    context.work.require_record()
+    target = await context.session(session_id)
+    current = await context.room.book.current(context.project_id)
     if current is None or current == target.id:
-        await desk.room.navigation.enter(desk.project_id, target.id)
-        return await _moved(desk, current, target)
-    desk.room.navigation.request_switch(current, target.id)
-    outcome = await desk.room.navigation.apply(current)
-    return await _outcome(desk, current, outcome)
+        await context.room.navigation.enter(context.project_id, target.id)
+        return await _moved(context, current, target)
+    context.room.navigation.request_switch(current, target.id)
+    outcome = await context.room.navigation.apply(current)
+    return await _outcome(context, current, outcome)
 
 
-async def _record_fork(desk: SessionDesk, made: SessionRecord) -> None:
-    await desk.work.record(
+async def _record_fork(context: SessionRequest, made: SessionRecord) -> None:
+    await context.work.record(
         "kaged.session.forked",
         {"session_id": made.id, "parent": made.parent_session, "entry_id": made.parent_entry},
     )
 
 
-async def _outcome(desk: SessionDesk, source: str, outcome: SwitchOutcome | None) -> MoveOut:
+async def _outcome(context: SessionRequest, source: str, outcome: SwitchOutcome | None) -> MoveOut:
     if outcome is None:
-        return await _moved(desk, source, None, pending=True)
+        return await _moved(context, source, None, pending=True)
     if outcome.error is not None:
         raise outcome.error
     if outcome.to is None:
         reason = outcome.reason or "no reason was given"
         raise MoveVetoed(f"The move was vetoed: {reason}", fix="ask who said no", reason=reason)
-    made = await desk.room.book.get(desk.project_id, outcome.to)
+    made = await context.room.book.get(context.project_id, outcome.to)
     if outcome.entry_id is not None:
-        await _record_fork(desk, made)
-    current = await desk.room.book.current(desk.project_id)
+        await _record_fork(context, made)
+    current = await context.room.book.current(context.project_id)
     if current is not None and current != made.id:
         # The fork of a session that nobody follows: the operator wants to go there all the same.
-        desk.room.navigation.request_switch(current, made.id)
-        return await _outcome(desk, current, await desk.room.navigation.apply(current))
-    return await _moved(desk, source, made)
+        context.room.navigation.request_switch(current, made.id)
+        return await _outcome(context, current, await context.room.navigation.apply(current))
+    return await _moved(context, source, made)
 
 
 async def _moved(
-    desk: SessionDesk, source: str | None, made: SessionRecord | None, *, pending: bool = False
+    context: SessionRequest,
+    source: str | None,
+    made: SessionRecord | None,
+    *,
+    pending: bool = False,
 ) -> MoveOut:
-    current = await desk.room.book.current(desk.project_id)
-    shown = None if made is None else await desk.shown(made)
+    current = await context.room.book.current(context.project_id)
+    shown = None if made is None else await context.shown(made)
     facts: Mapping[str, object] = {
         "pending": pending,
         "session": shown,

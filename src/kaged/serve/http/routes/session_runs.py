@@ -8,7 +8,7 @@ from fastapi import FastAPI, Query
 
 from kaged.base import JsonObject, iso_utc
 from kaged.serve.http.documented import errors
-from kaged.serve.http.routes.session_desk import SESSIONS, Sessions, Which, next_cursor
+from kaged.serve.http.routes.session_request import SESSIONS, Sessions, Which, next_cursor
 from kaged.serve.http.routes.work import Cursor, Limit, offset_of
 from kaged.serve.http.session_models import (
     AgentRunOut,
@@ -48,73 +48,73 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def runs(
-    desk: Sessions, session_id: Which, cursor: Cursor = None, limit: Limit = 50
+    context: Sessions, session_id: Which, cursor: Cursor = None, limit: Limit = 50
 ) -> AgentRunsOut:
     """Return the runs of a session, newest first, a page at a time."""
-    session = await desk.session(session_id)
+    session = await context.session(session_id)
     offset = offset_of(cursor)
-    found, total = await desk.room.book.runs(session.id, limit=limit, offset=offset)
+    found, total = await context.room.book.runs(session.id, limit=limit, offset=offset)
     items = [_run_out(one) for one in found]
     return AgentRunsOut(items=items, total=total, next_cursor=next_cursor(items, offset, total))
 
 
 async def tool_calls(
-    desk: Sessions,
+    context: Sessions,
     session_id: Which,
     run_id: Annotated[str | None, Query(max_length=120, description="Only those of a run.")] = None,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> ToolCallsOut:
     """Return the tool calls of a session, oldest first, a page at a time."""
-    session = await desk.session(session_id)
+    session = await context.session(session_id)
     offset = offset_of(cursor)
-    await desk.room.calls.flush()
-    found, total = await desk.room.book.tool_calls(
+    await context.room.calls.flush()
+    found, total = await context.room.book.tool_calls(
         session.id, run_id=run_id, limit=limit, offset=offset
     )
     items = [_call_out(one) for one in found]
     return ToolCallsOut(items=items, total=total, next_cursor=next_cursor(items, offset, total))
 
 
-async def message(desk: Sessions, session_id: Which, body: MessageIn) -> RunStartOut:
+async def message(context: Sessions, session_id: Which, body: MessageIn) -> RunStartOut:
     """Send a message to the agent and start a run. Its results are on the event stream."""
-    desk.work.require_record()
-    session = await desk.session(session_id)
-    tools = desk.work.services.tools
+    context.work.require_record()
+    session = await context.session(session_id)
+    tools = context.work.services.tools
     if body.agent != ROOT_CALLER and tools is not None:
-        tools.list(desk.project_id, body.agent)  # raises for an agent that the project has not
-    run_id = await desk.driver.send(
+        tools.list(context.project_id, body.agent)  # raises for an agent that the project has not
+    run_id = await context.driver.send(
         session.id,
         body.text,
         model=body.model,
         max_steps=body.max_steps,
-        operator=desk.operator_id,
+        operator=context.operator_id,
         agent=body.agent,
-        identity=desk.work.identity,
+        identity=context.work.identity,
     )
     return RunStartOut(run_id=run_id, session_id=session.id)
 
 
-async def cancel(desk: Sessions, session_id: Which) -> CancelledOut:
+async def cancel(context: Sessions, session_id: Which) -> CancelledOut:
     """End the active run of a session, if there is one."""
-    session = await desk.session(session_id)
-    return CancelledOut(cancelled=await desk.driver.cancel(session.id))
+    session = await context.session(session_id)
+    return CancelledOut(cancelled=await context.driver.cancel(session.id))
 
 
-async def resume(desk: Sessions, session_id: Which) -> RunStartOut:
+async def resume(context: Sessions, session_id: Which) -> RunStartOut:
     """Go on where a run was cut off, or with an answer that came meanwhile."""
-    desk.work.require_record()
-    session = await desk.session(session_id)
-    run_id = await desk.driver.resume(
-        session.id, operator=desk.operator_id, identity=desk.work.identity
+    context.work.require_record()
+    session = await context.session(session_id)
+    run_id = await context.driver.resume(
+        session.id, operator=context.operator_id, identity=context.work.identity
     )
     return RunStartOut(run_id=run_id, session_id=session.id)
 
 
-async def compact(desk: Sessions, session_id: Which, body: CompactIn) -> dict[str, Any]:
+async def compact(context: Sessions, session_id: Which, body: CompactIn) -> dict[str, Any]:
     """Compact an agent's window; with `dry_run` only tell what that would do."""
-    session = await desk.session(session_id)
-    return await desk.driver.compact_now(session.id, body.agent, dry_run=body.dry_run)
+    session = await context.session(session_id)
+    return await context.driver.compact_now(session.id, body.agent, dry_run=body.dry_run)
 
 
 def _run_out(run: AgentRunRecord) -> AgentRunOut:

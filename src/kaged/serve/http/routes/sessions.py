@@ -10,7 +10,7 @@ from starlette.responses import StreamingResponse
 from kaged.base import iso_utc
 from kaged.serve.http.documented import ResponseDocs, errors
 from kaged.serve.http.routes import session_moves, session_runs
-from kaged.serve.http.routes.session_desk import SESSIONS, Sessions, Which, next_cursor
+from kaged.serve.http.routes.session_request import SESSIONS, Sessions, Which, next_cursor
 from kaged.serve.http.routes.work import Cursor, Limit, offset_of
 from kaged.serve.http.session_models import (
     EntriesOut,
@@ -95,44 +95,46 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def list_sessions(
-    desk: Sessions,
+    context: Sessions,
     kind: Annotated[SessionKind | None, Query(description="Only these.")] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> SessionsOut:
     """Return sessions, last used first, a page at a time."""
     offset = offset_of(cursor)
-    found, total = await desk.room.book.list(desk.project_id, kind=kind, limit=limit, offset=offset)
-    items = await desk.all_shown(found)
+    found, total = await context.room.book.list(
+        context.project_id, kind=kind, limit=limit, offset=offset
+    )
+    items = await context.all_shown(found)
     return SessionsOut(items=items, total=total, next_cursor=next_cursor(items, offset, total))
 
 
-async def create(desk: Sessions, body: SessionIn) -> SessionRowOut:
+async def create(context: Sessions, body: SessionIn) -> SessionRowOut:
     """Begin a session. Nothing is said in it yet."""
-    desk.work.require_record()
-    project = await desk.work.services.projects.get(desk.project_id)
-    made = await desk.room.transcript.create(
-        desk.project_id,
+    context.work.require_record()
+    project = await context.work.services.projects.get(context.project_id)
+    made = await context.room.transcript.create(
+        context.project_id,
         cwd=project.root,
         model=body.model,
         system_prompt=body.system_prompt,
         title=body.title,
-        operator_id=desk.operator_id,
+        operator_id=context.operator_id,
         current=body.current,
     )
-    await desk.work.record("kaged.session.created", {"session_id": made.id})
-    return await desk.shown(made)
+    await context.work.record("kaged.session.created", {"session_id": made.id})
+    return await context.shown(made)
 
 
-async def tree(desk: Sessions) -> SessionTreeOut:
+async def tree(context: Sessions) -> SessionTreeOut:
     """Return all sessions, every parent before its forks."""
-    current = await desk.room.book.current(desk.project_id)
-    family = await desk.room.book.family(desk.project_id)
-    return SessionTreeOut(sessions=await desk.all_shown(family), current=current)
+    current = await context.room.book.current(context.project_id)
+    family = await context.room.book.family(context.project_id)
+    return SessionTreeOut(sessions=await context.all_shown(family), current=current)
 
 
 async def search(
-    desk: Sessions,
+    context: Sessions,
     q: Annotated[
         str,
         Query(min_length=1, max_length=QUERY_LIMIT_CHARS, description="Words, as with issues."),
@@ -145,9 +147,9 @@ async def search(
 ) -> HitsOut:
     """Find entries by what they say, newest first; also those that left the window."""
     offset = offset_of(cursor)
-    where = None if session is None else (await desk.session(session)).id
-    found, total = await desk.room.book.search(
-        desk.project_id, q, session_id=where, limit=limit, offset=offset
+    where = None if session is None else (await context.session(session)).id
+    found, total = await context.room.book.search(
+        context.project_id, q, session_id=where, limit=limit, offset=offset
     )
     items = [
         HitOut.model_validate(
@@ -166,48 +168,50 @@ async def search(
     return HitsOut(items=items, total=total, next_cursor=next_cursor(items, offset, total))
 
 
-async def get(desk: Sessions, session_id: Which) -> SessionDetailOut:
+async def get(context: Sessions, session_id: Which) -> SessionDetailOut:
     """Return one session with what its header says."""
-    found = await desk.session(session_id)
-    header = await desk.room.transcript.header(found.id)
-    shown = await desk.shown(found)
+    found = await context.session(session_id)
+    header = await context.room.transcript.header(found.id)
+    shown = await context.shown(found)
     return SessionDetailOut(
         **shown.model_dump(),
         header=None if header is None else header.content,
-        active_run=desk.room.book.active_run(found.id),
-        pending=[one.value for one in desk.room.navigation.pending(found.id)],
+        active_run=context.room.book.active_run(found.id),
+        pending=[one.value for one in context.room.navigation.pending(found.id)],
     )
 
 
-async def edit(desk: Sessions, session_id: Which, body: SessionEditIn) -> SessionRowOut:
+async def edit(context: Sessions, session_id: Which, body: SessionEditIn) -> SessionRowOut:
     """Change a session's title."""
-    found = await desk.session(session_id)
-    return await desk.shown(await desk.room.book.title(desk.project_id, found.id, body.title))
+    found = await context.session(session_id)
+    return await context.shown(
+        await context.room.book.title(context.project_id, found.id, body.title)
+    )
 
 
-async def delete(desk: Sessions, session_id: Which) -> SessionRowOut:
+async def delete(context: Sessions, session_id: Which) -> SessionRowOut:
     """Take a session away, with its runs and tool calls. Forks keep what they share with it."""
-    desk.work.require_record()
-    found = await desk.session(session_id)
-    shown = await desk.shown(found)
-    await desk.room.book.delete(desk.project_id, found.id)
-    await desk.work.record("kaged.session.deleted", {"session_id": found.id})
+    context.work.require_record()
+    found = await context.session(session_id)
+    shown = await context.shown(found)
+    await context.room.book.delete(context.project_id, found.id)
+    await context.work.record("kaged.session.deleted", {"session_id": found.id})
     return shown
 
 
 async def entries(
-    desk: Sessions,
+    context: Sessions,
     session_id: Which,
     after: Annotated[EntryRef | None, Query(description="Only what comes behind it.")] = None,
     limit: Annotated[int, Query(ge=1, le=ENTRIES_LIMIT)] = 200,
     tail: Annotated[bool, Query(description="The newest ones, and not the oldest.")] = False,
 ) -> EntriesOut:
     """Return what a session shows: its header, then everything else, oldest first."""
-    found = await desk.session(session_id)
+    found = await context.session(session_id)
     if tail:
-        rows = await desk.room.transcript.last(found.id, limit)
+        rows = await context.room.transcript.last(found.id, limit)
     else:
-        rows = await desk.room.transcript.entries(found.id, after=after, limit=limit)
+        rows = await context.room.transcript.entries(found.id, after=after, limit=limit)
     more = bool(rows) and rows[-1].id != found.head_entry and not tail
     return EntriesOut(
         items=[_entry_out(one) for one in rows],
@@ -219,34 +223,34 @@ async def entries(
 # -- files --------------------------------------------------------------------------------------
 
 
-async def export(desk: Sessions, session_id: Which) -> StreamingResponse:
+async def export(context: Sessions, session_id: Which) -> StreamingResponse:
     """Return everything a session shows as JSON lines; `import` takes them back without loss."""
-    desk.work.require_record()
-    found = await desk.session(session_id)
-    await desk.work.record(
+    context.work.require_record()
+    found = await context.session(session_id)
+    await context.work.record(
         "kaged.session.exported", {"session_id": found.id, "entries": found.entry_count}
     )
-    return StreamingResponse(export_session(desk.room.transcript, found), media_type=_NDJSON)
+    return StreamingResponse(export_session(context.room.transcript, found), media_type=_NDJSON)
 
 
-async def import_(desk: Sessions, request: Request) -> ImportedOut:
+async def import_(context: Sessions, request: Request) -> ImportedOut:
     """Take in what `export` gave, as a new session; its entries keep their ids."""
-    desk.work.require_record()
-    services = desk.work.services
+    context.work.require_record()
+    services = context.work.services
     made, origin = await import_session(
-        desk.room.store,
-        desk.room.lifecycle,
+        context.room.store,
+        context.room.lifecycle,
         await request.body(),
-        project_id=desk.project_id,
-        operator_id=desk.operator_id,
+        project_id=context.project_id,
+        operator_id=context.operator_id,
         clock=services.clock,
         ids=services.ids,
     )
-    await desk.work.record(
+    await context.work.record(
         "kaged.session.imported",
         {"session_id": made.id, "origin": origin, "entries": made.entry_count},
     )
-    return ImportedOut(session=await desk.shown(made), imported_from=origin)
+    return ImportedOut(session=await context.shown(made), imported_from=origin)
 
 
 # -- own ----------------------------------------------------------------------------------------

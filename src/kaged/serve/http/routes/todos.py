@@ -6,7 +6,7 @@ from fastapi import FastAPI
 
 from kaged.base import JsonObject
 from kaged.serve.http.documented import errors
-from kaged.serve.http.routes.work import OPERATOR, Desk, Number
+from kaged.serve.http.routes.work import OPERATOR, InProject, Number
 from kaged.serve.http.work_models import TodoActionIn, TodosOut
 from kaged.toolbox.project.todo_tool import require_todo_params
 
@@ -32,21 +32,21 @@ def add_routes(app: FastAPI, prefix: str) -> None:
     )
 
 
-async def view(desk: Desk, number: Number) -> TodosOut:
+async def view(context: InProject, number: Number) -> TodosOut:
     """Return the list, without what was abandoned."""
-    issue_id = await desk.work.todos.issue_id(desk.project_id, number)
-    return TodosOut.model_validate(await desk.work.todos.view(issue_id))
+    issue_id = await context.work.todos.issue_id(context.project_id, number)
+    return TodosOut.model_validate(await context.work.todos.view(issue_id))
 
 
-async def act(desk: Desk, number: Number, body: TodoActionIn) -> TodosOut:
+async def act(context: InProject, number: Number, body: TodoActionIn) -> TodosOut:
     """Do what the tool `kaged.todo` does, on any issue. Operators also drop criteria."""
     given: JsonObject = body.model_dump(mode="json", exclude_none=True)
     require_todo_params(given)
-    desk.require_record()
-    issue_id = await desk.work.todos.issue_id(desk.project_id, number)
+    context.require_record()
+    issue_id = await context.work.todos.issue_id(context.project_id, number)
     given.setdefault("origin_agent", OPERATOR)
-    done = await desk.work.todos.act(issue_id, given, operator=True)
-    return TodosOut.model_validate(await desk.recorded(done))
+    done = await context.work.todos.act(issue_id, given, operator=True)
+    return TodosOut.model_validate(await context.recorded(done))
 
 
 __all__ = ["add_routes"]

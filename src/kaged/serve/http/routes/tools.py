@@ -10,9 +10,9 @@ from pydantic import Field
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import Model, RequestBody
-from kaged.serve.http.ports import Asker, ToolPort
+from kaged.serve.http.ports import Principal, ToolPort
 from kaged.serve.http.routes.projects import ProjectId
-from kaged.serve.http.services import HttpServices, asker_of, services_of
+from kaged.serve.http.services import HttpServices, principal_of, services_of
 
 MAX_AGENT_CHARS = 1000
 MAX_TOOL_CHARS = 200
@@ -137,16 +137,16 @@ class ToolStatsOut(Model):
     series: list[ToolSeriesOut]
 
 
-Who = Annotated[Asker, Depends(asker_of)]
+Who = Annotated[Principal, Depends(principal_of)]
 
 
-async def _desk(services: Annotated[HttpServices, Depends(services_of)]) -> ToolPort:
+async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> ToolPort:
     if services.tools is None:
         raise ToolsAbsent("This daemon runs without a tool desk.")
     return services.tools
 
 
-Desk = Annotated[ToolPort, Depends(_desk)]
+Service = Annotated[ToolPort, Depends(_service)]
 
 
 def add_routes(app: FastAPI, prefix: str) -> None:
@@ -186,7 +186,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def stats(
-    desk: Desk,
+    service: Service,
     project_id: Annotated[
         str | None, Query(max_length=64, pattern=r"^[a-zA-Z0-9_-]+$", description="Only this one.")
     ] = None,
@@ -199,29 +199,33 @@ async def stats(
     ] = None,
 ) -> ToolStatsOut:
     """Return counts, errors and times of tool calls per tool and agent, since the start."""
-    return ToolStatsOut.model_validate(desk.stats(project_id, agent, tool))
+    return ToolStatsOut.model_validate(service.stats(project_id, agent, tool))
 
 
 async def list_tools(
-    desk: Desk,
+    service: Service,
     project_id: ProjectId,
     agent: Annotated[
         str, Query(max_length=MAX_AGENT_CHARS, pattern=AGENT_PATTERN, description="Its path.")
     ] = "primary",
 ) -> ToolsOut:
     """Return the tools that an agent has now, each with the rule that gives it to the agent."""
-    return ToolsOut.model_validate(desk.list(project_id, agent))
+    return ToolsOut.model_validate(service.list(project_id, agent))
 
 
-async def call(desk: Desk, who: Who, project_id: ProjectId, body: ToolCallIn) -> ToolResultOut:
+async def call(
+    service: Service, who: Who, project_id: ProjectId, body: ToolCallIn
+) -> ToolResultOut:
     """Make a call with the rights of the agent: its tools, its cage, its policies."""
-    found = await desk.call(project_id, body.agent, body.tool, body.params, who)
+    found = await service.call(project_id, body.agent, body.tool, body.params, who)
     return ToolResultOut.model_validate(found)
 
 
-async def explain(desk: Desk, who: Who, project_id: ProjectId, body: ToolCallIn) -> ExplanationOut:
+async def explain(
+    service: Service, who: Who, project_id: ProjectId, body: ToolCallIn
+) -> ExplanationOut:
     """Take a call through every gate without running it."""
-    found = desk.explain(project_id, body.agent, body.tool, body.params, who)
+    found = service.explain(project_id, body.agent, body.tool, body.params, who)
     return ExplanationOut.model_validate(found)
 
 

@@ -10,9 +10,9 @@ from pydantic import Field
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import Model, RequestBody
-from kaged.serve.http.ports import Asker, UndoPort
+from kaged.serve.http.ports import Principal, UndoPort
 from kaged.serve.http.routes.projects import ProjectId
-from kaged.serve.http.services import HttpServices, asker_of, services_of
+from kaged.serve.http.services import HttpServices, principal_of, services_of
 
 MAX_STEPS = 2000
 MAX_ID_CHARS = 100
@@ -76,17 +76,17 @@ class UndoneOut(Model):
     files: list[RevertedOut]
 
 
-Who = Annotated[Asker, Depends(asker_of)]
+Who = Annotated[Principal, Depends(principal_of)]
 OneId = Annotated[str | None, Query(max_length=MAX_ID_CHARS)]
 
 
-async def _desk(services: Annotated[HttpServices, Depends(services_of)]) -> UndoPort:
+async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> UndoPort:
     if services.undo is None:
         raise UndoAbsent("This daemon runs without a journal of what tools did.")
     return services.undo
 
 
-Desk = Annotated[UndoPort, Depends(_desk)]
+Service = Annotated[UndoPort, Depends(_service)]
 
 
 def add_routes(app: FastAPI, prefix: str) -> None:
@@ -110,20 +110,20 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def list_steps(
-    desk: Desk,
+    service: Service,
     project_id: ProjectId,
     session_id: OneId = None,
     run_id: OneId = None,
     limit: Annotated[int, Query(ge=1, le=MAX_STEPS)] = 50,
 ) -> StepsOut:
     """Return the steps of everybody, of a session or of a run, newest first."""
-    found = desk.steps(project_id, session_id=session_id, run_id=run_id, limit=limit)
+    found = service.steps(project_id, session_id=session_id, run_id=run_id, limit=limit)
     return StepsOut.model_validate(found)
 
 
-async def undo(desk: Desk, who: Who, project_id: ProjectId, body: UndoIn) -> UndoneOut:
+async def undo(service: Service, who: Who, project_id: ProjectId, body: UndoIn) -> UndoneOut:
     """Put files back as they were before these steps: all of them, or nothing changes."""
-    found = await desk.undo(
+    found = await service.undo(
         project_id, session_id=body.session_id, run_id=body.run_id, count=body.count, who=who
     )
     return UndoneOut.model_validate(found)

@@ -14,9 +14,9 @@ from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import JsonObject, KagedError
 from kaged.serve.http.errors import invalid_request
 from kaged.serve.http.identity import caller_identity
-from kaged.serve.http.ports import Asker
+from kaged.serve.http.ports import Principal
 from kaged.serve.http.routes.projects import MAX_PAGE, PROJECT_ID
-from kaged.serve.http.services import HttpServices, asker_of, services_of
+from kaged.serve.http.services import HttpServices, principal_of, services_of
 from kaged.serve.http.work_models import FileIn
 from kaged.store.page import encode_cursor, parse_cursor
 from kaged.toolbox.project import ProjectWork
@@ -37,10 +37,10 @@ class WorkAbsent(KagedError):
     code: ClassVar[str] = "project_work_absent"
 
 
-class WorkDesk:
-    """The desks behind these routes, for one request on one loaded project."""
+class ProjectRequest:
+    """One request on one loaded project, with the services behind the routes."""
 
-    def __init__(self, services: HttpServices, who: Asker, project_id: str) -> None:
+    def __init__(self, services: HttpServices, who: Principal, project_id: str) -> None:
         if services.work is None:
             raise WorkAbsent("This daemon runs without issues, todos and workflows.")
         self.work: ProjectWork = services.work
@@ -83,18 +83,18 @@ class WorkDesk:
             _log.error("audit.not_recorded", name=event, error=error.message)
 
 
-async def _desk(
+async def _project_request(
     services: Annotated[HttpServices, Depends(services_of)],
-    who: Annotated[Asker, Depends(asker_of)],
+    who: Annotated[Principal, Depends(principal_of)],
     project_id: Annotated[
         str, Path(pattern=PROJECT_ID, description="As `POST /projects` gave it.")
     ],
-) -> WorkDesk:
+) -> ProjectRequest:
     await services.projects.get(project_id)  # raises when no such project is loaded
-    return WorkDesk(services, who, project_id)
+    return ProjectRequest(services, who, project_id)
 
 
-Desk = Annotated[WorkDesk, Depends(_desk)]
+InProject = Annotated[ProjectRequest, Depends(_project_request)]
 Number = Annotated[int, Path(ge=1, le=NUMBER_LIMIT, description="The issue's number.")]
 Cursor = Annotated[str | None, Query(max_length=128, description="From the page before.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="How many at most.")]
@@ -132,11 +132,11 @@ def uploads_of(files: Mapping[str, FileIn]) -> dict[str, Upload]:
 __all__ = [
     "OPERATOR",
     "Cursor",
-    "Desk",
+    "InProject",
     "Limit",
     "Number",
+    "ProjectRequest",
     "WorkAbsent",
-    "WorkDesk",
     "offset_of",
     "page_of",
     "uploads_of",

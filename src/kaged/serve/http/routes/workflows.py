@@ -11,7 +11,7 @@ from kaged.serve.http.documented import errors
 from kaged.serve.http.routes.work import (
     OPERATOR,
     Cursor,
-    Desk,
+    InProject,
     Limit,
     offset_of,
     page_of,
@@ -49,39 +49,43 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def list_workflows(
-    desk: Desk,
+    context: InProject,
     invokable_by: Annotated[Invoker | None, Query(description="Only what these may start.")] = None,
 ) -> WorkflowsOut:
     """Return the workflows that the project file declares."""
-    return WorkflowsOut.model_validate(desk.work.workflows.list(desk.project_id, invokable_by))
-
-
-async def start(desk: Desk, name: Name, body: RunIn) -> RunStartedOut:
-    """Start a run. Files go into the project, and the run gets their paths as inputs."""
-    desk.require_record()
-    done = await desk.work.workflows.trigger(
-        desk.project_id, name, body.inputs, OPERATOR, files=uploads_of(body.files)
+    return WorkflowsOut.model_validate(
+        context.work.workflows.list(context.project_id, invokable_by)
     )
-    return RunStartedOut.model_validate(await desk.recorded(done))
 
 
-async def list_runs(desk: Desk, cursor: Cursor = None, limit: Limit = 50) -> RunsOut:
+async def start(context: InProject, name: Name, body: RunIn) -> RunStartedOut:
+    """Start a run. Files go into the project, and the run gets their paths as inputs."""
+    context.require_record()
+    done = await context.work.workflows.trigger(
+        context.project_id, name, body.inputs, OPERATOR, files=uploads_of(body.files)
+    )
+    return RunStartedOut.model_validate(await context.recorded(done))
+
+
+async def list_runs(context: InProject, cursor: Cursor = None, limit: Limit = 50) -> RunsOut:
     """Return the runs, newest first, a page at a time."""
-    found = await desk.work.workflows.runs(desk.project_id, limit, offset_of(cursor))
+    found = await context.work.workflows.runs(context.project_id, limit, offset_of(cursor))
     return RunsOut.model_validate(page_of(found, "runs"))
 
 
-async def get(desk: Desk, run_id: RunId) -> RunOut:
+async def get(context: InProject, run_id: RunId) -> RunOut:
     """Return the status of a run."""
-    return RunOut.model_validate((await desk.work.workflows.status(desk.project_id, run_id)).result)
+    return RunOut.model_validate(
+        (await context.work.workflows.status(context.project_id, run_id)).result
+    )
 
 
-async def cancel(desk: Desk, run_id: RunId) -> RunOut:
+async def cancel(context: InProject, run_id: RunId) -> RunOut:
     """End a run; one that has ended stays as it is."""
-    desk.require_record()
-    run = await desk.work.workflows.cancel(desk.project_id, run_id)
+    context.require_record()
+    run = await context.work.workflows.cancel(context.project_id, run_id)
     if run.status is RunStatus.CANCELLED:
-        await desk.record(
+        await context.record(
             "kaged.workflow.cancelled",
             {"run_id": run.run_id, "workflow_name": run.workflow_name},
         )

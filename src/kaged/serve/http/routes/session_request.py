@@ -9,7 +9,7 @@ from fastapi import Depends, Path
 
 from kaged.base import KagedError, iso_utc
 from kaged.serve.http.routes.issues import SESSION_ID
-from kaged.serve.http.routes.work import Desk, WorkDesk
+from kaged.serve.http.routes.work import InProject, ProjectRequest
 from kaged.serve.http.session_models import SessionRowOut
 from kaged.sessions.room import Driver, SessionRoom
 from kaged.store.page import encode_cursor
@@ -27,13 +27,13 @@ class SessionsAbsent(KagedError):
     code: ClassVar[str] = "sessions_absent"
 
 
-class SessionDesk:
-    """The session room, for one request on one loaded project."""
+class SessionRequest:
+    """The sessions, for one request on one loaded project."""
 
-    def __init__(self, desk: WorkDesk, room: SessionRoom) -> None:
-        self.work = desk
+    def __init__(self, context: ProjectRequest, room: SessionRoom) -> None:
+        self.work = context
         self.room = room
-        self.project_id = desk.project_id
+        self.project_id = context.project_id
 
     @property
     def operator_id(self) -> str:
@@ -107,21 +107,21 @@ def next_cursor(items: Sequence[object], offset: int, total: int) -> str | None:
     return encode_cursor(behind) if items and behind < total else None
 
 
-async def _sessions(desk: Desk) -> SessionDesk:
-    room = desk.services.sessions
+async def _sessions(context: InProject) -> SessionRequest:
+    room = context.services.sessions
     if room is None:
         raise SessionsAbsent("This daemon runs without sessions.")
-    return SessionDesk(desk, room)
+    return SessionRequest(context, room)
 
 
-Sessions = Annotated[SessionDesk, Depends(_sessions)]
+Sessions = Annotated[SessionRequest, Depends(_sessions)]
 Which = Annotated[
     str, Path(pattern=SESSION_ID, description="Its id, a unique beginning of it, or `current`.")
 ]
 
 __all__ = [
     "SESSIONS",
-    "SessionDesk",
+    "SessionRequest",
     "Sessions",
     "SessionsAbsent",
     "Which",

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Clock, KagedError
-from kaged.serve.http.access import AccessRules, Credentials, Knock, require_caller
+from kaged.serve.http.access import AccessRequest, AccessRules, Credentials, require_caller
 from kaged.serve.http.connection import STATE_KEY, PeerConnection
 from kaged.serve.http.errors import (
     DaemonStopping,
@@ -37,7 +37,7 @@ DENIALS_PER_S = 1.0
 SHOWN_CHARS = 200
 
 
-class Gatekeeper:
+class AccessMiddleware:
     """ASGI layer that turns each request's maker into a `Caller`, or the request away.
 
     `rules` is asked for anew on each request, so a reloaded configuration holds from the next one
@@ -70,7 +70,7 @@ class Gatekeeper:
             return
         state = scope["state"]
         connection = state.get(STATE_KEY)
-        knock = Knock(
+        access_request = AccessRequest(
             method=scope.get("method", "GET"),
             path=scope["path"],
             headers=scope["headers"],
@@ -78,15 +78,17 @@ class Gatekeeper:
             websocket=scope["type"] == "websocket",
         )
         try:
-            state["caller"] = require_caller(self._rules(), self._credentials, knock)
+            state["caller"] = require_caller(self._rules(), self._credentials, access_request)
         except KagedError as error:
-            self._note_refusal(error, knock, state["request_id"])
+            self._note_refusal(error, access_request, state["request_id"])
             await error_response(error, state["request_id"])(scope, receive, send)
             return
-        state["knock"] = knock
+        state["knock"] = access_request
         await self._app(scope, receive, send)
 
-    def _note_refusal(self, error: KagedError, knock: Knock, request_id: str) -> None:
+    def _note_refusal(
+        self, error: KagedError, access_request: AccessRequest, request_id: str
+    ) -> None:
         """Count every refusal; write down as many as cannot fill the disk of a victim."""
         self._metrics.refused(error.code)
         now = self._clock.monotonic_s()
@@ -95,19 +97,19 @@ class Gatekeeper:
         if self._denials < 1:
             return
         self._denials -= 1
-        peer = knock.connection
-        _log.warning("request.refused", code=error.code, path=knock.path[:SHOWN_CHARS])
+        peer = access_request.connection
+        _log.warning("request.refused", code=error.code, path=access_request.path[:SHOWN_CHARS])
         event = AuditEvent(
             "access.denied",
             {
-                "surface": "websocket" if knock.websocket else "http",
+                "surface": "websocket" if access_request.websocket else "http",
                 "reason": error.code,
                 "peer": peer.address if peer else None,
                 "peer_uid": peer.uid if peer else None,
-                "method": knock.method[:SHOWN_CHARS],
-                "path": knock.path[:SHOWN_CHARS],
-                "host": knock.first(b"host")[:SHOWN_CHARS],
-                "origin": knock.first(b"origin")[:SHOWN_CHARS],
+                "method": access_request.method[:SHOWN_CHARS],
+                "path": access_request.path[:SHOWN_CHARS],
+                "host": access_request.first(b"host")[:SHOWN_CHARS],
+                "origin": access_request.first(b"origin")[:SHOWN_CHARS],
             },
             request_id=request_id,
         )
@@ -120,7 +122,7 @@ class _HungUp(Exception):
     """Whoever asked is gone."""
 
 
-class Limits:
+class LimitsMiddleware:
     """ASGI layer that bounds what a request may send and how long it may take.
 
     The body is read here, before the route runs, so that a body which is too large or too slow gets
@@ -234,4 +236,10 @@ def _too_large(limit: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"The body may have {limit} bytes.", limit_bytes=limit)
 
 
-__all__ = ["BODY_TIMEOUT_S", "MAX_BODY_BYTES", "REQUEST_TIMEOUT_S", "Gatekeeper", "Limits"]
+__all__ = [
+    "BODY_TIMEOUT_S",
+    "MAX_BODY_BYTES",
+    "REQUEST_TIMEOUT_S",
+    "AccessMiddleware",
+    "LimitsMiddleware",
+]
