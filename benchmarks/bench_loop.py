@@ -231,15 +231,15 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     )
     hub = EventHub(clock, ids)
     closing = AsyncExitStack()
-    room = build_sessions(store, audit, hub, clock=clock, ids=ids, closing=closing)
+    sessions = build_sessions(store, audit, hub, clock=clock, ids=ids, closing=closing)
     agent_tools = AgentToolService(
         audit,
         clock,
         ids,
         plugins_of=lambda _project, _agent: (),
         pipeline=lambda: None,
-        outcomes=(OutcomeStream(hub), room.calls),
-        starts=(room.calls,),
+        outcomes=(OutcomeStream(hub), sessions.calls),
+        starts=(sessions.calls,),
     )
 
     async def nothing(call: ToolCall) -> Any:
@@ -269,10 +269,10 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
 
     driving = build_driver(
         store,
-        room.transcript,
-        room.book,
-        room.navigation,
-        room.lifecycle,
+        sessions.transcript,
+        sessions.service,
+        sessions.navigation,
+        sessions.lifecycle,
         dispatcher=agent_tools.dispatcher,
         take_snapshot=snapshot,
         hooks=SessionHooks(hooks, hooks.participants),
@@ -287,7 +287,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     )
     agent_tools.fixed = driving.driver.fixed_tools
     try:
-        yield _Bench(driving.driver, room.transcript, hub, models)
+        yield _Bench(driving.driver, sessions.transcript, hub, models)
     finally:
         await driving.driver.close()
         await closing.aclose()

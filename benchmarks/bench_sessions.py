@@ -1,4 +1,4 @@
-"""The session book on a real SQLite file: append, replay, fork, search, and what an idle one costs.
+"""The sessions on a real SQLite file: append, replay, fork, search, and the cost of an idle one.
 
 Run it alone with `python benchmarks/bench_sessions.py`; `run()` returns the suite's rows. Every
 peer is measured in the same run on the same disk.
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from kaged.base import Ids, SystemClock
-from kaged.sessions.book import SessionBook
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
 from kaged.sessions.lifecycle import Lifecycle
+from kaged.sessions.session_service import SessionService
 from kaged.sessions.transcript import Transcript
 from kaged.store import Store, sqlite_url
 from kaged.store.agent_run_rows import AgentRunStatus, RunResult
@@ -55,14 +55,14 @@ async def _run() -> list[Row]:
         )
         lifecycle = Lifecycle()
         transcript = Transcript(store, lifecycle, clock=clock, ids=ids)
-        book = SessionBook(store, transcript, lifecycle)
+        service = SessionService(store, transcript, lifecycle)
         large = await _filled(transcript, ENTRIES)
         small = await _filled(transcript, 10)
         append, commit = await _append(transcript, small, root / "peer.db")
         replay, window = await _replay(transcript, large)
         fork_large, fork_small = await _forks(transcript, large, small)
-        search = await _search(book)
-        idle_kib = await _idle(transcript, book)
+        search = await _search(service)
+        idle_kib = await _idle(transcript, service)
         await store.close()
         floor = _bare_replay(root / "kaged.db", large)
     finally:
@@ -211,36 +211,36 @@ async def _forks(transcript: Transcript, large: str, small: str) -> tuple[list[f
     return taken[large], taken[small]
 
 
-async def _search(book: SessionBook) -> list[float]:
+async def _search(service: SessionService) -> list[float]:
     taken: list[float] = []
     for _ in range(ROUNDS):
         start = time.perf_counter()
-        hits, total = await book.search(PROJECT, "xylophone")
+        hits, total = await service.search(PROJECT, "xylophone")
         taken.append(time.perf_counter() - start)
         assert total == len(hits) == ENTRIES // 2500
     return taken
 
 
-async def _idle(transcript: Transcript, book: SessionBook) -> float:
+async def _idle(transcript: Transcript, service: SessionService) -> float:
     """Let sessions run once and see what stays in memory for each."""
-    await _one_run(transcript, book)
+    await _one_run(transcript, service)
     gc.collect()
     tracemalloc.start()
     before, _ = tracemalloc.get_traced_memory()
     for _ in range(IDLE_SESSIONS):
-        await _one_run(transcript, book)
+        await _one_run(transcript, service)
     gc.collect()
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return max(0.0, (after - before) / IDLE_SESSIONS / 1024)
 
 
-async def _one_run(transcript: Transcript, book: SessionBook) -> None:
+async def _one_run(transcript: Transcript, service: SessionService) -> None:
     made = await transcript.create(PROJECT, cwd="/src", model="scripted")
-    run_ = await book.begin_run(made.id)
+    run_ = await service.begin_run(made.id)
     await transcript.append(made.id, [_message(number) for number in range(6)])
     await transcript.window(made.id)
-    await book.finish_run(run_.id, RunResult(AgentRunStatus.COMPLETED, 3))
+    await service.finish_run(run_.id, RunResult(AgentRunStatus.COMPLETED, 3))
 
 
 if __name__ == "__main__":

@@ -19,11 +19,11 @@ from kaged.config.agents import AgentTree
 from kaged.pipeline.pipeline import Pipeline
 from kaged.plugins.hooks import CompactionEvent, Participant, PreCompactOutcome
 from kaged.plugins.observers import Observed
-from kaged.sessions.book import SessionBook
 from kaged.sessions.driver import RunEnd
 from kaged.sessions.hooks import SessionHooks
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.sessions.navigation import Navigation
+from kaged.sessions.session_service import SessionService
 from kaged.sessions.snapshot import SessionSnapshot
 from kaged.sessions.transcript import Transcript
 from kaged.sessions.workflow_runner import LoopWorkflows
@@ -115,8 +115,8 @@ class LoopLab:
         self.lifecycle = Lifecycle()
         self.lifecycle.subscribe(self.events.append)
         self.transcript = Transcript(store, self.lifecycle, clock=clock, ids=ids)
-        self.book = SessionBook(store, self.transcript, self.lifecycle)
-        self.navigation = Navigation(store, self.transcript, self.book, self.lifecycle)
+        self.service = SessionService(store, self.transcript, self.lifecycle)
+        self.navigation = Navigation(store, self.transcript, self.service, self.lifecycle)
         self.agent_tools = AgentToolService(
             cast("Any", self.audit),
             clock,
@@ -131,7 +131,7 @@ class LoopLab:
         self.driving = build_driver(
             store,
             self.transcript,
-            self.book,
+            self.service,
             self.navigation,
             self.lifecycle,
             dispatcher=self.agent_tools.dispatcher,

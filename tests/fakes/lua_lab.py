@@ -1,4 +1,4 @@
-"""`LuaLab`: scripts in real caged workers on a real session book, in a real workdir."""
+"""`LuaLab`: scripts in real caged workers on a real session service, in a real workdir."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ QUICK = ScriptLimits(instructions=20_000_000, compute_s=8.0)
 class LuaLab:
     """One project with scripts. Grants are what a test puts into `grants`."""
 
-    def __init__(self, root: Path, book: SessionLab) -> None:
+    def __init__(self, root: Path, host_sessions: SessionLab) -> None:
         self.root = root
-        self.book = book
+        self.host_sessions = host_sessions
         self.work = root / "work"
         self.scripts_dir = root / "scripts"
         self.grants: dict[str, list[str]] = {}
@@ -79,21 +79,21 @@ class LuaLab:
         self.build()
         self._following = Following(
             lambda project: self.runtime if project == PROJECT else None,
-            self.book.lifecycle,
-            self.book.navigation,
-            self.book.transcript,
+            self.host_sessions.lifecycle,
+            self.host_sessions.navigation,
+            self.host_sessions.transcript,
             self.transforms,
             self.events.append,
         )
 
     def build(self) -> None:
         """Make the runtime; again when a test has changed what it is made of."""
-        book = self.book
+        host_sessions = self.host_sessions
         self.sessions = ScriptSessions(
             PROJECT,
-            book=book.book,
-            transcript=book.transcript,
-            navigation=book.navigation,
+            service=host_sessions.service,
+            transcript=host_sessions.transcript,
+            navigation=host_sessions.navigation,
             audit=self.events.append,
         )
         stores: dict[str, ScriptStore] = {}
@@ -203,21 +203,21 @@ class LuaLab:
 
     async def begin(self, *said: str) -> str:
         """Begin a session and make it the current one."""
-        session = await self.book.session(*said)
-        await self.book.navigation.enter(PROJECT, session)
-        current = await self.book.book.current(PROJECT)
+        session = await self.host_sessions.session(*said)
+        await self.host_sessions.navigation.enter(PROJECT, session)
+        current = await self.host_sessions.service.current(PROJECT)
         if current != session:
-            self.book.navigation.request_switch(str(current), session)
-            await self.book.navigation.apply(str(current))
+            self.host_sessions.navigation.request_switch(str(current), session)
+            await self.host_sessions.navigation.apply(str(current))
         return session
 
     async def current(self) -> str:
-        return str(await self.book.book.current(PROJECT))
+        return str(await self.host_sessions.service.current(PROJECT))
 
     async def exchange(self, user: str, answer: str, files: Mapping[str, str] | None = None) -> str:
         """Let a run happen in the current session: words, files, the events of a real run."""
         session = await self.current()
-        append = self.book.transcript.append
+        append = self.host_sessions.transcript.append
         await append(session, [message(user)])
         self.emit("run.started", session)
         await self.runtime.drain()
@@ -233,11 +233,11 @@ class LuaLab:
         return made[-1].id
 
     def emit(self, name: str, session: str, **data: Any) -> None:
-        self.book.lifecycle.emit(SessionEvent(name, session, PROJECT, "run_1", data))
+        self.host_sessions.lifecycle.emit(SessionEvent(name, session, PROJECT, "run_1", data))
 
     async def custom(self, session: str) -> None:
         draft = EntryDraft(EntryKind.CUSTOM, {"kind": "note", "data": {}})
-        await self.book.transcript.append(session, [draft])
+        await self.host_sessions.transcript.append(session, [draft])
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -285,8 +285,8 @@ async def lua_lab(root: Path, clock: ManualClock, ids: Ids) -> AsyncGenerator[Lu
     """Open a lab below `root`."""
     home = root / "book"
     home.mkdir()
-    async with session_lab(home, clock, ids) as book:
-        lab = LuaLab(root, book)
+    async with session_lab(home, clock, ids) as host_sessions:
+        lab = LuaLab(root, host_sessions)
         await lab.open()
         try:
             yield lab

@@ -135,7 +135,7 @@ class Grant:
 
 
 @dataclass
-class Book:
+class GrantRegistry:
     """What the server remembers."""
 
     codes: dict[str, Code] = field(default_factory=dict[str, Code])
@@ -152,13 +152,13 @@ class Book:
         return next((one for one in self.grants if one.refresh_token == token), None)
 
 
-def _grants(book: Book) -> tuple[type, type, type, type, type]:  # noqa: C901 - five small classes
+def _grants(registry: GrantRegistry) -> tuple[type, type, type, type, type]:  # noqa: C901 - five small classes
     class CodeGrant(AuthorizationCodeGrant):
         TOKEN_ENDPOINT_AUTH_METHODS = ["client_secret_post"]  # noqa: RUF012 - the library's form
 
         def save_authorization_code(self, code: str, request: Any) -> None:
             data = request.payload.data
-            book.codes[code] = Code(
+            registry.codes[code] = Code(
                 code,
                 request.user,
                 data["redirect_uri"],
@@ -168,10 +168,10 @@ def _grants(book: Book) -> tuple[type, type, type, type, type]:  # noqa: C901 - 
             )
 
         def query_authorization_code(self, code: str, client: Any) -> Code | None:
-            return book.codes.get(code)
+            return registry.codes.get(code)
 
         def delete_authorization_code(self, authorization_code: Code) -> None:
-            book.codes.pop(authorization_code.code, None)
+            registry.codes.pop(authorization_code.code, None)
 
         def authenticate_user(self, authorization_code: Code) -> str:
             return authorization_code.user
@@ -181,7 +181,7 @@ def _grants(book: Book) -> tuple[type, type, type, type, type]:  # noqa: C901 - 
         INCLUDE_NEW_REFRESH_TOKEN = True
 
         def authenticate_refresh_token(self, refresh_token: str) -> Grant | None:
-            found = book.by_refresh(refresh_token)
+            found = registry.by_refresh(refresh_token)
             return found if found is not None and not found.revoked else None
 
         def authenticate_user(self, refresh_token: Grant) -> str:
@@ -194,10 +194,10 @@ def _grants(book: Book) -> tuple[type, type, type, type, type]:  # noqa: C901 - 
         TOKEN_ENDPOINT_AUTH_METHODS = ["client_secret_post"]  # noqa: RUF012 - the library's form
 
         def query_device_credential(self, device_code: str) -> Device | None:
-            return book.devices.get(device_code)
+            return registry.devices.get(device_code)
 
         def query_user_grant(self, user_code: str) -> tuple[str, bool] | None:
-            for one in book.devices.values():
+            for one in registry.devices.values():
                 if one.get_user_code() == user_code:
                     if one.denied:
                         return ("", False)
@@ -212,13 +212,13 @@ def _grants(book: Book) -> tuple[type, type, type, type, type]:  # noqa: C901 - 
             return "https://login.example/device"
 
         def save_device_credential(self, client_id: str, scope: str, data: dict[str, Any]) -> None:
-            book.devices[data["device_code"]] = Device(data, scope)
+            registry.devices[data["device_code"]] = Device(data, scope)
 
     class Revocation(RevocationEndpoint):
         CLIENT_AUTH_METHODS = ["client_secret_post"]  # noqa: RUF012 - the library's form
 
         def query_token(self, token_string: str, token_type_hint: str | None) -> Grant | None:
-            return book.by_refresh(token_string) or book.by_access(token_string)
+            return registry.by_refresh(token_string) or registry.by_access(token_string)
 
         def revoke_token(self, token: Grant, request: Any) -> None:
             token.revoked = True
@@ -229,10 +229,10 @@ def _grants(book: Book) -> tuple[type, type, type, type, type]:  # noqa: C901 - 
 class Server(AuthorizationServer):
     """authlib's server with a memory and plain requests."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, registry: GrantRegistry) -> None:
         super().__init__()
-        self._book = book
-        code, refresh, devices, device_endpoint, revocation = _grants(book)
+        self._book = registry
+        code, refresh, devices, device_endpoint, revocation = _grants(registry)
         self.register_grant(code, [CodeChallenge(required=True)])
         self.register_grant(refresh)
         self.register_grant(devices)
@@ -243,7 +243,7 @@ class Server(AuthorizationServer):
             BearerTokenGenerator(
                 lambda **_: generate_token(42),
                 lambda **_: generate_token(48),
-                lambda *_: book.expires_in,
+                lambda *_: registry.expires_in,
             ),
         )
 
@@ -280,7 +280,7 @@ class Server(AuthorizationServer):
 class OAuthLab:
     """The running server; `agree` and `deny` are what a person does in a browser."""
 
-    book: Book
+    registry: GrantRegistry
     url: str
     server: Server
 
@@ -300,14 +300,16 @@ class OAuthLab:
         self.device(user_code).user = user
 
     def device(self, user_code: str) -> Device:
-        return next(one for one in self.book.devices.values() if one.get_user_code() == user_code)
+        return next(
+            one for one in self.registry.devices.values() if one.get_user_code() == user_code
+        )
 
 
 @contextlib.contextmanager
 def oauth_server() -> Generator[OAuthLab]:  # noqa: C901 - a table of paths
     """Run the server and its API."""
-    book = Book()
-    server = Server(book)
+    registry = GrantRegistry()
+    server = Server(registry)
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the library's name
@@ -333,7 +335,7 @@ def oauth_server() -> Generator[OAuthLab]:  # noqa: C901 - a table of paths
                 uri = f"https://login.example{self.path}"
                 request = ("POST", uri, dict(self.headers), form)
                 if parts.path == "/token":
-                    book.token_requests.append(form)
+                    registry.token_requests.append(form)
                     self._answer(*server.create_token_response(request))
                 else:
                     name = "revocation" if parts.path == "/revoke" else "device_authorization"
@@ -341,7 +343,7 @@ def oauth_server() -> Generator[OAuthLab]:  # noqa: C901 - a table of paths
                 return
             if parts.path == "/tokeninfo":  # how a mail server asks whose token it was shown
                 token = parse_qs(parts.query).get("access_token", [""])[0]
-                found = book.by_access(token)
+                found = registry.by_access(token)
                 good = found is not None and found.alive
                 body = {"email": f"{found.user}@example.org"} if found and good else {}
                 self._answer(200 if good else 401, body)
@@ -349,11 +351,13 @@ def oauth_server() -> Generator[OAuthLab]:  # noqa: C901 - a table of paths
             self._api(parts.path, parts.query, raw)
 
         def _api(self, path: str, query: str, raw: bytes) -> None:
-            grant = book.by_access(self.headers.get("authorization", "").removeprefix("Bearer "))
+            grant = registry.by_access(
+                self.headers.get("authorization", "").removeprefix("Bearer ")
+            )
             if grant is None or not grant.alive:
                 self._answer(401, {"message": "no"})
                 return
-            book.api_requests.append((self.command, self.path, raw))
+            registry.api_requests.append((self.command, self.path, raw))
             if path == "/userinfo":
                 self._answer(
                     200, {"name": grant.user.title(), "email": f"{grant.user}@example.org"}
@@ -385,7 +389,7 @@ def oauth_server() -> Generator[OAuthLab]:  # noqa: C901 - a table of paths
     thread = threading.Thread(target=http.serve_forever, daemon=True)
     thread.start()
     try:
-        yield OAuthLab(book, f"http://127.0.0.1:{http.server_port}", server)
+        yield OAuthLab(registry, f"http://127.0.0.1:{http.server_port}", server)
     finally:
         http.shutdown()
         http.server_close()

@@ -1,4 +1,4 @@
-"""The session book on a real store, with everything that listeners were told."""
+"""The session service on a real store, with everything that listeners were told."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from fakes.store_home import StoreHome
 from kaged.base import Ids, ManualClock
-from kaged.sessions.book import SessionBook
 from kaged.sessions.entry import Entry, EntryDraft, EntryKind, EntryRole
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.sessions.navigation import Navigation
+from kaged.sessions.session_service import SessionService
 from kaged.sessions.transcript import Transcript
 from kaged.store import Store
 from kaged.store.agent_run_rows import RunCause
@@ -62,7 +62,7 @@ class SessionLab:
         self.store: Store
         self.lifecycle: Lifecycle
         self.transcript: Transcript
-        self.book: SessionBook
+        self.service: SessionService
         self.navigation: Navigation
 
     async def open(self) -> None:
@@ -71,8 +71,8 @@ class SessionLab:
         self.lifecycle = Lifecycle()
         self.lifecycle.subscribe(self.events.append)
         self.transcript = Transcript(self.store, self.lifecycle, clock=self.clock, ids=self.ids)
-        self.book = SessionBook(self.store, self.transcript, self.lifecycle)
-        self.navigation = Navigation(self.store, self.transcript, self.book, self.lifecycle)
+        self.service = SessionService(self.store, self.transcript, self.lifecycle)
+        self.navigation = Navigation(self.store, self.transcript, self.service, self.lifecycle)
 
     async def reopen(self, clock: ManualClock | None = None) -> None:
         """Do what a restart does: close everything and begin with what is on disk."""

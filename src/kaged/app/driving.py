@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kaged.sessions.agent_run_factory import AgentRunFactory
 from kaged.sessions.compacting import Compactor
 from kaged.sessions.driver import RunEnded, SessionDriver
 from kaged.sessions.hooks import SessionHooks
-from kaged.sessions.known import KnownSessions, TakeSnapshot
 from kaged.sessions.loop import LoopParts
 from kaged.sessions.policies import Policies
 from kaged.sessions.resume import Resumption
-from kaged.sessions.seating import Seating
+from kaged.sessions.session_cache import SessionCache, TakeSnapshot
 from kaged.sessions.subagents import Delegations
 from kaged.sessions.todo_work import LoopTodos
 from kaged.sessions.toolcalls import ToolRunner
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from kaged.app.settings import Settings
     from kaged.base import Clock, Ids
     from kaged.pipeline.pipeline import Pipeline
-    from kaged.sessions.book import SessionBook
+    from kaged.sessions.agent_run import RunState
     from kaged.sessions.lifecycle import Lifecycle
     from kaged.sessions.navigation import Navigation
     from kaged.sessions.needs import AuditPost, Models
-    from kaged.sessions.room import SessionRoom
-    from kaged.sessions.seat import RunState
+    from kaged.sessions.session_service import SessionService
+    from kaged.sessions.session_services import SessionServices
     from kaged.sessions.snapshot import SessionSnapshot
     from kaged.sessions.transcript import Transcript
     from kaged.store import Store
@@ -68,7 +68,7 @@ class Loop(Driving):
 def build_driver(
     store: Store,
     transcript: Transcript,
-    book: SessionBook,
+    service: SessionService,
     navigation: Navigation,
     lifecycle: Lifecycle,
     *,
@@ -106,13 +106,13 @@ def build_driver(
         ids=ids,
         between_turns=between_turns,
     )
-    seating = Seating(models, transcript, policies)
-    children = Delegations(seating, parts, runs)
+    run_factory = AgentRunFactory(models, transcript, policies)
+    children = Delegations(run_factory, parts, runs)
     driver = SessionDriver(
         store,
-        book,
-        KnownSessions(store, transcript, hooks, take_snapshot),
-        seating,
+        service,
+        SessionCache(store, transcript, hooks, take_snapshot),
+        run_factory,
         parts,
         Resumption(store.interactions, tools, children),
         hooks,
@@ -127,7 +127,7 @@ def build_driver(
 
 
 def open_loop(
-    sessions: SessionRoom,
+    sessions: SessionServices,
     agent_tools: AgentToolService,
     plugins: Plugins,
     work_projects: WorkProjects,
@@ -157,7 +157,7 @@ def open_loop(
     driving = build_driver(
         store,
         transcript,
-        sessions.book,
+        sessions.service,
         sessions.navigation,
         sessions.lifecycle,
         dispatcher=agent_tools.dispatcher,

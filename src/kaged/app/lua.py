@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from kaged.lua.script import ScriptHost
     from kaged.serve.http.hub import EventHub
     from kaged.serve.http.ports import Principal
-    from kaged.sessions.room import SessionRoom
+    from kaged.sessions.session_services import SessionServices
     from kaged.sessions.transforms import Transforms
     from kaged.workspace import Workspace
 
@@ -59,7 +59,7 @@ class Scripts:
         settings: Callable[[], Settings],
         environ: Mapping[str, str],
         workspace_of: Callable[[str], Workspace],
-        sessions: SessionRoom,
+        sessions: SessionServices,
         *,
         spawner: Spawner,
         audit: AuditLog,
@@ -91,12 +91,12 @@ class Scripts:
 
     def follow(self, transforms: Transforms | None) -> Following:
         """Tie the scripts to the daemon's sessions."""
-        room = self._sessions
+        session_services = self._sessions
         return Following(
             self._runtimes.get,
-            room.lifecycle,
-            room.navigation,
-            room.transcript,
+            session_services.lifecycle,
+            session_services.navigation,
+            session_services.transcript,
             transforms,
             self._post,
         )
@@ -203,12 +203,12 @@ class Scripts:
         return runtime
 
     def _make(self, project_id: str) -> ScriptRuntime:
-        room, workspace = self._sessions, self._workspace_of(project_id)
+        session_services, workspace = self._sessions, self._workspace_of(project_id)
         sessions = ScriptSessions(
             project_id,
-            book=room.book,
-            transcript=room.transcript,
-            navigation=room.navigation,
+            service=session_services.service,
+            transcript=session_services.transcript,
+            navigation=session_services.navigation,
             audit=self._post,
         )
         stores: dict[str, ScriptStore] = {}
@@ -222,7 +222,9 @@ class Scripts:
 
         async def describe() -> JsonObject:
             current = await sessions.current()
-            header = await room.transcript.header(current) if current is not None else None
+            header = (
+                await session_services.transcript.header(current) if current is not None else None
+            )
             content = header.content if header is not None else {}
             return {
                 "cwd": workspace.root,
@@ -295,7 +297,7 @@ def build_scripts(
     settings: Callable[[], Settings],
     environ: Mapping[str, str],
     workspace_of: Callable[[str], Workspace],
-    sessions: SessionRoom,
+    sessions: SessionServices,
     transforms: Transforms | None,
     *,
     spawner: Spawner,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kaged.config.agents import AgentTree
     from kaged.pipeline.pipeline import Pipeline
     from kaged.serve.http.hub import EventHub
-    from kaged.sessions.room import SessionRoom
+    from kaged.sessions.session_services import SessionServices
     from kaged.toolbox.project import ProjectWork
 
 WHAT: Final = "Outside MCP servers whose tools agents may use."
@@ -174,7 +174,7 @@ def build_mcp(
     work: ProjectWork,
     *,
     spawner: Spawner,
-    sessions: SessionRoom,
+    sessions: SessionServices,
     audit: AuditLog,
     hub: EventHub,
     pipeline: Callable[[], Pipeline | None],

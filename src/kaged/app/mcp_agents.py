@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kaged.app.agent_tools import AgentToolService
     from kaged.mcp.host import McpHost
     from kaged.pipeline.pipeline import Pipeline
-    from kaged.sessions.room import SessionRoom
+    from kaged.sessions.session_services import SessionServices
     from kaged.toolbox.project import ProjectWork
     from kaged.tools import ToolCallContext
 
@@ -33,7 +33,7 @@ class ServedAgents:
         self,
         agent_tools: AgentToolService,
         work: ProjectWork,
-        sessions: SessionRoom,
+        sessions: SessionServices,
         host: McpHost,
         offers: Offers,
         *,

@@ -19,7 +19,7 @@ from kaged.tools import ROOT_CALLER
 if TYPE_CHECKING:
     from kaged.mcp.host import McpHost
     from kaged.mcp.outside import OutsideServer
-    from kaged.sessions.room import SessionRoom
+    from kaged.sessions.session_services import SessionServices
     from kaged.toolbox.project import ProjectWork
     from kaged.tools import ToolCallContext
     from kaged.tools.resolution import AgentTools
@@ -46,7 +46,7 @@ class AgentReading:
         tools: Callable[[], AgentTools],
         *,
         work: ProjectWork,
-        sessions: SessionRoom,
+        sessions: SessionServices,
         host: McpHost,
         offers: Offers,
     ) -> None:

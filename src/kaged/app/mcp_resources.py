@@ -12,7 +12,7 @@ from kaged.serve.mcp.port import ListedResource, ResourceNotFound
 from kaged.store.work_errors import IssueNotFound, SessionNotFound
 
 if TYPE_CHECKING:
-    from kaged.sessions.room import SessionRoom
+    from kaged.sessions.session_services import SessionServices
     from kaged.toolbox.project import ProjectWork
 
 PAGE: Final = 50
@@ -39,7 +39,7 @@ async def issue_page(
 
 
 async def session_page(
-    sessions: SessionRoom, project_id: str, offset: int
+    sessions: SessionServices, project_id: str, offset: int
 ) -> tuple[Sequence[ListedResource], int | None]:
     """Return a page of a project's sessions, last used first, and where the next begins."""
     records, total = await sessions.store.sessions.page(project_id, None, PAGE, offset)
@@ -64,10 +64,10 @@ async def read_issue(work: ProjectWork, project_id: str, number: int) -> str:
     return json.dumps(found, ensure_ascii=False)
 
 
-async def read_session(sessions: SessionRoom, project_id: str, session_id: str) -> str:
+async def read_session(sessions: SessionServices, project_id: str, session_id: str) -> str:
     """Return a session with its newest entries, as JSON. Raises ResourceNotFound."""
     try:
-        found = await sessions.book.get(project_id, session_id)
+        found = await sessions.service.get(project_id, session_id)
         entries = await sessions.transcript.last(found.id, ENTRIES)
     except SessionNotFound as error:
         raise ResourceNotFound(error.message, fix=error.fix) from error

@@ -1,4 +1,4 @@
-"""`build_sessions`: the session book of the daemon, and its events on the stream."""
+"""`build_sessions`: the session service of the daemon, and its events on the stream."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from kaged.audit import AuditEvent, AuditUnavailable
-from kaged.sessions.book import SessionBook
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.sessions.navigation import OPERATOR, Navigation
-from kaged.sessions.room import SessionRoom
+from kaged.sessions.session_service import SessionService
+from kaged.sessions.session_services import SessionServices
 from kaged.sessions.tool_log import ToolCallLog
 from kaged.sessions.transcript import Transcript
 
@@ -35,13 +35,13 @@ def build_sessions(
     clock: Clock,
     ids: Ids,
     closing: AsyncExitStack,
-) -> SessionRoom:
+) -> SessionServices:
     """Build the book and publish what happens in sessions on the event stream."""
     lifecycle = Lifecycle()
     lifecycle.subscribe(lambda event: _publish(hub, event))
     lifecycle.subscribe(lambda event: _record(audit, event))
     transcript = Transcript(store, lifecycle, clock=clock, ids=ids)
-    book = SessionBook(store, transcript, lifecycle)
+    service = SessionService(store, transcript, lifecycle)
     calls = ToolCallLog(
         store.tool_calls,
         lifecycle,
@@ -49,12 +49,12 @@ def build_sessions(
         clock=clock,
     )
     closing.push_async_callback(calls.close)
-    return SessionRoom(
+    return SessionServices(
         store=store,
         lifecycle=lifecycle,
         transcript=transcript,
-        book=book,
-        navigation=Navigation(store, transcript, book, lifecycle),
+        service=service,
+        navigation=Navigation(store, transcript, service, lifecycle),
         calls=calls,
     )
 

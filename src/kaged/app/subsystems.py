@@ -260,7 +260,7 @@ async def start_subsystems(
             *accounts.checks(),
         ]
 
-    await sessions.book.recover()
+    await sessions.service.recover()
     with gates.passing("projects", "The projects that were loaded when the daemon ended.") as gate:
         await projects.restore()
         gate.found = f"{len(projects)} loaded"

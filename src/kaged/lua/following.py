@@ -15,7 +15,7 @@ import structlog
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import JsonObject, JsonValue
 from kaged.lua.moves import ASKER
-from kaged.sessions.navigation import Redirect, SwitchIntent, Veto
+from kaged.sessions.navigation import MoveVeto, Redirect, SwitchIntent
 
 if TYPE_CHECKING:
     from kaged.lua.runtime import Payload, ScriptRuntime
@@ -65,19 +65,19 @@ class Following:
 
     # -- what is about to happen ---------------------------------------------------------------
 
-    async def _before_switch(self, intent: SwitchIntent) -> Veto | Redirect | None:
+    async def _before_switch(self, intent: SwitchIntent) -> MoveVeto | Redirect | None:
         return await self._decide("session_before_switch", intent)
 
-    async def _before_fork(self, intent: SwitchIntent) -> Veto | Redirect | None:
+    async def _before_fork(self, intent: SwitchIntent) -> MoveVeto | Redirect | None:
         return await self._decide("session_before_fork", intent)
 
-    async def _decide(self, event: str, intent: SwitchIntent) -> Veto | Redirect | None:
+    async def _decide(self, event: str, intent: SwitchIntent) -> MoveVeto | Redirect | None:
         runtime = self._runtime_of(intent.project_id)
         if runtime is None:
             return None
         decided = await runtime.decide(event, intent.target, intent.session_id)
         if decided.cancel is not None:
-            return Veto(decided.cancel, f"{ASKER}{decided.by}")
+            return MoveVeto(decided.cancel, f"{ASKER}{decided.by}")
         if decided.patch is not None:
             return Redirect(decided.patch, f"{ASKER}{decided.by}")
         return None

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Final
 from kaged.audit import AuditEvent
 from kaged.base import JsonObject, KagedError, iso_utc
 from kaged.lua.errors import ScriptCallRefused
-from kaged.sessions.book import locator
 from kaged.sessions.entry import EntryDraft, EntryKind
+from kaged.sessions.session_service import locator
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kaged.lua.script import Line
-    from kaged.sessions.book import SessionBook
     from kaged.sessions.navigation import Navigation, SwitchOutcome
+    from kaged.sessions.session_service import SessionService
     from kaged.sessions.transcript import Transcript
 
 ASKER: Final = "lua:"
@@ -35,20 +35,20 @@ class ScriptSessions:
         self,
         project_id: str,
         *,
-        book: SessionBook,
+        service: SessionService,
         transcript: Transcript,
         navigation: Navigation,
         audit: Callable[[AuditEvent], None],
     ) -> None:
         self._project_id = project_id
-        self._book = book
+        self._service = service
         self._transcript = transcript
         self._navigation = navigation
         self._audit = audit
 
     async def current(self) -> str | None:
         """Return the id of the project's current session."""
-        return await self._book.current(self._project_id)
+        return await self._service.current(self._project_id)
 
     async def live(self, line: Line | None = None) -> str | None:
         """Return the session that a script's calls are about.
@@ -61,7 +61,7 @@ class ScriptSessions:
         current = await self.current()
         if current is not None:
             return current
-        records, _ = await self._book.list(self._project_id, limit=1)
+        records, _ = await self._service.list(self._project_id, limit=1)
         return records[0].id if records else None
 
     async def entries(self, line: Line | None = None) -> list[JsonObject]:
@@ -84,7 +84,7 @@ class ScriptSessions:
     async def list(self, line: Line | None = None) -> list[JsonObject]:
         """Return the sessions, last used first, each with the locator that `switch` takes."""
         current = await self.live(line)
-        records, _ = await self._book.list(self._project_id, limit=MAX_LISTED)
+        records, _ = await self._service.list(self._project_id, limit=MAX_LISTED)
         found: list[JsonObject] = []
         for one in records:
             shown: JsonObject = {"id": one.id, "value": locator(one.id)}

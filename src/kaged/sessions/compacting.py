@@ -30,9 +30,9 @@ from kaged.sessions.window import compaction_messages
 if TYPE_CHECKING:
     from kaged.base import Clock, Ids, JsonObject, JsonValue
     from kaged.plugins.hooks import PreCompactOutcome
+    from kaged.sessions.agent_run import AgentRun
     from kaged.sessions.hooks import SessionHooks
     from kaged.sessions.needs import Announcer, AuditPost, Ledger
-    from kaged.sessions.seat import AgentSeat
 
 THRESHOLD_CROSSED: Final = "threshold_crossed"
 REQUESTED: Final = "requested"
@@ -92,72 +92,74 @@ class Compactor:
         self._clock = clock
         self._ids = ids
 
-    async def check(self, seat: AgentSeat) -> Compacted | None:
+    async def check(self, agent_run: AgentRun) -> Compacted | None:
         """Compact a window that is full; one that cannot be made smaller is left alone."""
-        tokens = seat.tokens
-        if tokens < self.threshold(seat) or tokens < seat.stuck_at * GROWTH:
+        tokens = agent_run.tokens
+        if tokens < self.threshold(agent_run) or tokens < agent_run.stuck_at * GROWTH:
             return None
-        return await self.compact(seat, THRESHOLD_CROSSED)
+        return await self.compact(agent_run, THRESHOLD_CROSSED)
 
-    def threshold(self, seat: AgentSeat) -> int:
+    def threshold(self, agent_run: AgentRun) -> int:
         """Return the number of tokens at which an agent's window is full."""
-        return threshold_tokens(seat.snapshot.agent.compaction.value, seat.model.context_tokens)
+        return threshold_tokens(
+            agent_run.snapshot.agent.compaction.value, agent_run.model.context_tokens
+        )
 
-    def plan(self, seat: AgentSeat) -> CompactionPlan:
+    def plan(self, agent_run: AgentRun) -> CompactionPlan:
         """Choose what would go. Changes nothing and asks nobody."""
         # In the units of the estimate, of which what stands in the request anyway is not ours.
-        fixed = seat.request_tokens - seat.window.tokens
-        scale = seat.tokens / seat.request_tokens if seat.request_tokens else 1.0
-        goal = min(self.threshold(seat), seat.tokens) * TARGET_SHARE / scale
-        return plan_compaction(seat.window.messages, max(0, int(goal) - fixed))
+        fixed = agent_run.request_tokens - agent_run.window.tokens
+        scale = agent_run.tokens / agent_run.request_tokens if agent_run.request_tokens else 1.0
+        goal = min(self.threshold(agent_run), agent_run.tokens) * TARGET_SHARE / scale
+        return plan_compaction(agent_run.window.messages, max(0, int(goal) - fixed))
 
-    def preview(self, seat: AgentSeat) -> JsonObject:
+    def preview(self, agent_run: AgentRun) -> JsonObject:
         """Return what a compaction would do now (dry run)."""
-        plan = self.plan(seat)
-        compaction = seat.snapshot.agent.compaction.value
+        plan = self.plan(agent_run)
+        compaction = agent_run.snapshot.agent.compaction.value
         return {
             "strategy": compaction.strategy.value,
-            "tokens": seat.tokens,
-            "threshold": self.threshold(seat),
-            "messages": len(seat.window.messages),
+            "tokens": agent_run.tokens,
+            "threshold": self.threshold(agent_run),
+            "messages": len(agent_run.window.messages),
             "would_compact": [one.id for one in plan.being],
             "would_remain": [one.id for one in plan.remaining],
             "always_keep": [one.id for one in plan.keep],
             "tokens_after": plan.tokens_after,
         }
 
-    async def compact(self, seat: AgentSeat, trigger: str) -> Compacted | None:
+    async def compact(self, agent_run: AgentRun, trigger: str) -> Compacted | None:
         """Compact a window now; returns None when nothing of it may go."""
-        plan = self.plan(seat)
+        plan = self.plan(agent_run)
         compaction_id = self._ids.tagged("cmp")
-        strategy = seat.snapshot.agent.compaction.value.strategy
+        strategy = agent_run.snapshot.agent.compaction.value.strategy
         if not plan.being:
-            seat.stuck_at = seat.tokens
+            agent_run.stuck_at = agent_run.tokens
             self._post(
-                seat,
+                agent_run,
                 "compaction.flagged",
                 {"compaction_id": compaction_id, "flag": "nothing_to_compact"},
             )
             return None
         started_s = self._clock.monotonic_s()
-        before, tokens_before = len(seat.window.messages), seat.tokens
+        before, tokens_before = len(agent_run.window.messages), agent_run.tokens
         self._post(
-            seat,
+            agent_run,
             "compaction.triggered",
             {
                 "compaction_id": compaction_id,
                 "strategy": strategy.value,
                 "messages": before,
                 "tokens": tokens_before,
-                "threshold": self.threshold(seat),
+                "threshold": self.threshold(agent_run),
             },
         )
-        self._tell(seat, "compaction.started", {"compaction_id": compaction_id})
-        context = seat.hook_context(self._ids.tagged("req"))
+        self._tell(agent_run, "compaction.started", {"compaction_id": compaction_id})
+        context = agent_run.hook_context(self._ids.tagged("req"))
         asked = await self._hooks.pre_compact(
             context, _event(plan.being, plan.remaining, strategy, trigger, plan.keep)
         )
-        result = await self._strategy(seat, plan, asked, compaction_id, strategy)
+        result = await self._strategy(agent_run, plan, asked, compaction_id, strategy)
         used = strategy if result is not None else CompactionStrategy.DROP
         result = result or _dropped(plan)
         gone = [one for one in plan.being if one.id in set(result.superseded)]
@@ -170,37 +172,39 @@ class Compactor:
             (*asked.observed.inject, *said.inject),
         )
         messages = with_note(
-            seat.window.messages, result.messages, f"{compaction_id}{NOTE_MARK}note", note
+            agent_run.window.messages, result.messages, f"{compaction_id}{NOTE_MARK}note", note
         )
-        await self._keep(seat, messages, result, used)
+        await self._keep(agent_run, messages, result, used)
         done = Compacted(
             compaction_id=compaction_id,
             strategy=used.value,
             messages_before=before,
             messages_after=len(messages),
             tokens_before=tokens_before,
-            tokens_after=seat.tokens,
+            tokens_after=agent_run.tokens,
             fallback=used is not strategy,
             summary=result.summary,
         )
-        self._completed(seat, done, result.plugin, (self._clock.monotonic_s() - started_s) * 1000)
+        self._completed(
+            agent_run, done, result.plugin, (self._clock.monotonic_s() - started_s) * 1000
+        )
         return done
 
     # -- own -----------------------------------------------------------------------------------
 
     async def _strategy(
         self,
-        seat: AgentSeat,
+        agent_run: AgentRun,
         plan: CompactionPlan,
         asked: PreCompactOutcome,
         compaction_id: str,
         strategy: CompactionStrategy,
     ) -> _Result | None:
         """Carry the strategy out; None, put on record, when it failed and old messages must go."""
-        delegate = seat.snapshot.agent.compaction.value.delegate
+        delegate = agent_run.snapshot.agent.compaction.value.delegate
         reason = asked.fallback
         if asked.replacement is not None:
-            found = _replaced(seat, asked, delegate)
+            found = _replaced(agent_run, asked, delegate)
             if found is not None:
                 return found
             reason = "a message has no known role"
@@ -208,7 +212,7 @@ class Compactor:
             reason = "the designated compactor is not there"
         if reason is None and strategy is CompactionStrategy.SUMMARIZE:
             try:
-                text, usage = await summarize(seat.model, plan.being, seat.path)
+                text, usage = await summarize(agent_run.model, plan.being, agent_run.path)
             except KagedError as error:
                 reason = f"{error.code}: {error.message}"
             # Boundary: whatever a model's layer breaks with, the session goes on.
@@ -216,13 +220,13 @@ class Compactor:
                 _log.exception("compaction.summary_failed", error=repr(error))
                 reason = type(error).__name__
             else:
-                seat.run.spending.add(usage)
+                agent_run.run.spending.add(usage)
                 note = f"Summary of the earlier conversation:\n{text}"
                 return _Result(plan.remaining, [one.id for one in plan.being], note, text)
         if reason is None:
             return _dropped(plan)
         self._post(
-            seat,
+            agent_run,
             "compaction.failed",
             {
                 "compaction_id": compaction_id,
@@ -236,13 +240,13 @@ class Compactor:
 
     async def _keep(
         self,
-        seat: AgentSeat,
+        agent_run: AgentRun,
         messages: Sequence[WindowMessage],
         result: _Result,
         strategy: CompactionStrategy,
     ) -> None:
         """Store the compaction and go on with the smaller window."""
-        known = seat.window.messages
+        known = agent_run.window.messages
         marks = [one.id for one in known if one.stored and one.id in set(result.superseded)]
         summarized: list[JsonValue] = [*marks]
         draft = EntryDraft(
@@ -254,14 +258,14 @@ class Compactor:
                 "strategy": strategy.value,
                 "messages": compaction_messages(messages, known, marks),
             },
-            agent=seat.window_key,
-            run_id=seat.run.run_id or None,
+            agent=agent_run.window_key,
+            run_id=agent_run.run.run_id or None,
         )
-        await self._ledger.compact(seat.run.session_id, marks, draft, seat.window_key)
-        seat.window.replace(messages)
+        await self._ledger.compact(agent_run.run.session_id, marks, draft, agent_run.window_key)
+        agent_run.window.replace(messages)
 
     def _completed(
-        self, seat: AgentSeat, done: Compacted, plugin: str | None, duration_ms: float
+        self, agent_run: AgentRun, done: Compacted, plugin: str | None, duration_ms: float
     ) -> None:
         data: JsonObject = {
             "compaction_id": done.compaction_id,
@@ -273,25 +277,27 @@ class Compactor:
             "duration_ms": round(duration_ms, 3),
             "plugin": plugin,
         }
-        self._post(seat, "compaction.completed", data)
-        seat.stuck_at = 0
-        if done.tokens_after >= self.threshold(seat):
+        self._post(agent_run, "compaction.completed", data)
+        agent_run.stuck_at = 0
+        if done.tokens_after >= self.threshold(agent_run):
             # Whoever compacts next would find the same; wait until there is more to take out.
-            seat.stuck_at = done.tokens_after
+            agent_run.stuck_at = done.tokens_after
             flag: JsonObject = {"compaction_id": done.compaction_id, "flag": "still_full"}
-            self._post(seat, "compaction.flagged", {**flag, "plugin": plugin})
-        self._tell(seat, "compaction.finished", done.as_json())
+            self._post(agent_run, "compaction.flagged", {**flag, "plugin": plugin})
+        self._tell(agent_run, "compaction.finished", done.as_json())
 
-    def _post(self, seat: AgentSeat, name: str, data: JsonObject) -> None:
-        run = seat.run
-        placed: JsonObject = {**data, "session_id": run.session_id, "agent_path": seat.path}
+    def _post(self, agent_run: AgentRun, name: str, data: JsonObject) -> None:
+        run = agent_run.run
+        placed: JsonObject = {**data, "session_id": run.session_id, "agent_path": agent_run.path}
         try:
-            self._audit.post(AuditEvent(name, placed, project_id=run.project_id, caller=seat.path))
+            self._audit.post(
+                AuditEvent(name, placed, project_id=run.project_id, caller=agent_run.path)
+            )
         except AuditUnavailable as error:
             _log.error("audit.event_lost", audit_event=name, error=str(error))
 
-    def _tell(self, seat: AgentSeat, name: str, data: JsonObject) -> None:
-        self._announce(seat.event(name, data))
+    def _tell(self, agent_run: AgentRun, name: str, data: JsonObject) -> None:
+        self._announce(agent_run.event(name, data))
 
 
 def _dropped(plan: CompactionPlan) -> _Result:
@@ -300,11 +306,13 @@ def _dropped(plan: CompactionPlan) -> _Result:
     return _Result(plan.remaining, [one.id for one in plan.being], note)
 
 
-def _replaced(seat: AgentSeat, asked: PreCompactOutcome, delegate: str | None) -> _Result | None:
+def _replaced(
+    agent_run: AgentRun, asked: PreCompactOutcome, delegate: str | None
+) -> _Result | None:
     """Take over a compactor's list exactly; None when a message of it means nothing to a model."""
     replacement = asked.replacement
     assert replacement is not None
-    known = {one.id: one for one in seat.window.messages}
+    known = {one.id: one for one in agent_run.window.messages}
     messages: list[WindowMessage] = []
     for number, one in enumerate(replacement.messages):
         made = message_of_json(one, f"compactor{NOTE_MARK}{number}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from kaged.base import KagedError, Tasks
+from kaged.sessions.agent_run import AgentEnd, RunState
 from kaged.sessions.budget import Budget, Spending
 from kaged.sessions.compacting import REQUESTED
 from kaged.sessions.idle import IdleWatch
@@ -29,10 +30,9 @@ from kaged.sessions.loop_errors import (
 )
 from kaged.sessions.messages import INTERRUPTED, message_of, text_block
 from kaged.sessions.prompt import system_prompt
-from kaged.sessions.run_values import OPERATOR, RunEnd, Wishes, asks_tools, end_of, error_of
-from kaged.sessions.seat import AgentEnd, RunState
+from kaged.sessions.run_values import OPERATOR, RunEnd, RunOptions, asks_tools, end_of, error_of
 from kaged.sessions.toolcalls import CANCELLED
-from kaged.sessions.transforms import Veto
+from kaged.sessions.transforms import TransformVeto
 from kaged.store.agent_run_rows import AgentRunStatus, RunCause, RunResult
 from kaged.store.interaction_rows import InteractionRecord
 from kaged.store.session_errors import SessionBusy
@@ -43,12 +43,12 @@ from kaged.wire.context import CallContext
 
 if TYPE_CHECKING:
     from kaged.base import Clock, Ids, JsonObject
+    from kaged.sessions.agent_run import AgentRun
+    from kaged.sessions.agent_run_factory import AgentRunFactory
     from kaged.sessions.hooks import SessionHooks
-    from kaged.sessions.known import Known, KnownSessions
-    from kaged.sessions.needs import Models, RunBook
+    from kaged.sessions.needs import Models, RunRegistry
     from kaged.sessions.resume import Resumption
-    from kaged.sessions.seat import AgentSeat
-    from kaged.sessions.seating import Seating
+    from kaged.sessions.session_cache import CachedSession, SessionCache
     from kaged.store import Store
     from kaged.tools import ToolCallContext
     from kaged.tools.resolution import AgentTools
@@ -57,7 +57,7 @@ MAX_RUNS: Final = 1000
 MAX_ENDS: Final = 200
 """How many ended runs are remembered in memory; older ones are asked of the store."""
 
-MAX_WISHES: Final = 10_000
+MAX_KEPT_OPTIONS: Final = 10_000
 """Of how many sessions it is remembered what their last run was started with."""
 
 CANCEL_PATIENCE_S: Final = 10.0
@@ -73,8 +73,8 @@ class _Live:
     """A run under way."""
 
     run: RunState
-    seat: AgentSeat
-    known: Known
+    agent_run: AgentRun
+    known: CachedSession
     cause: RunCause
     ended: asyncio.Future[RunEnd]
     cancelled: bool = False
@@ -87,9 +87,9 @@ class SessionDriver:
     def __init__(
         self,
         store: Store,
-        book: RunBook,
-        known: KnownSessions,
-        seating: Seating,
+        service: RunRegistry,
+        known: SessionCache,
+        run_factory: AgentRunFactory,
         parts: LoopParts,
         resumption: Resumption,
         hooks: SessionHooks,
@@ -102,9 +102,9 @@ class SessionDriver:
         ids: Ids,
     ) -> None:
         self._store = store
-        self._book = book
+        self._service = service
         self._known = known
-        self._seating = seating
+        self._run_factory = run_factory
         self._parts = parts
         self._resumption = resumption
         self._hooks = hooks
@@ -116,7 +116,7 @@ class SessionDriver:
         self._tasks = Tasks("sessions", _report_failure)
         self._live: dict[str, _Live] = {}
         self._by_session: dict[str, _Live] = {}
-        self._wishes: OrderedDict[str, Wishes] = OrderedDict()
+        self._options: OrderedDict[str, RunOptions] = OrderedDict()
         self._ends: OrderedDict[str, RunEnd] = OrderedDict()
         self._latest: dict[str, str] = {}
         self._followers: dict[str, set[asyncio.Future[str]]] = {}
@@ -150,10 +150,10 @@ class SessionDriver:
         """
         session = await self._free(session_id)
         said = await self._parts.transforms.before_prompt(session_id, text)
-        if isinstance(said, Veto):
+        if isinstance(said, TransformVeto):
             raise PromptRefused(f"The message was not taken: {said.reason}", reason=said.reason)
-        wishes = Wishes(model, max_steps, budget or Budget(), operator, agent, identity)
-        live = await self._start(session, cause, wishes, said, pinned=pinned)
+        options = RunOptions(model, max_steps, budget or Budget(), operator, agent, identity)
+        live = await self._start(session, cause, options, said, pinned=pinned)
         return live.run.run_id
 
     async def resume(
@@ -174,15 +174,15 @@ class SessionDriver:
         session = await self._free(session_id)
         answers = await self._store.interactions.undelivered(session_id)
         if not answers:
-            window = await self._parts.ledger.window(session_id, self._wishes_of(session).agent)
+            window = await self._parts.ledger.window(session_id, self._options_of(session).agent)
             last = window[-1] if window else None
             if last is None or (last.role == "assistant" and not asks_tools(last.content)):
                 raise NothingToResume(
                     "The last run of this session is done.", fix="send a message to go on"
                 )
         cause = RunCause.ANSWER if answers else RunCause.RESUME
-        wishes = replace(self._wishes_of(session, operator), identity=identity)
-        return (await self._start(session, cause, wishes, None)).run.run_id
+        options = replace(self._options_of(session, operator), identity=identity)
+        return (await self._start(session, cause, options, None)).run.run_id
 
     async def answered(self, record: InteractionRecord) -> None:
         """Start the run that goes on with an answer. Sessions that no loop ran are left alone.
@@ -197,8 +197,8 @@ class SessionDriver:
             _, ran = await self._store.agent_runs.page(record.session_id, 1, 0)
             if ran:
                 session = await self._free(record.session_id)
-                wishes = self._wishes_of(session)
-                await self._start(session, RunCause.ANSWER, wishes, None)
+                options = self._options_of(session)
+                await self._start(session, RunCause.ANSWER, options, None)
         except KagedError as error:
             _log.warning("sessions.not_resumed", session_id=record.session_id, error=str(error))
 
@@ -249,16 +249,16 @@ class SessionDriver:
         session = await self._store.sessions.of_id(session_id)
         if not dry_run and session_id in self._by_session:
             raise SessionBusy("A run of this session is active.", fix="wait for it, or cancel it")
-        wishes = self._wishes_of(session)
+        options = self._options_of(session)
         known = await self._known.of(session)
-        run = self._state(session, "", known, wishes)
+        run = self._state(session, "", known, options)
         path = agent.partition("#")[0]
         _require_agent(known, path)
-        alias = self._alias(session, wishes, path, known)
-        seat = await self._seating.seat(run, path, agent, model=alias)
+        alias = self._alias(session, options, path, known)
+        agent_run = await self._run_factory.create(run, path, agent, model=alias)
         if dry_run:
-            return self._parts.compactor.preview(seat)
-        done = await self._parts.compactor.compact(seat, REQUESTED)
+            return self._parts.compactor.preview(agent_run)
+        done = await self._parts.compactor.compact(agent_run, REQUESTED)
         return {"compacted": False} if done is None else {"compacted": True, **done.as_json()}
 
     # -- what the host asks --------------------------------------------------------------------
@@ -329,45 +329,45 @@ class SessionDriver:
         self,
         session: SessionRecord,
         cause: RunCause,
-        wishes: Wishes,
+        options: RunOptions,
         text: str | None,
         *,
         pinned: bool = False,
     ) -> _Live:
         """Begin a run on disk and start it; nothing of it is left behind when that fails."""
         known = await self._known.of(session)
-        _require_agent(known, wishes.agent)
-        alias = self._alias(session, wishes, wishes.agent, known)
+        _require_agent(known, options.agent)
+        alias = self._alias(session, options, options.agent, known)
         self._models.get(alias)  # who cannot be asked is not asked half-way
         run_id = self._ids.tagged("run")
-        await self._book.begin_run(
-            session.id, cause=cause, model=alias, operator_id=wishes.operator, run_id=run_id
+        await self._service.begin_run(
+            session.id, cause=cause, model=alias, operator_id=options.operator, run_id=run_id
         )
-        run = self._state(session, run_id, known, wishes)
+        run = self._state(session, run_id, known, options)
         run.resumes_pause = cause is RunCause.ANSWER
         self._runs[run_id] = run
         self.idle.busy(session.id)
         try:
-            seat = await self._seating.seat(
+            agent_run = await self._run_factory.create(
                 run,
-                wishes.agent,
-                wishes.agent,
+                options.agent,
+                options.agent,
                 model=alias,
-                max_steps=wishes.max_steps,
-                prompt=known.prompt if wishes.agent == ROOT_CALLER else "",
+                max_steps=options.max_steps,
+                prompt=known.prompt if options.agent == ROOT_CALLER else "",
             )
-            seat.cleared = known.cleared
+            agent_run.cleared = known.cleared
             if text is not None:
-                await self._parts.tools.close(seat, INTERRUPTED)
-                await self._seating.tell(seat, text, pinned=pinned)
+                await self._parts.tools.close(agent_run, INTERRUPTED)
+                await self._run_factory.tell(agent_run, text, pinned=pinned)
         except BaseException as error:
             self._runs.pop(run_id, None)
             failed = error_of(error) if isinstance(error, KagedError) else None
-            await self._book.finish_run(run_id, RunResult(AgentRunStatus.FAILED, error=failed))
+            await self._service.finish_run(run_id, RunResult(AgentRunStatus.FAILED, error=failed))
             raise
-        self._remember(session.id, wishes)
+        self._remember(session.id, options)
         ended = asyncio.get_running_loop().create_future()
-        live = _Live(run, seat, known, cause, ended)
+        live = _Live(run, agent_run, known, cause, ended)
         self._live[run_id] = self._by_session[session.id] = live
         live.task = self._tasks.start(self._drive(live), run_id)
         self._latest[session.id] = run_id
@@ -378,7 +378,7 @@ class SessionDriver:
 
     async def _drive(self, live: _Live) -> None:
         """Carry a run out and put on record how it ended. Whatever happens, it ends."""
-        run, seat = live.run, live.seat
+        run, agent_run = live.run, live.agent_run
         status, end = AgentRunStatus.FAILED, AgentEnd(paused=False)
         error: JsonObject | None = None
         try:
@@ -389,7 +389,7 @@ class SessionDriver:
             stopped = live.cancelled or not self._closing
             status = AgentRunStatus.CANCELLED if stopped else AgentRunStatus.INTERRUPTED
             if stopped:
-                await self._parts.tools.close(seat, CANCELLED)
+                await self._parts.tools.close(agent_run, CANCELLED)
         except KagedError as failure:
             error = error_of(failure)
         # Boundary: a run ends, the daemon goes on.
@@ -404,39 +404,39 @@ class SessionDriver:
 
     async def _work(self, live: _Live) -> AgentEnd:
         """Do what the run is for: settle what is open, then let the agent work."""
-        run, seat = live.run, live.seat
+        run, agent_run = live.run, live.agent_run
         if live.cause in {RunCause.ANSWER, RunCause.RESUME}:
-            await self._resumption.settle(seat)
+            await self._resumption.settle(agent_run)
         if run.top == ROOT_CALLER:
-            injected = await self._known.injections(live.known, seat, self._ids.tagged("req"))
-            seat.system_prompt = system_prompt(seat.system_prompt, injected)
-        passage = self._parts.policies.agent_call(run, seat.path, seat.model.alias)
-        asked = seat.window.messages[-1] if seat.window.messages else None
+            injected = await self._known.injections(live.known, agent_run, self._ids.tagged("req"))
+            agent_run.system_prompt = system_prompt(agent_run.system_prompt, injected)
+        passage = self._parts.policies.agent_call(run, agent_run.path, agent_run.model.alias)
+        asked = agent_run.window.messages[-1] if agent_run.window.messages else None
         if passage is not None and asked is not None and asked.role == "user":
-            text, seat.system_prompt = await passage.before(
+            text, agent_run.system_prompt = await passage.before(
                 asked.text,
-                tools=seat.snapshot.tools.names,
-                model=seat.model.alias,
-                system_prompt=seat.system_prompt,
+                tools=agent_run.snapshot.tools.names,
+                model=agent_run.model.alias,
+                system_prompt=agent_run.system_prompt,
             )
             if text != asked.text:
-                seat.window.messages[-1] = message_of(asked.id, asked.role, [text_block(text)])
-        end = await self._timed(seat)
+                agent_run.window.messages[-1] = message_of(asked.id, asked.role, [text_block(text)])
+        end = await self._timed(agent_run)
         if passage is not None and not end.paused:
             end = AgentEnd(False, await passage.after(end.text), end.finish_reason)
         return end
 
-    async def _timed(self, seat: AgentSeat) -> AgentEnd:
+    async def _timed(self, agent_run: AgentRun) -> AgentEnd:
         """Let the agent work within the time that its run has, tool calls included."""
-        left_s = seat.run.spending.left_s
+        left_s = agent_run.run.spending.left_s
         timer = asyncio.timeout(None if left_s is None else max(left_s, 0.0))
         try:
             async with timer:
-                return await run_agent(seat, self._parts)
+                return await run_agent(agent_run, self._parts)
         except TimeoutError as error:
             if not timer.expired():
                 raise
-            await self._parts.tools.close(seat, CANCELLED)
+            await self._parts.tools.close(agent_run, CANCELLED)
             raise BudgetSpent("The run ends here: its time is used up.") from error
 
     async def _end(
@@ -456,7 +456,7 @@ class SessionDriver:
             next(iter(run.pauses.values()), None) if paused else None, end.finish_reason,
         )  # fmt: skip
         try:
-            await self._book.finish_run(
+            await self._service.finish_run(
                 run.run_id,
                 # A session that paused stays at its checkpoint, whatever its run's end says.
                 RunResult(status, run.spending.steps, used, error),
@@ -491,15 +491,15 @@ class SessionDriver:
         try:
             session = await self._store.sessions.of_id(session_id)
             self._parts.announce(SessionEvent("session.idle", session_id, session.project_id))
-            wishes = self._wishes_of(session)
+            options = self._options_of(session)
             # Only the root has this hook; a workflow that another agent carries out has none.
-            if wishes.agent != ROOT_CALLER or not self._hooks.wants_idle(
+            if options.agent != ROOT_CALLER or not self._hooks.wants_idle(
                 session.project_id, ROOT_CALLER
             ):
                 return
             context = CallContext(
                 request_id=self._ids.tagged("req"),
-                operator_id=wishes.operator,
+                operator_id=options.operator,
                 project_id=session.project_id,
                 agent_path=ROOT_CALLER,
                 session_id=session_id,
@@ -510,38 +510,42 @@ class SessionDriver:
 
     # -- small things --------------------------------------------------------------------------
 
-    def _state(self, session: SessionRecord, run_id: str, known: Known, wishes: Wishes) -> RunState:
+    def _state(
+        self, session: SessionRecord, run_id: str, known: CachedSession, options: RunOptions
+    ) -> RunState:
         return RunState(
             session_id=session.id,
             run_id=run_id,
             project_id=session.project_id,
-            operator_id=wishes.operator,
-            identity=wishes.identity,
+            operator_id=options.operator,
+            identity=options.identity,
             snapshot=known.snapshot,
-            spending=Spending(wishes.budget, self._clock),
-            top=wishes.agent,
+            spending=Spending(options.budget, self._clock),
+            top=options.agent,
         )
 
-    def _alias(self, session: SessionRecord, wishes: Wishes, path: str, known: Known) -> str:
+    def _alias(
+        self, session: SessionRecord, options: RunOptions, path: str, known: CachedSession
+    ) -> str:
         """Return the model of an agent: asked for, else the session's, else the agent's own."""
         own = known.snapshot.agents[path].agent.model.value.alias
-        if path != wishes.agent:
+        if path != options.agent:
             return own
-        return wishes.model or (session.model if path == ROOT_CALLER else None) or own
+        return options.model or (session.model if path == ROOT_CALLER else None) or own
 
-    def _remember(self, session_id: str, wishes: Wishes) -> None:
-        self._wishes[session_id] = wishes
-        self._wishes.move_to_end(session_id)
-        while len(self._wishes) > MAX_WISHES:
-            gone, _ = self._wishes.popitem(last=False)
+    def _remember(self, session_id: str, options: RunOptions) -> None:
+        self._options[session_id] = options
+        self._options.move_to_end(session_id)
+        while len(self._options) > MAX_KEPT_OPTIONS:
+            gone, _ = self._options.popitem(last=False)
             self._latest.pop(gone, None)
 
-    def _wishes_of(self, session: SessionRecord, operator: str | None = None) -> Wishes:
-        found = self._wishes.get(session.id)
-        return found or Wishes(operator=operator or session.operator_id or OPERATOR)
+    def _options_of(self, session: SessionRecord, operator: str | None = None) -> RunOptions:
+        found = self._options.get(session.id)
+        return found or RunOptions(operator=operator or session.operator_id or OPERATOR)
 
 
-def _require_agent(known: Known, path: str) -> None:
+def _require_agent(known: CachedSession, path: str) -> None:
     if path not in known.snapshot.agents:
         listed = ", ".join(sorted(known.snapshot.agents))
         raise AgentUnknown(f"There is no agent {path[:200]!r}.", fix=f"The agents are {listed}.")
@@ -551,4 +555,4 @@ def _report_failure(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=repr(error))
 
 
-__all__ = ["RunEnd", "RunEnded", "SessionDriver", "Wishes"]
+__all__ = ["RunEnd", "RunEnded", "RunOptions", "SessionDriver"]

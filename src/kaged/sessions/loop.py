@@ -21,22 +21,22 @@ from kaged.models.turn import (
     TurnFinished,
     TurnRetried,
 )
+from kaged.sessions.agent_run import AgentEnd
 from kaged.sessions.compacting import CONTEXT_EXCEEDED
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
 from kaged.sessions.loop_errors import BudgetSpent, StepLimitReached
 from kaged.sessions.messages import AskedCall, text_block
 from kaged.sessions.prompt import assemble
-from kaged.sessions.seat import AgentEnd
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from kaged.base import Clock, Ids, JsonObject
     from kaged.models.turn import ModelEvent
+    from kaged.sessions.agent_run import AgentRun
     from kaged.sessions.compacting import Compactor
     from kaged.sessions.needs import Announcer, Ledger, TodoWork
     from kaged.sessions.policies import ModelPassage, Policies
-    from kaged.sessions.seat import AgentSeat
     from kaged.sessions.toolcalls import ToolRunner
     from kaged.sessions.transforms import Transforms
 
@@ -69,7 +69,7 @@ class LoopParts:
     between_turns: Callable[[str], Awaitable[bool]]
 
 
-async def run_agent(seat: AgentSeat, parts: LoopParts) -> AgentEnd:
+async def run_agent(agent_run: AgentRun, parts: LoopParts) -> AgentEnd:
     """Drive one agent until it is done, its limits are reached, or the session waits.
 
     What it was asked stands in its window. Everything that it says and does is in the transcript
@@ -81,73 +81,75 @@ async def run_agent(seat: AgentSeat, parts: LoopParts) -> AgentEnd:
         PipelineRefused, ReportedError: a policy ended it.
     """
     while True:
-        if seat.run.paused:
+        if agent_run.run.paused:
             return AgentEnd(paused=True)
-        require_room(seat)
-        await parts.compactor.check(seat)
-        seat.turns += 1
-        parts.announce(seat.event("turn.started", {"index": seat.turns}))
-        turn = await ask(seat, parts)
-        calls = await keep_turn(seat, turn, parts)
-        if calls and not seat.run.paused:
-            await parts.tools.run(seat, calls)
+        require_context_space(agent_run)
+        await parts.compactor.check(agent_run)
+        agent_run.turns += 1
+        parts.announce(agent_run.event("turn.started", {"index": agent_run.turns}))
+        turn = await ask(agent_run, parts)
+        calls = await keep_turn(agent_run, turn, parts)
+        if calls and not agent_run.run.paused:
+            await parts.tools.run(agent_run, calls)
         elif calls:
             # Another agent of this run asked the operator while this one's model was thinking.
-            await parts.tools.close(seat, NOT_MADE)
+            await parts.tools.close(agent_run, NOT_MADE)
         parts.announce(
-            seat.event("turn.ended", {"index": seat.turns, "had_tool_calls": bool(calls)})
+            agent_run.event("turn.ended", {"index": agent_run.turns, "had_tool_calls": bool(calls)})
         )
-        if calls and seat.run.paused:
+        if calls and agent_run.run.paused:
             return AgentEnd(paused=True)
-        if seat.is_top and await parts.between_turns(seat.run.session_id):
+        if agent_run.is_top and await parts.between_turns(agent_run.run.session_id):
             return AgentEnd(False, turn.message.text, "switched")
         if not calls:
             return AgentEnd(False, turn.message.text, turn.finish_reason)
 
 
-def require_room(seat: AgentSeat) -> None:
+def require_context_space(agent_run: AgentRun) -> None:
     """Check that the agent may take another step.
 
     Raises:
         StepLimitReached: it took all of its own.
         BudgetSpent: the run it belongs to used up what it was given.
     """
-    if seat.steps >= seat.max_steps:
+    if agent_run.steps >= agent_run.max_steps:
         raise StepLimitReached(
-            f"{seat.path} took its {seat.max_steps} model steps and is not done.",
+            f"{agent_run.path} took its {agent_run.max_steps} model steps and is not done.",
             fix="send another message to let it go on, or raise max_steps",
-            agent=seat.path,
-            max_steps=seat.max_steps,
+            agent=agent_run.path,
+            max_steps=agent_run.max_steps,
         )
-    spent = seat.run.spending.exceeded()
+    spent = agent_run.run.spending.exceeded()
     if spent is not None:
         raise BudgetSpent(f"The run ends here: {spent}.", fix="start another run with more")
 
 
-async def ask(seat: AgentSeat, parts: LoopParts) -> ModelTurn:
+async def ask(agent_run: AgentRun, parts: LoopParts) -> ModelTurn:
     """Ask the model once; a window that turns out to be too large is compacted and asked again."""
-    passage = parts.policies.model_call(seat)
-    request = await assemble(seat, parts.todos, parts.transforms, passage)
+    passage = parts.policies.model_call(agent_run)
+    request = await assemble(agent_run, parts.todos, parts.transforms, passage)
     try:
-        turn = await _timed(seat, request, parts, passage)
+        turn = await _timed(agent_run, request, parts, passage)
     except ModelContextExceeded:
-        if await parts.compactor.compact(seat, CONTEXT_EXCEEDED) is None:
+        if await parts.compactor.compact(agent_run, CONTEXT_EXCEEDED) is None:
             raise
-        request = await assemble(seat, parts.todos, parts.transforms, passage)
-        turn = await _timed(seat, request, parts, passage)
-    seat.steps += 1
-    seat.run.spending.add(turn.usage)
-    seat.gauge.learn(seat.request_tokens, turn.usage.input_tokens)
+        request = await assemble(agent_run, parts.todos, parts.transforms, passage)
+        turn = await _timed(agent_run, request, parts, passage)
+    agent_run.steps += 1
+    agent_run.run.spending.add(turn.usage)
+    agent_run.gauge.learn(agent_run.request_tokens, turn.usage.input_tokens)
     return turn
 
 
-async def keep_turn(seat: AgentSeat, turn: ModelTurn, parts: LoopParts) -> tuple[AskedCall, ...]:
+async def keep_turn(
+    agent_run: AgentRun, turn: ModelTurn, parts: LoopParts
+) -> tuple[AskedCall, ...]:
     """Store what the model said; returns the calls it asks for, each under an id of the host.
 
     Nothing is called before this returns, so that after a crash it is known what was begun.
     """
     said = turn.message
-    names = seat.snapshot.names
+    names = agent_run.snapshot.names
     calls = tuple(
         AskedCall(
             parts.ids.tagged("req"),
@@ -177,13 +179,13 @@ async def keep_turn(seat: AgentSeat, turn: ModelTurn, parts: LoopParts) -> tuple
         content={
             "content": [*blocks],
             "usage": counted,
-            "model": turn.model or seat.model.alias,
+            "model": turn.model or agent_run.model.alias,
             "finish_reason": turn.finish_reason,
         },
-        agent=seat.window_key,
-        run_id=seat.run.run_id,
+        agent=agent_run.window_key,
+        run_id=agent_run.run.run_id,
     )
-    seat.window.add(await parts.ledger.append(seat.run.session_id, [draft]))
+    agent_run.window.add(await parts.ledger.append(agent_run.run.session_id, [draft]))
     return calls
 
 
@@ -191,16 +193,16 @@ async def keep_turn(seat: AgentSeat, turn: ModelTurn, parts: LoopParts) -> tuple
 
 
 async def _timed(
-    seat: AgentSeat, request: ModelRequest, parts: LoopParts, passage: ModelPassage | None
+    agent_run: AgentRun, request: ModelRequest, parts: LoopParts, passage: ModelPassage | None
 ) -> ModelTurn:
     """Ask within the time that the run has left."""
     held = passage is not None and passage.holds_back
-    left_s = seat.run.spending.left_s
+    left_s = agent_run.run.spending.left_s
     timer = asyncio.timeout(None if left_s is None else max(left_s, 0.0))
     started_s = parts.clock.monotonic_s()
     try:
         async with timer:
-            turn = await _streamed(seat, request, parts, held=held)
+            turn = await _streamed(agent_run, request, parts, held=held)
     except TimeoutError as error:
         if not timer.expired():
             raise
@@ -210,19 +212,19 @@ async def _timed(
     latency_ms = round((parts.clock.monotonic_s() - started_s) * 1000)
     passed = await passage.answered(turn, latency_ms)
     if passage.holds_back and passed.message.text:
-        parts.announce(seat.event("text.delta", {"text": passed.message.text}))
+        parts.announce(agent_run.event("text.delta", {"text": passed.message.text}))
     return passed
 
 
 async def _streamed(
-    seat: AgentSeat, request: ModelRequest, parts: LoopParts, *, held: bool
+    agent_run: AgentRun, request: ModelRequest, parts: LoopParts, *, held: bool
 ) -> ModelTurn:
     """Read the model's answer to its end, telling what it says as it says it.
 
     Raises:
         ModelBadAnswer: the stream ended without an end.
     """
-    stream = cast("AsyncGenerator[ModelEvent]", seat.model.stream(request))
+    stream = cast("AsyncGenerator[ModelEvent]", agent_run.model.stream(request))
     async with aclosing(stream) as events:
         async for event in events:
             match event:
@@ -230,18 +232,18 @@ async def _streamed(
                     return event.turn
                 case TextDelta():
                     if not held:
-                        parts.announce(seat.event("text.delta", {"text": event.text}))
+                        parts.announce(agent_run.event("text.delta", {"text": event.text}))
                 case ThinkingDelta():
                     if not held:
-                        parts.announce(seat.event("thinking.delta", {"text": event.text}))
+                        parts.announce(agent_run.event("thinking.delta", {"text": event.text}))
                 case TurnRetried():
                     data: JsonObject = {
                         "reason": event.reason,
                         "attempt": event.attempt,
                         "wait_s": event.wait_s,
                     }
-                    parts.announce(seat.event("model.retried", data))
-    raise ModelBadAnswer("The model's answer broke off before its end.", agent=seat.path)
+                    parts.announce(agent_run.event("model.retried", data))
+    raise ModelBadAnswer("The model's answer broke off before its end.", agent=agent_run.path)
 
 
 def _distinct(calls: tuple[ToolCall, ...]) -> list[ToolCall]:
@@ -268,4 +270,11 @@ def _call_block(call: AskedCall) -> JsonObject:
     return block
 
 
-__all__ = ["MAX_CALLS_PER_TURN", "LoopParts", "ask", "keep_turn", "require_room", "run_agent"]
+__all__ = [
+    "MAX_CALLS_PER_TURN",
+    "LoopParts",
+    "ask",
+    "keep_turn",
+    "require_context_space",
+    "run_agent",
+]

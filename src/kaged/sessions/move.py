@@ -33,7 +33,7 @@ class SwitchIntent:
 
 
 @dataclass(frozen=True, slots=True)
-class Veto:
+class MoveVeto:
     """A handler's no."""
 
     reason: str
@@ -69,7 +69,7 @@ class SwitchOutcome:
         return self.to is not None
 
 
-Handler = Callable[[SwitchIntent], Awaitable[Veto | Redirect | None]]
+Handler = Callable[[SwitchIntent], Awaitable[MoveVeto | Redirect | None]]
 """Asked before a move; None lets it pass."""
 
-__all__ = ["Handler", "Move", "Redirect", "SwitchIntent", "SwitchOutcome", "Veto"]
+__all__ = ["Handler", "Move", "MoveVeto", "Redirect", "SwitchIntent", "SwitchOutcome"]

@@ -15,10 +15,10 @@ import structlog
 
 from kaged.base import JsonObject, KagedError
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
-from kaged.sessions.move import Handler, Move, Redirect, SwitchIntent, SwitchOutcome, Veto
+from kaged.sessions.move import Handler, Move, MoveVeto, Redirect, SwitchIntent, SwitchOutcome
 
 if TYPE_CHECKING:
-    from kaged.sessions.book import SessionBook
+    from kaged.sessions.session_service import SessionService
     from kaged.sessions.transcript import Transcript
     from kaged.store import Store
 
@@ -44,7 +44,7 @@ class _Later(Exception):
 
 
 class _Refused(Exception):
-    def __init__(self, veto: Veto) -> None:
+    def __init__(self, veto: MoveVeto) -> None:
         super().__init__(veto.reason)
         self.veto = veto
 
@@ -60,7 +60,7 @@ class Navigation:
         self,
         store: Store,
         transcript: Transcript,
-        book: SessionBook,
+        service: SessionService,
         lifecycle: Lifecycle,
         *,
         busy: Callable[[str], bool] | None = None,
@@ -70,9 +70,9 @@ class Navigation:
         self.before_fork: list[Handler] = []
         self._store = store
         self._transcript = transcript
-        self._book = book
+        self._service = service
         self._lifecycle = lifecycle
-        self._busy = busy or (lambda session_id: book.active_run(session_id) is not None)
+        self._busy = busy or (lambda session_id: service.active_run(session_id) is not None)
         self._timeout_s = timeout_s
         self._moves: dict[str, _Request] = {}
         self._branches: dict[str, _Request] = {}
@@ -176,13 +176,13 @@ class Navigation:
     async def _switch(
         self, project_id: str, session_id: str, request: _Request, between_turns: bool
     ) -> SwitchOutcome:
-        target = (await self._book.resolve(project_id, request.target)).id
+        target = (await self._service.resolve(project_id, request.target)).id
         intent = SwitchIntent(Move.SWITCH, session_id, project_id, target, request.asked_by)
         if target != session_id:
             redirect = await self._consult(self.before_switch, "session_before_switch", intent)
             self._require_idle(session_id, between_turns)
             if redirect is not None:
-                target = (await self._book.resolve(project_id, redirect.target)).id
+                target = (await self._service.resolve(project_id, redirect.target)).id
         moved = False
         if target != session_id:
             moved = await self._store.branches.set_current(project_id, target, only_from=session_id)
@@ -230,10 +230,10 @@ class Navigation:
             # Boundary: whoever cannot answer has said no, whatever went wrong.
             except Exception as error:
                 _log.warning("session.veto_failed", handlers=event, error=repr(error))
-                raise _Refused(Veto(f"{event}: a handler failed")) from error
-            if isinstance(answer, Veto):
+                raise _Refused(MoveVeto(f"{event}: a handler failed")) from error
+            if isinstance(answer, MoveVeto):
                 reason = f"{event}: {answer.reason[:REASON_LIMIT_CHARS]}"
-                raise _Refused(Veto(reason, answer.by))
+                raise _Refused(MoveVeto(reason, answer.by))
             if isinstance(answer, Redirect):
                 return answer
         return None
@@ -288,9 +288,9 @@ __all__ = [
     "OPERATOR",
     "Handler",
     "Move",
+    "MoveVeto",
     "Navigation",
     "Redirect",
     "SwitchIntent",
     "SwitchOutcome",
-    "Veto",
 ]

@@ -59,8 +59,8 @@ class Models(Protocol):
         ...
 
 
-class RunBook(Protocol):
-    """Keeps the runs of sessions: `kaged.sessions.book.SessionBook`."""
+class RunRegistry(Protocol):
+    """Keeps the runs of sessions: `kaged.sessions.session_service.SessionService`."""
 
     async def begin_run(
         self,
@@ -87,4 +87,4 @@ class AuditPost(Protocol):
         ...
 
 
-__all__ = ["Announcer", "AuditPost", "Ledger", "Models", "RunBook", "TodoWork"]
+__all__ = ["Announcer", "AuditPost", "Ledger", "Models", "RunRegistry", "TodoWork"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kaged.pipeline.passage import CallPassage
     from kaged.pipeline.payloads.messages import Message
     from kaged.pipeline.pipeline import Pipeline
-    from kaged.sessions.seat import AgentSeat, RunState
+    from kaged.sessions.agent_run import AgentRun, RunState
 
 _BELOW = ".subagents."
 _INPUT, _OUTPUT = "cmf.llm_input", "cmf.llm_output"
@@ -43,12 +43,12 @@ class Policies:
         self._clock = clock
         self._ids = ids
 
-    def model_call(self, seat: AgentSeat) -> ModelPassage | None:
+    def model_call(self, agent_run: AgentRun) -> ModelPassage | None:
         """Open the way around one model call."""
         pipeline = self._waiting(_INPUT, _OUTPUT)
         if pipeline is None:
             return None
-        passage = self._opened(pipeline, seat.run, seat.path, seat.model.alias)
+        passage = self._opened(pipeline, agent_run.run, agent_run.path, agent_run.model.alias)
         return ModelPassage(passage, holds_back=pipeline.has_hooks_for(_OUTPUT))
 
     async def prompt(self, run: RunState, path: str, text: str) -> str:

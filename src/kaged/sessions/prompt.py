@@ -16,9 +16,9 @@ from kaged.sessions.messages import (
 )
 
 if TYPE_CHECKING:
+    from kaged.sessions.agent_run import AgentRun
     from kaged.sessions.needs import TodoWork
     from kaged.sessions.policies import ModelPassage
-    from kaged.sessions.seat import AgentSeat
     from kaged.sessions.transforms import Transforms
 
 TODO_TOOL: Final = "kaged.todo"
@@ -32,35 +32,37 @@ def system_prompt(own: str, injections: Sequence[str]) -> str:
 
 
 async def assemble(
-    seat: AgentSeat, todos: TodoWork, transforms: Transforms, passage: ModelPassage | None
+    agent_run: AgentRun, todos: TodoWork, transforms: Transforms, passage: ModelPassage | None
 ) -> ModelRequest:
     """Put together what the model is asked next. The reminder is in here and nowhere else.
 
     Raises:
         PipelineRefused, ReportedError: a policy does not let it go out.
     """
-    messages = [message_of(SYSTEM_ID, EntryRole.SYSTEM, [text_block(seat.system_prompt)])]
-    messages += seat.window.messages
-    remind = await _reminder(seat, todos)
+    messages = [message_of(SYSTEM_ID, EntryRole.SYSTEM, [text_block(agent_run.system_prompt)])]
+    messages += agent_run.window.messages
+    remind = await _reminder(agent_run, todos)
     if remind is not None:
         messages.insert(_reminder_place(messages), remind)
     if transforms.has_context:
-        messages = await _transformed(seat, messages, transforms)
+        messages = await _transformed(agent_run, messages, transforms)
     if passage is not None:
-        messages = await passage.clear(seat.cleared, messages)
+        messages = await passage.clear(agent_run.cleared, messages)
     return ModelRequest(
-        messages=seat.view.write(messages),
-        tools=seat.snapshot.specs,
-        agent=seat.path,
+        messages=agent_run.view.write(messages),
+        tools=agent_run.snapshot.specs,
+        agent=agent_run.path,
     )
 
 
-async def _reminder(seat: AgentSeat, todos: TodoWork) -> WindowMessage | None:
+async def _reminder(agent_run: AgentRun, todos: TodoWork) -> WindowMessage | None:
     """Make the sticky reminder of open todos; only the root of a session has a list."""
-    if seat.path != "primary":
+    if agent_run.path != "primary":
         return None
     text = await todos.reminder(
-        seat.run.project_id, seat.run.session_id, just_shown=just_shown(seat.window.messages)
+        agent_run.run.project_id,
+        agent_run.run.session_id,
+        just_shown=just_shown(agent_run.window.messages),
     )
     return None if text is None else message_of(REMINDER_ID, EntryRole.SYSTEM, [text_block(text)])
 
@@ -86,11 +88,11 @@ def _reminder_place(messages: Sequence[WindowMessage]) -> int:
 
 
 async def _transformed(
-    seat: AgentSeat, messages: list[WindowMessage], transforms: Transforms
+    agent_run: AgentRun, messages: list[WindowMessage], transforms: Transforms
 ) -> list[WindowMessage]:
     """Let scripts change the messages of this one request; what is no message is left out."""
     shown = [one.as_json() for one in messages]
-    said = await transforms.context(seat.run.session_id, shown)
+    said = await transforms.context(agent_run.run.session_id, shown)
     if said is shown:
         return messages
     read = (

@@ -15,8 +15,8 @@ from kaged.toolbox.project.interactions import answer_json
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject
+    from kaged.sessions.agent_run import AgentRun
     from kaged.sessions.messages import AskedCall
-    from kaged.sessions.seat import AgentSeat
     from kaged.sessions.subagents import Delegations
     from kaged.sessions.toolcalls import ToolRunner
     from kaged.store.interaction_rows import InteractionRecord
@@ -37,35 +37,37 @@ class Questions(Protocol):
 
 
 class Resumption:
-    """Settles what is open in a seat's window."""
+    """Settles what is open in an agent run's window."""
 
     def __init__(self, questions: Questions, tools: ToolRunner, children: Delegations) -> None:
         self._questions = questions
         self._tools = tools
         self._children = children
 
-    async def settle(self, seat: AgentSeat) -> None:
+    async def settle(self, agent_run: AgentRun) -> None:
         """Set each open call's result, in the order of asking.
 
         Raises:
             InteractionPending: one of them still waits for the operator.
         """
-        for call in seat.window.open_calls():
-            asked = await self._asked(seat, call)
+        for call in agent_run.window.open_calls():
+            asked = await self._asked(agent_run, call)
             if asked is not None:
-                await self._deliver(seat, call, asked)
-            elif seat.run.resumes_pause and self._children.knows(seat, call):
-                await self._children.resume(seat, call, self.settle)
+                await self._deliver(agent_run, call, asked)
+            elif agent_run.run.resumes_pause and self._children.knows(agent_run, call):
+                await self._children.resume(agent_run, call, self.settle)
             else:
-                await self._tools.answer(seat, call, INTERRUPTED, is_error=True)
+                await self._tools.answer(agent_run, call, INTERRUPTED, is_error=True)
 
-    async def _asked(self, seat: AgentSeat, call: AskedCall) -> InteractionRecord | None:
+    async def _asked(self, agent_run: AgentRun, call: AskedCall) -> InteractionRecord | None:
         try:
-            return await self._questions.get(seat.run.project_id, call.request_id)
+            return await self._questions.get(agent_run.run.project_id, call.request_id)
         except InteractionNotFound:
             return None
 
-    async def _deliver(self, seat: AgentSeat, call: AskedCall, asked: InteractionRecord) -> None:
+    async def _deliver(
+        self, agent_run: AgentRun, call: AskedCall, asked: InteractionRecord
+    ) -> None:
         if asked.status is InteractionStatus.PENDING:
             raise InteractionPending(
                 "This session waits for the operator.",
@@ -74,9 +76,9 @@ class Resumption:
             )
         if asked.answer is None:
             withdrawn: JsonObject = {"code": "interaction_withdrawn", "message": WITHDRAWN}
-            await self._tools.answer(seat, call, withdrawn, is_error=True)
+            await self._tools.answer(agent_run, call, withdrawn, is_error=True)
         else:
-            await self._tools.answer(seat, call, answer_json(asked))
+            await self._tools.answer(agent_run, call, answer_json(asked))
         # After the result is on disk: a crash in between delivers it again, never not at all.
         await self._questions.mark_delivered(asked.request_id)
 

@@ -1,4 +1,4 @@
-"""`Wishes` and `RunEnd`: what a run is started with, and how it ended."""
+"""`RunOptions` and `RunEnd`: what a run is started with, and how it ended."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPERATOR: Final = "operator"
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RunOptions:
     """What whoever starts a run wants of it."""
 
     model: str | None = None
@@ -69,4 +69,4 @@ def asks_tools(content: JsonObject) -> bool:
     )
 
 
-__all__ = ["OPERATOR", "RunEnd", "Wishes", "asks_tools", "end_of", "error_of"]
+__all__ = ["OPERATOR", "RunEnd", "RunOptions", "asks_tools", "end_of", "error_of"]

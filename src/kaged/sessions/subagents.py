@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from kaged.base import KagedError
 from kaged.config.project import TodoReview
+from kaged.sessions.agent_run import child_key
 from kaged.sessions.budget import MAX_DEPTH
 from kaged.sessions.loop import LoopParts, run_agent
 from kaged.sessions.loop_errors import DelegationTooDeep
-from kaged.sessions.seat import child_key
 from kaged.sessions.toolcalls import CANCELLED
 from kaged.tools.errors import ToolNotFound, tool_error_of
 from kaged.tools.registry import SYNTHETIC_PREFIX
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from kaged.base import JsonObject, JsonValue
+    from kaged.sessions.agent_run import AgentRun, RunState
+    from kaged.sessions.agent_run_factory import AgentRunFactory
     from kaged.sessions.messages import AskedCall
     from kaged.sessions.policies import AgentPassage
-    from kaged.sessions.seat import AgentSeat, RunState
-    from kaged.sessions.seating import Seating
     from kaged.tools import ToolCall, ToolCallContext
 
 _BELOW = ".subagents."
@@ -36,7 +36,7 @@ _BELOW = ".subagents."
 class Settle(Protocol):
     """Gives the open calls of a seat their results before it goes on; see `resume`."""
 
-    def __call__(self, seat: AgentSeat) -> Awaitable[None]:
+    def __call__(self, agent_run: AgentRun) -> Awaitable[None]:
         """Settle them."""
         ...
 
@@ -44,8 +44,10 @@ class Settle(Protocol):
 class Delegations:
     """The children at work. `runs` are the runs under way, by id."""
 
-    def __init__(self, seating: Seating, parts: LoopParts, runs: dict[str, RunState]) -> None:
-        self._seating = seating
+    def __init__(
+        self, run_factory: AgentRunFactory, parts: LoopParts, runs: dict[str, RunState]
+    ) -> None:
+        self._run_factory = run_factory
         self._parts = parts
         self._runs = runs
 
@@ -72,28 +74,28 @@ class Delegations:
         message, extra = str(call.args["message"]), call.args.get("context")
         if extra:
             message += f"\n\nContext:\n{json.dumps(extra, ensure_ascii=False, indent=1)}"
-        seat = await self._seating.seat(
+        agent_run = await self._run_factory.create(
             run, path, child_key(path, context.request_id), depth=depth, fresh=True
         )
-        passage = self._parts.policies.agent_call(run, path, seat.model.alias)
+        passage = self._parts.policies.agent_call(run, path, agent_run.model.alias)
         if passage is not None:
-            message, seat.system_prompt = await passage.before(
+            message, agent_run.system_prompt = await passage.before(
                 message,
-                tools=seat.snapshot.tools.names,
-                model=seat.model.alias,
-                system_prompt=seat.system_prompt,
+                tools=agent_run.snapshot.tools.names,
+                model=agent_run.model.alias,
+                system_prompt=agent_run.system_prompt,
             )
-        await self._seating.tell(seat, message)
-        return await self._work(seat, context, passage)
+        await self._run_factory.tell(agent_run, message)
+        return await self._work(agent_run, context, passage)
 
-    async def resume(self, seat: AgentSeat, call: AskedCall, settle: Settle) -> None:
+    async def resume(self, agent_run: AgentRun, call: AskedCall, settle: Settle) -> None:
         """Go on with a child that stopped when the session began to wait; stores its result."""
-        run = seat.run
-        path = child_path(seat.path, call.name)
-        context = seat.call_context(call.request_id)
+        run = agent_run.run
+        path = child_path(agent_run.path, call.name)
+        context = agent_run.call_context(call.request_id)
         try:
-            child = await self._seating.seat(
-                run, path, child_key(path, call.request_id), depth=seat.depth + 1
+            child = await self._run_factory.create(
+                run, path, child_key(path, call.request_id), depth=agent_run.depth + 1
             )
             await settle(child)
             passage = self._parts.policies.agent_call(run, path, child.model.alias)
@@ -101,27 +103,27 @@ class Delegations:
         except KagedError as error:
             body = tool_error_of(error).as_json()
             shown: JsonObject = {name: body[name] for name in ("code", "message", "detail")}
-            await self._parts.tools.answer(seat, call, shown, is_error=True)
+            await self._parts.tools.answer(agent_run, call, shown, is_error=True)
             return
         if call.request_id not in run.waiting:
-            await self._parts.tools.answer(seat, call, result)
+            await self._parts.tools.answer(agent_run, call, result)
 
-    def knows(self, seat: AgentSeat, call: AskedCall) -> bool:
+    def knows(self, agent_run: AgentRun, call: AskedCall) -> bool:
         """Return whether a call sets one of the agent's children to work."""
         return (
             call.name.startswith(SYNTHETIC_PREFIX)
-            and child_path(seat.path, call.name) in seat.run.snapshot.agents
+            and child_path(agent_run.path, call.name) in agent_run.run.snapshot.agents
         )
 
     async def _work(
-        self, seat: AgentSeat, context: ToolCallContext, passage: AgentPassage | None
+        self, agent_run: AgentRun, context: ToolCallContext, passage: AgentPassage | None
     ) -> JsonValue:
         """Let a child work to its end, or until the session waits; returns its result."""
-        run, parts = seat.run, self._parts
+        run, parts = agent_run.run, self._parts
         try:
-            end = await run_agent(seat, parts)
+            end = await run_agent(agent_run, parts)
         except asyncio.CancelledError:
-            await parts.tools.close(seat, CANCELLED)
+            await parts.tools.close(agent_run, CANCELLED)
             raise
         if end.paused:
             run.waiting.add(context.request_id)
@@ -130,8 +132,8 @@ class Delegations:
         if passage is not None:
             text = await passage.after(text)
         result = structured(text)
-        if seat.snapshot.agent.todo_review.value is TodoReview.AUTO:
-            await parts.todos.proposed(context, result, seat.path)
+        if agent_run.snapshot.agent.todo_review.value is TodoReview.AUTO:
+            await parts.todos.proposed(context, result, agent_run.path)
         return result
 
 

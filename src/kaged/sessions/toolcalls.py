@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Final
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
 from kaged.sessions.loop_errors import SessionPaused
 from kaged.sessions.messages import AskedCall, result_block
-from kaged.sessions.transforms import ToolResultView, Veto
+from kaged.sessions.transforms import ToolResultView, TransformVeto
 from kaged.tools import ToolError
 from kaged.tools.errors import PluginUnavailable
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
+    from kaged.sessions.agent_run import AgentRun
     from kaged.sessions.needs import Ledger
-    from kaged.sessions.seat import AgentSeat
     from kaged.sessions.transforms import Transforms
     from kaged.tools.dispatch import ToolDispatcher
 
@@ -47,36 +47,38 @@ class ToolRunner:
         self._ledger = ledger
         self._transforms = transforms
 
-    async def run(self, seat: AgentSeat, calls: Sequence[AskedCall]) -> None:
+    async def run(self, agent_run: AgentRun, calls: Sequence[AskedCall]) -> None:
         """Make the calls and store their results; those that wait for the operator stay open."""
-        for batch in self._batches(seat, calls):
-            if seat.run.paused and not _asks(batch[0]):
-                await self._not_made(seat, batch)
+        for batch in self._batches(agent_run, calls):
+            if agent_run.run.paused and not _asks(batch[0]):
+                await self._not_made(agent_run, batch)
             elif len(batch) == 1:
-                await self._one(seat, batch[0])
+                await self._one(agent_run, batch[0])
             else:
-                await self._together(seat, batch)
+                await self._together(agent_run, batch)
 
-    async def close(self, seat: AgentSeat, reason: str) -> None:
+    async def close(self, agent_run: AgentRun, reason: str) -> None:
         """Set this as the result of every call without one, so that no call stays open forever."""
-        drafts = [_draft(seat, call, reason, is_error=True) for call in seat.window.open_calls()]
+        drafts = [
+            _draft(agent_run, call, reason, is_error=True) for call in agent_run.window.open_calls()
+        ]
         if drafts:
-            seat.window.add(await self._ledger.append(seat.run.session_id, drafts))
+            agent_run.window.add(await self._ledger.append(agent_run.run.session_id, drafts))
 
     async def answer(
-        self, seat: AgentSeat, call: AskedCall, result: JsonValue, *, is_error: bool = False
+        self, agent_run: AgentRun, call: AskedCall, result: JsonValue, *, is_error: bool = False
     ) -> None:
         """Store the outcome of a call that was not made here: an answer of the operator."""
-        await self._keep(seat, call, result_text(result), is_error=is_error)
+        await self._keep(agent_run, call, result_text(result), is_error=is_error)
 
     # -- own -----------------------------------------------------------------------------------
 
     def _batches(
-        self, seat: AgentSeat, calls: Sequence[AskedCall]
+        self, agent_run: AgentRun, calls: Sequence[AskedCall]
     ) -> Iterator[Sequence[AskedCall]]:
         together: list[AskedCall] = []
         for call in calls:
-            alone = _asks(call) or self._changes(seat, call)
+            alone = _asks(call) or self._changes(agent_run, call)
             if together and (alone or len(together) == MAX_PARALLEL):
                 yield together
                 together = []
@@ -87,9 +89,9 @@ class ToolRunner:
         if together:
             yield together
 
-    def _changes(self, seat: AgentSeat, call: AskedCall) -> bool:
+    def _changes(self, agent_run: AgentRun, call: AskedCall) -> bool:
         """Return whether a call may change something; when in doubt it does."""
-        found = self._dispatcher.find(call.name, seat.call_context(call.request_id))
+        found = self._dispatcher.find(call.name, agent_run.call_context(call.request_id))
         if found is None or call.arguments is None:
             return False  # it will be refused
         changes = found.entry.tool.changes
@@ -101,18 +103,18 @@ class ToolRunner:
         except Exception:  # noqa: BLE001 - see above
             return True
 
-    async def _together(self, seat: AgentSeat, calls: Sequence[AskedCall]) -> None:
+    async def _together(self, agent_run: AgentRun, calls: Sequence[AskedCall]) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 for call in calls:
-                    group.create_task(self._one(seat, call))
+                    group.create_task(self._one(agent_run, call))
         except BaseExceptionGroup as several:
             # What a call can end with is a result by now; this is the store, and says it once.
             raise several.exceptions[0] from several
 
-    async def _one(self, seat: AgentSeat, call: AskedCall) -> None:
+    async def _one(self, agent_run: AgentRun, call: AskedCall) -> None:
         """Make one call and store its result."""
-        run = seat.run
+        run = agent_run.run
         params: JsonValue = call.raw if call.arguments is None else call.arguments
         is_error = False
         try:
@@ -120,12 +122,12 @@ class ToolRunner:
                 asked = await self._transforms.before_tool_call(
                     run.session_id, call.name, call.arguments
                 )
-                if isinstance(asked, Veto):
-                    await self._keep(seat, call, f"{BLOCKED} {asked.reason}", is_error=True)
+                if isinstance(asked, TransformVeto):
+                    await self._keep(agent_run, call, f"{BLOCKED} {asked.reason}", is_error=True)
                     return
                 params = asked
             result = await self._dispatcher.dispatch(
-                call.name, params, seat.call_context(call.request_id)
+                call.name, params, agent_run.call_context(call.request_id)
             )
             if call.request_id in run.waiting:
                 run.asked(call.request_id, result)
@@ -137,9 +139,9 @@ class ToolRunner:
         text = await self._transforms.after_tool_result(
             ToolResultView(run.session_id, call.request_id, call.name, text, is_error)
         )
-        await self._keep(seat, call, text, is_error=is_error)
+        await self._keep(agent_run, call, text, is_error=is_error)
 
-    async def _not_made(self, seat: AgentSeat, calls: Sequence[AskedCall]) -> None:
+    async def _not_made(self, agent_run: AgentRun, calls: Sequence[AskedCall]) -> None:
         """Refuse calls of a turn that asked the operator first: who knows what the answer is."""
         refusal = SessionPaused(
             "This call was not made, because the session waits for the operator.",
@@ -147,12 +149,17 @@ class ToolRunner:
         )
         for call in calls:
             await self._keep(
-                seat, call, _written({"code": refusal.code, "message": str(refusal)}), is_error=True
+                agent_run,
+                call,
+                _written({"code": refusal.code, "message": str(refusal)}),
+                is_error=True,
             )
 
-    async def _keep(self, seat: AgentSeat, call: AskedCall, text: str, *, is_error: bool) -> None:
-        draft = _draft(seat, call, text, is_error=is_error)
-        seat.window.add(await self._ledger.append(seat.run.session_id, [draft]))
+    async def _keep(
+        self, agent_run: AgentRun, call: AskedCall, text: str, *, is_error: bool
+    ) -> None:
+        draft = _draft(agent_run, call, text, is_error=is_error)
+        agent_run.window.add(await self._ledger.append(agent_run.run.session_id, [draft]))
 
 
 def result_text(result: JsonValue) -> str:
@@ -172,14 +179,14 @@ def error_text(error: ToolError) -> str:
     return written
 
 
-def _draft(seat: AgentSeat, call: AskedCall, text: str, *, is_error: bool) -> EntryDraft:
+def _draft(agent_run: AgentRun, call: AskedCall, text: str, *, is_error: bool) -> EntryDraft:
     block: JsonObject = result_block(call, text, is_error=is_error)
     return EntryDraft(
         kind=EntryKind.MESSAGE,
         role=EntryRole.TOOL_RESULT,
         content={"content": [block]},
-        agent=seat.window_key,
-        run_id=seat.run.run_id,
+        agent=agent_run.window_key,
+        run_id=agent_run.run.run_id,
     )
 
 

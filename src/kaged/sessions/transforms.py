@@ -26,7 +26,7 @@ _log = structlog.get_logger("kaged.sessions")
 
 
 @dataclass(frozen=True, slots=True)
-class Veto:
+class TransformVeto:
     """A no, with the reason that people and the agent are given."""
 
     reason: str
@@ -43,10 +43,10 @@ class ToolResultView:
     is_error: bool
 
 
-BeforePrompt = Callable[[str, str], Awaitable[str | Veto | None]]
+BeforePrompt = Callable[[str, str], Awaitable[str | TransformVeto | None]]
 """(session id, the user's text) to another text, a veto, or None for no change."""
 
-BeforeToolCall = Callable[[str, str, JsonObject], Awaitable[JsonObject | Veto | None]]
+BeforeToolCall = Callable[[str, str, JsonObject], Awaitable[JsonObject | TransformVeto | None]]
 """(session id, tool name, arguments) to other arguments, a veto, or None."""
 
 AfterToolResult = Callable[[ToolResultView], Awaitable[str | None]]
@@ -87,7 +87,7 @@ class Transforms:
         """Whether anybody wants to see requests."""
         return bool(self._context)
 
-    async def before_prompt(self, session_id: str, text: str) -> str | Veto:
+    async def before_prompt(self, session_id: str, text: str) -> str | TransformVeto:
         """Pass a user's message; a transform that fails refuses it."""
         for one in tuple(self._before_prompt):
             try:
@@ -95,14 +95,14 @@ class Transforms:
                     said = await one(session_id, text)
             except Exception as error:  # noqa: BLE001 - boundary: whoever may say no and breaks, says no
                 return _refused("before_prompt", error)
-            if isinstance(said, Veto):
+            if isinstance(said, TransformVeto):
                 return said
             text = text if said is None else said
         return text
 
     async def before_tool_call(
         self, session_id: str, name: str, arguments: JsonObject
-    ) -> JsonObject | Veto:
+    ) -> JsonObject | TransformVeto:
         """Pass a tool call; a transform that fails refuses it."""
         for one in tuple(self._before_tool_call):
             try:
@@ -110,7 +110,7 @@ class Transforms:
                     said = await one(session_id, name, arguments)
             except Exception as error:  # noqa: BLE001 - boundary: whoever may say no and breaks, says no
                 return _refused("before_tool_call", error)
-            if isinstance(said, Veto):
+            if isinstance(said, TransformVeto):
                 return said
             arguments = arguments if said is None else said
         return arguments
@@ -141,9 +141,9 @@ class Transforms:
             return None
 
 
-def _refused(what: str, error: Exception) -> Veto:
+def _refused(what: str, error: Exception) -> TransformVeto:
     _log.warning("sessions.transform_failed", what=what, error=repr(error))
-    return Veto(f"what was asked at {what} failed ({type(error).__name__})")
+    return TransformVeto(f"what was asked at {what} failed ({type(error).__name__})")
 
 
 def _added(listed: list[T], one: T) -> Callable[[], None]:
@@ -162,4 +162,4 @@ def _added(listed: list[T], one: T) -> Callable[[], None]:
     return take_back
 
 
-__all__ = ["ToolResultView", "Transforms", "Veto"]
+__all__ = ["ToolResultView", "TransformVeto", "Transforms"]

@@ -240,7 +240,7 @@ Index(
     sqlite_where=interactions.c.status == "pending",
 )
 
-# The book of sessions. An entry is never changed: what a compaction took out of the window is
+# The sessions. An entry is never changed: what a compaction took out of the window is
 # marked beside it, so that a fork from before still sees it.
 entries = Table(
     "entries",

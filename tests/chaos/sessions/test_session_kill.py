@@ -46,13 +46,13 @@ async def check(lab: SessionLab, said: list[list[str]]) -> None:
         # Two entries of one append are there together or not at all.
         assert len(ids) % 2 == 0
     for run_id, session in begun.items():
-        run = await lab.book.run(run_id)
+        run = await lab.service.run(run_id)
         assert run.status in {AgentRunStatus.COMPLETED, AgentRunStatus.INTERRUPTED}
         if run_id in ended:
             assert run.status is AgentRunStatus.COMPLETED
         assert (await lab.store.sessions.of_id(session)).status == "idle"
         if run.status is AgentRunStatus.INTERRUPTED:
-            await lab.book.begin_run(session)
+            await lab.service.begin_run(session)
 
 
 async def test_acknowledged_entries_survive_kill_nine_and_active_runs_are_interrupted(
@@ -62,7 +62,7 @@ async def test_acknowledged_entries_survive_kill_nine_and_active_runs_are_interr
     for round_ in range(2):
         said += run_and_kill(tmp_path, ACKNOWLEDGED + 37 * round_)
         async with session_lab(tmp_path, clock, ids) as lab:
-            interrupted = await lab.book.recover()
+            interrupted = await lab.service.recover()
             known = {words[2] for words in said if words[0] == "ended"}
             assert not {run.id for run in interrupted} & known
             await check(lab, said)

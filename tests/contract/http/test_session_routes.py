@@ -14,8 +14,8 @@ from fakes.running_daemon import InProcess, make_project, require_error_shape
 from fakes.session_lab import message
 from kaged.base import JsonObject
 from kaged.sessions.entry import EntryRole
-from kaged.sessions.navigation import SwitchIntent, Veto
-from kaged.sessions.room import SessionRoom
+from kaged.sessions.navigation import MoveVeto, SwitchIntent
+from kaged.sessions.session_services import SessionServices
 from kaged.store.agent_run_rows import AgentRunStatus, RunResult
 from requirements import requirement
 
@@ -30,7 +30,7 @@ primary:
 """
 
 
-class Book:
+class SessionStage:
     """The session routes of one loaded project."""
 
     def __init__(self, inside: InProcess, project_id: str) -> None:
@@ -38,10 +38,10 @@ class Book:
         self.id = project_id
 
     @property
-    def room(self) -> SessionRoom:
-        room = self.inside.daemon.services.sessions
-        assert room is not None
-        return room
+    def sessions(self) -> SessionServices:
+        sessions = self.inside.daemon.services.sessions
+        assert sessions is not None
+        return sessions
 
     def url(self, path: str) -> str:
         return f"/api/v1/projects/{self.id}{path}"
@@ -55,7 +55,7 @@ class Book:
 
     async def begin(self, *said: str, **more: Any) -> str:
         made = await self.ask("POST", "/sessions", more, 201)
-        await self.room.transcript.append(made["id"], [message(text) for text in said])
+        await self.sessions.transcript.append(made["id"], [message(text) for text in said])
         return str(made["id"])
 
     async def events(self, name: str) -> list[dict[str, Any]]:
@@ -64,19 +64,19 @@ class Book:
         return [one["data"] for one in page.json()["items"]]
 
 
-async def _loaded(inside: InProcess, root: Path) -> Book:
+async def _loaded(inside: InProcess, root: Path) -> SessionStage:
     answer = await inside.client.post("/api/v1/projects", json={"root": str(root)})
     assert answer.status_code == 201, answer.text
-    return Book(inside, answer.json()["id"])
+    return SessionStage(inside, answer.json()["id"])
 
 
 @pytest.fixture
-async def book(inside: InProcess, tmp_path: Path) -> Book:
+async def stage(inside: InProcess, tmp_path: Path) -> SessionStage:
     return await _loaded(inside, make_project(tmp_path / "sample", PROJECT))
 
 
 @pytest.fixture
-async def streamed(served: InProcess, tmp_path: Path) -> Book:
+async def streamed(served: InProcess, tmp_path: Path) -> SessionStage:
     return await _loaded(served, make_project(tmp_path / "sample", PROJECT))
 
 
@@ -89,137 +89,139 @@ def said(entries: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-async def test_a_sessions_way_through_the_routes(book: Book) -> None:
-    first = await book.begin("hello", "world", title="First", model="fast")
-    found = await book.ask("GET", f"/sessions/{first}")
+async def test_a_sessions_way_through_the_routes(stage: SessionStage) -> None:
+    first = await stage.begin("hello", "world", title="First", model="fast")
+    found = await stage.ask("GET", f"/sessions/{first}")
     assert (found["title"], found["model"], found["entries"]) == ("First", "fast", 3)
     assert (found["status"], found["kind"], found["current"]) == ("idle", "primary", True)
     assert found["header"]["cwd"].endswith("/sample")
     assert (found["active_run"], found["pending"]) == (None, [])
-    renamed = await book.ask("PATCH", f"/sessions/{first[:14]}", {"title": "Renamed"})
+    renamed = await stage.ask("PATCH", f"/sessions/{first[:14]}", {"title": "Renamed"})
     assert renamed["title"] == "Renamed"
-    second = await book.begin("other", current=False)
-    listed = await book.ask("GET", "/sessions?limit=1")
+    second = await stage.begin("other", current=False)
+    listed = await stage.ask("GET", "/sessions?limit=1")
     assert listed["total"] == 2
-    more = await book.ask("GET", f"/sessions?limit=1&cursor={listed['next_cursor']}")
+    more = await stage.ask("GET", f"/sessions?limit=1&cursor={listed['next_cursor']}")
     assert {listed["items"][0]["id"], more["items"][0]["id"]} == {first, second}
-    hits = await book.ask("GET", "/sessions/search?q=world")
+    hits = await stage.ask("GET", "/sessions/search?q=world")
     assert [(hit["session_id"], hit["snippet"]) for hit in hits["items"]] == [(first, "world")]
-    gone = await book.ask("DELETE", f"/sessions/{second}")
+    gone = await stage.ask("DELETE", f"/sessions/{second}")
     assert gone["id"] == second
-    await book.ask("GET", f"/sessions/{second}", expect=404)
-    assert [one["session_id"] for one in await book.events("kaged.session.deleted")] == [second]
+    await stage.ask("GET", f"/sessions/{second}", expect=404)
+    assert [one["session_id"] for one in await stage.events("kaged.session.deleted")] == [second]
 
 
-async def test_entries_are_read_a_piece_at_a_time_or_from_the_end(book: Book) -> None:
-    session = await book.begin("a", "b", "c")
-    page = await book.ask("GET", f"/sessions/{session}/entries?limit=2")
+async def test_entries_are_read_a_piece_at_a_time_or_from_the_end(stage: SessionStage) -> None:
+    session = await stage.begin("a", "b", "c")
+    page = await stage.ask("GET", f"/sessions/{session}/entries?limit=2")
     assert (said(page["items"]), page["total"]) == (["a"], 4)
-    rest = await book.ask("GET", f"/sessions/{session}/entries?after={page['next_after']}")
+    rest = await stage.ask("GET", f"/sessions/{session}/entries?after={page['next_after']}")
     assert (said(rest["items"]), rest["next_after"]) == (["b", "c"], None)
-    tail = await book.ask("GET", f"/sessions/{session}/entries?tail=true&limit=1")
+    tail = await stage.ask("GET", f"/sessions/{session}/entries?tail=true&limit=1")
     assert said(tail["items"]) == ["c"]
-    error = await book.ask("GET", f"/sessions/{session}/entries?after=7ZZ", expect=404)
+    error = await stage.ask("GET", f"/sessions/{session}/entries?after=7ZZ", expect=404)
     assert error["code"] == "entry_not_found"
 
 
-async def test_a_fork_and_a_switch_over_the_routes(book: Book) -> None:
-    first = await book.begin("a", "b")
-    entries = (await book.ask("GET", f"/sessions/{first}/entries"))["items"]
-    stay = await book.ask("POST", f"/sessions/{first}/fork", {"at": entries[1]["id"]}, 201)
+async def test_a_fork_and_a_switch_over_the_routes(stage: SessionStage) -> None:
+    first = await stage.begin("a", "b")
+    entries = (await stage.ask("GET", f"/sessions/{first}/entries"))["items"]
+    stay = await stage.ask("POST", f"/sessions/{first}/fork", {"at": entries[1]["id"]}, 201)
     assert stay["current"] == first
     assert stay["session"]["parent_entry"] == entries[1]["id"]
-    go = await book.ask("POST", f"/sessions/{first}/fork", {"switch": True}, 201)
+    go = await stage.ask("POST", f"/sessions/{first}/fork", {"switch": True}, 201)
     assert go["current"] == go["session"]["id"] != first
-    back = await book.ask("POST", f"/sessions/{first}/switch")
+    back = await stage.ask("POST", f"/sessions/{first}/switch")
     assert (back["current"], back["from"], back["pending"]) == (first, go["current"], False)
-    tree = await book.ask("GET", "/sessions/tree")
+    tree = await stage.ask("GET", "/sessions/tree")
     assert tree["sessions"][0]["id"] == first
     assert {one["parent_session"] for one in tree["sessions"]} == {None, first}
-    error = await book.ask("POST", f"/sessions/{first}/fork", {"at": "01"}, 409)
+    error = await stage.ask("POST", f"/sessions/{first}/fork", {"at": "01"}, 409)
     assert error["code"] == "entry_ambiguous"
-    aside = await book.ask("POST", f"/sessions/{stay['session']['id']}/fork", {"switch": True}, 201)
+    aside = await stage.ask(
+        "POST", f"/sessions/{stay['session']['id']}/fork", {"switch": True}, 201
+    )
     assert aside["current"] == aside["session"]["id"]
-    assert len(await book.events("kaged.session.forked")) == 3
-    moves = await book.events("kaged.session.switched")
+    assert len(await stage.events("kaged.session.forked")) == 3
+    moves = await stage.events("kaged.session.switched")
     assert {one["session_id"] for one in moves} == {go["current"], first, aside["current"]}
     assert {one["caller"] for one in moves} == {"operator"}
 
 
-async def test_a_veto_and_a_run_keep_a_session_where_it_is(book: Book) -> None:
-    first = await book.begin("a")
-    second = await book.begin("b", current=False)
+async def test_a_veto_and_a_run_keep_a_session_where_it_is(stage: SessionStage) -> None:
+    first = await stage.begin("a")
+    second = await stage.begin("b", current=False)
 
-    async def no(_: SwitchIntent) -> Veto:
-        return Veto("not today", by="guard")
+    async def no(_: SwitchIntent) -> MoveVeto:
+        return MoveVeto("not today", by="guard")
 
-    book.room.navigation.before_switch.append(no)
-    error = await book.ask("POST", f"/sessions/{second}/switch", expect=409)
+    stage.sessions.navigation.before_switch.append(no)
+    error = await stage.ask("POST", f"/sessions/{second}/switch", expect=409)
     assert error["code"] == "session_move_vetoed"
     assert "not today" in error["message"]
-    book.room.navigation.before_switch.remove(no)
-    run = await book.room.book.begin_run(first)
-    waits = await book.ask("POST", f"/sessions/{second}/switch")
+    stage.sessions.navigation.before_switch.remove(no)
+    run = await stage.sessions.service.begin_run(first)
+    waits = await stage.ask("POST", f"/sessions/{second}/switch")
     assert (waits["pending"], waits["session"], waits["current"]) == (True, None, first)
-    detail = await book.ask("GET", f"/sessions/{first}")
+    detail = await stage.ask("GET", f"/sessions/{first}")
     assert (detail["active_run"], detail["pending"]) == (run.id, ["switch"])
-    error = await book.ask("DELETE", f"/sessions/{first}", expect=409)
+    error = await stage.ask("DELETE", f"/sessions/{first}", expect=409)
     assert error["code"] == "session_busy"
-    await book.room.book.finish_run(run.id, RunResult(AgentRunStatus.COMPLETED, 2))
-    await book.room.navigation.apply(first)
-    assert (await book.ask("GET", "/sessions/tree"))["current"] == second
-    (shown,) = (await book.ask("GET", f"/sessions/{first}/runs"))["items"]
+    await stage.sessions.service.finish_run(run.id, RunResult(AgentRunStatus.COMPLETED, 2))
+    await stage.sessions.navigation.apply(first)
+    assert (await stage.ask("GET", "/sessions/tree"))["current"] == second
+    (shown,) = (await stage.ask("GET", f"/sessions/{first}/runs"))["items"]
     assert (shown["status"], shown["steps"], shown["cause"]) == ("completed", 2, "message")
 
 
-async def test_an_export_comes_back_as_it_was(book: Book) -> None:
-    first = await book.begin("a", "b", title="Take me")
-    copy = await book.inside.client.get(book.url(f"/sessions/{first}/export"))
+async def test_an_export_comes_back_as_it_was(stage: SessionStage) -> None:
+    first = await stage.begin("a", "b", title="Take me")
+    copy = await stage.inside.client.get(stage.url(f"/sessions/{first}/export"))
     assert copy.headers["content-type"].startswith("application/x-ndjson")
-    answer = await book.inside.client.post(book.url("/sessions/import"), content=copy.content)
+    answer = await stage.inside.client.post(stage.url("/sessions/import"), content=copy.content)
     assert answer.status_code == 201, answer.text
     made = answer.json()
     assert (made["imported_from"], made["session"]["title"]) == (first, "Take me")
-    again = await book.inside.client.get(book.url(f"/sessions/{made['session']['id']}/export"))
+    again = await stage.inside.client.get(stage.url(f"/sessions/{made['session']['id']}/export"))
     assert again.content.splitlines()[1:] == copy.content.splitlines()[1:]
     for bad in (b"", b"nonsense\n", copy.content[:-20]):
-        answer = await book.inside.client.post(book.url("/sessions/import"), content=bad)
+        answer = await stage.inside.client.post(stage.url("/sessions/import"), content=bad)
         assert answer.status_code == 422
         assert require_error_shape(answer.json())["code"] == "session_import_invalid"
-    assert (await book.ask("GET", "/sessions"))["total"] == 2
-    assert [one["origin"] for one in await book.events("kaged.session.imported")] == [first]
+    assert (await stage.ask("GET", "/sessions"))["total"] == 2
+    assert [one["origin"] for one in await stage.events("kaged.session.imported")] == [first]
 
 
-async def test_only_an_import_may_be_larger_than_other_bodies(book: Book) -> None:
+async def test_only_an_import_may_be_larger_than_other_bodies(stage: SessionStage) -> None:
     large = b"x" * (2 * 1024 * 1024)
-    answer = await book.inside.client.post(book.url("/sessions/import"), content=large)
+    answer = await stage.inside.client.post(stage.url("/sessions/import"), content=large)
     assert answer.status_code == 422
-    answer = await book.inside.client.post(book.url("/sessions"), content=large)
+    answer = await stage.inside.client.post(stage.url("/sessions"), content=large)
     assert answer.status_code == 413
     huge = b"x" * (32 * 1024 * 1024 + 1)
-    answer = await book.inside.client.post(book.url("/sessions/import"), content=huge)
+    answer = await stage.inside.client.post(stage.url("/sessions/import"), content=huge)
     assert answer.status_code == 413
 
 
-async def call(book: Book, tool: str, params: JsonObject, expect: int = 200) -> Any:
+async def call(stage: SessionStage, tool: str, params: JsonObject, expect: int = 200) -> Any:
     body = {"agent": "primary", "tool": tool, "params": params}
-    answer = await book.inside.client.post(book.url("/tools/call"), json=body)
+    answer = await stage.inside.client.post(stage.url("/tools/call"), json=body)
     assert answer.status_code == expect, answer.text
     return answer.json(), answer.headers["x-request-id"]
 
 
 @requirement("AT-SESS-03")
-async def test_every_dispatch_has_its_row(book: Book, tmp_path: Path) -> None:
+async def test_every_dispatch_has_its_row(stage: SessionStage, tmp_path: Path) -> None:
     """A call that works, one that fails, one for a tool nobody has, one whose params do not fit."""
     (tmp_path / "sample" / "a.txt").write_text("hello\n")
     params: JsonObject = {"path": "a.txt", "offset": 1}
-    _, fine = await call(book, "file.read", params)
-    _, missing = await call(book, "file.read", {"path": "none.txt"}, 404)
-    _, unknown = await call(book, "no.such", {"api_key": "sk-verysecret123"}, 404)
-    _, invalid = await call(book, "file.read", {"path": 3}, 400)
-    listed = await book.ask("GET", "/sessions")
+    _, fine = await call(stage, "file.read", params)
+    _, missing = await call(stage, "file.read", {"path": "none.txt"}, 404)
+    _, unknown = await call(stage, "no.such", {"api_key": "sk-verysecret123"}, 404)
+    _, invalid = await call(stage, "file.read", {"path": 3}, 400)
+    listed = await stage.ask("GET", "/sessions")
     session = listed["items"][0]["id"]
-    calls = (await book.ask("GET", f"/sessions/{session}/tool-calls"))["items"]
+    calls = (await stage.ask("GET", f"/sessions/{session}/tool-calls"))["items"]
     assert [one["request_id"] for one in calls] == [fine, missing, unknown, invalid]
     assert [one["status"] for one in calls] == ["completed", "failed", "failed", "failed"]
     assert [one["tool_name"] for one in calls] == ["file.read", "file.read", "no.such", "file.read"]
@@ -234,7 +236,7 @@ async def test_every_dispatch_has_its_row(book: Book, tmp_path: Path) -> None:
     assert failed["error"]["code"] == "file_not_found"
     assert "verysecret" not in json.dumps(calls)
     assert all(one["started_at"] <= one["finished_at"] for one in calls)
-    of_run = await book.ask("GET", f"/sessions/{session}/tool-calls?run_id={first['run_id']}")
+    of_run = await stage.ask("GET", f"/sessions/{session}/tool-calls?run_id={first['run_id']}")
     assert of_run["total"] == 4
 
 
@@ -245,7 +247,7 @@ async def _next(stream: ClientConnection) -> dict[str, Any]:
 
 @requirement("AT-DISP-06", "AT-SESS-04")
 async def test_tool_calls_and_results_are_streamed_in_order_under_one_request_id(
-    streamed: Book, tmp_path: Path
+    streamed: SessionStage, tmp_path: Path
 ) -> None:
     (tmp_path / "sample" / "a.txt").write_text("hello\n")
     url = "ws://kaged/api/v1/events?topics=session"
@@ -279,14 +281,14 @@ async def test_tool_calls_and_results_are_streamed_in_order_under_one_request_id
         assert [await _next(stream) for _ in range(2)] == heard[2:]
 
 
-async def test_a_client_may_listen_to_one_session_alone(streamed: Book) -> None:
+async def test_a_client_may_listen_to_one_session_alone(streamed: SessionStage) -> None:
     first = await streamed.begin()
     second = await streamed.begin()
     url = f"ws://kaged/api/v1/events?topics=session:{second}"
     async with unix_connect(streamed.inside.socket, url, compression=None) as stream:
         await _next(stream)
         for session in (first, second):
-            await streamed.room.transcript.append(session, [message("MARKER", EntryRole.USER)])
+            await streamed.sessions.transcript.append(session, [message("MARKER", EntryRole.USER)])
         event = await _next(stream)
     assert (event["name"], event["topic"]) == ("entry.appended", f"session:{second}")
     assert event["data"]["session_id"] == second
@@ -294,22 +296,22 @@ async def test_a_client_may_listen_to_one_session_alone(streamed: Book) -> None:
 
 
 @requirement("AT-SESS-11")
-async def test_an_issue_is_bound_to_a_session_and_unbound(book: Book) -> None:
+async def test_an_issue_is_bound_to_a_session_and_unbound(stage: SessionStage) -> None:
     """The todo tool and the reminder go by the binding of the moment."""
-    made = await book.ask("POST", "/issues", {"title": "T", "body": "B"}, 201)
-    refused, _ = await call(book, "kaged.todo", {"action": "view"}, 409)
+    made = await stage.ask("POST", "/issues", {"title": "T", "body": "B"}, 201)
+    refused, _ = await call(stage, "kaged.todo", {"action": "view"}, 409)
     assert refused["error"]["code"] == "no_bound_issue"
-    session = (await book.ask("GET", "/sessions"))["items"][0]["id"]
-    work = book.inside.daemon.services.work
+    session = (await stage.ask("GET", "/sessions"))["items"][0]["id"]
+    work = stage.inside.daemon.services.work
     assert work is not None
-    bound = await book.ask("PUT", f"/sessions/{session}/issue", {"number": made["number"]})
+    bound = await stage.ask("PUT", f"/sessions/{session}/issue", {"number": made["number"]})
     assert bound["issue_number"] == made["number"]
-    await call(book, "kaged.todo", {"action": "add", "items": ["sweep the floor"]})
-    seen, _ = await call(book, "kaged.todo", {"action": "view"})
+    await call(stage, "kaged.todo", {"action": "add", "items": ["sweep the floor"]})
+    seen, _ = await call(stage, "kaged.todo", {"action": "view"})
     assert "sweep the floor" in json.dumps(seen["result"])
-    assert "sweep the floor" in str(await work.todos.reminder(book.id, session))
-    assert (await book.ask("GET", f"/sessions/{session}"))["issue_bound"] is True
-    await book.ask("PUT", f"/sessions/{session}/issue", {"number": None})
-    refused, _ = await call(book, "kaged.todo", {"action": "view"}, 409)
+    assert "sweep the floor" in str(await work.todos.reminder(stage.id, session))
+    assert (await stage.ask("GET", f"/sessions/{session}"))["issue_bound"] is True
+    await stage.ask("PUT", f"/sessions/{session}/issue", {"number": None})
+    refused, _ = await call(stage, "kaged.todo", {"action": "view"}, 409)
     assert refused["error"]["code"] == "no_bound_issue"
-    assert await work.todos.reminder(book.id, session) is None
+    assert await work.todos.reminder(stage.id, session) is None

@@ -115,7 +115,7 @@ async def test_a_run_reaches_scripts_as_events_in_order(lab: LuaLab) -> None:
 
 async def test_scripts_see_and_change_what_goes_to_the_model(lab: LuaLab) -> None:
     session = await lab.begin("hello")
-    await lab.book.book.begin_run(session)
+    await lab.host_sessions.service.begin_run(session)
     await lab.load(
         add="""kage.on('transform_context', function(l)
           l[#l+1] = {role = 'user', content = {{type = 'text', text = 'added'}}} return l end)"""

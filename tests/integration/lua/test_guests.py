@@ -52,7 +52,7 @@ async def test_a_late_card_is_appended_and_drawn(lab: LuaLab) -> None:
     await _load(lab, GUESTS / "late_blocks.lua")
     assert (await lab.run("demo-card", "My title")).text == "appended My title"
     assert (await lab.run("card")).text == "dismissed"
-    entries = await lab.book.transcript.entries(await lab.current())
+    entries = await lab.host_sessions.transcript.entries(await lab.current())
     assert entries[-1].content["data"] == {"title": "My title"}
     drawn = await lab.runtime.ask_ui(
         "late_blocks", "render", {"what": "block", "kind": "demo.card", "block": {"title": "T"}}
@@ -73,7 +73,7 @@ async def test_notices_of_a_run_and_changes_to_its_request(lab: LuaLab) -> None:
     await lab.exchange("go", "done")
     assert "on main" in lab.notices()
     assert "late: 0 tokens, ok=true" in lab.notices()
-    await lab.book.book.begin_run(session)
+    await lab.host_sessions.service.begin_run(session)
     found = await lab.transforms.context(session, [{"role": "user", "content": []}])
     assert "stamp " in str(found)
     assert "Today is " in str(found)
@@ -81,9 +81,9 @@ async def test_notices_of_a_run_and_changes_to_its_request(lab: LuaLab) -> None:
 
 async def test_ask_first_keeps_the_session_when_nobody_is_there(lab: LuaLab) -> None:
     session = await lab.begin("hello")
-    other = await lab.book.session("other")
+    other = await lab.host_sessions.session("other")
     await _load(lab, EXAMPLES / "ask-first.lua")
-    lab.book.navigation.request_switch(session, other)
-    await lab.book.navigation.apply(session)
+    lab.host_sessions.navigation.request_switch(session, other)
+    await lab.host_sessions.navigation.apply(session)
     assert await lab.current() == session
     assert f"* {session}" in str((await lab.run("branches")).text)

@@ -26,7 +26,7 @@ async def rewind(lab: LuaLab) -> LuaLab:
 
 
 async def _said(lab: LuaLab) -> list[str]:
-    return texts(await lab.book.transcript.entries(await lab.current()))
+    return texts(await lab.host_sessions.transcript.entries(await lab.current()))
 
 
 def _file(lab: LuaLab, name: str = "a.txt") -> str:

@@ -193,9 +193,9 @@ async def test_an_ungranted_script_has_every_base_function(lab: LuaLab) -> None:
         session = await lab.current()
         lab.emit("turn.ended", session, index=1, had_tool_calls=False)
         await lab.runtime.drain()
-        other = await lab.book.session("other")
-        lab.book.navigation.request_switch(session, other)
-        await lab.book.navigation.apply(session)
+        other = await lab.host_sessions.session("other")
+        lab.host_sessions.navigation.request_switch(session, other)
+        await lab.host_sessions.navigation.apply(session)
         found = await lab.run("all")
         values: Any = found.structured
         assert values["turns"] == values["switches"] == 1
@@ -312,7 +312,7 @@ async def test_every_newer_name_is_known_and_never_promised_in_vain(lab: LuaLab)
 async def test_every_use_of_a_power_is_on_record(lab: LuaLab) -> None:
     lab.grants["probe"] = ["exec", "session_write"]
     session = await lab.begin("hello")
-    other = await lab.book.session("other")
+    other = await lab.host_sessions.session("other")
     await lab.eval(
         "kage.request_capabilities({'exec', 'session_write', 'crypto'})\n"
         "kage.exec{cmd='sh', args={'-c', 'echo output-text; exit 3'}}\n"
@@ -334,7 +334,7 @@ async def test_every_use_of_a_power_is_on_record(lab: LuaLab) -> None:
     assert asked["plugin"] == applied["plugin"] == "probe"
     assert asked["move"] == applied["move"] == "switch"
     await lab.load(guard="kage.on('session_before_switch', function() return {cancel='no'} end)")
-    lab.book.navigation.request_switch(other, session, asked_by="lua:probe")
-    await lab.book.navigation.apply(other)
+    lab.host_sessions.navigation.request_switch(other, session, asked_by="lua:probe")
+    await lab.host_sessions.navigation.apply(other)
     (vetoed,) = lab.audited("lua.session.vetoed")
     assert (vetoed["plugin"], vetoed["vetoed_by"]) == ("probe", "guard")

@@ -56,7 +56,7 @@ async def _entries(lab: LuaLab) -> list[dict[str, Any]]:
 async def test_entries_are_metadata_in_order_and_never_text(mover: LuaLab) -> None:
     session = await mover.current()
     marker = "MARKER-TEXT"
-    await mover.book.transcript.append(
+    await mover.host_sessions.transcript.append(
         session,
         [
             message(marker, EntryRole.ASSISTANT),
@@ -65,7 +65,7 @@ async def test_entries_are_metadata_in_order_and_never_text(mover: LuaLab) -> No
         ],
     )
     found = await _entries(mover)
-    stored = await mover.book.transcript.entries(session)
+    stored = await mover.host_sessions.transcript.entries(session)
     assert [one["id"] for one in found] == [one.id for one in stored]
     for shown, entry in zip(found, stored, strict=True):
         wanted = {"id", "kind", "ts"} | ({"role"} if entry.kind is EntryKind.MESSAGE else set())
@@ -78,7 +78,7 @@ async def test_entries_are_metadata_in_order_and_never_text(mover: LuaLab) -> No
 @requirement("LC-SESS-03", "LC-AMB-18")
 async def test_switch_takes_ids_and_locators_and_nothing_else(mover: LuaLab) -> None:
     first = await mover.current()
-    second = await mover.book.session("other")
+    second = await mover.host_sessions.session("other")
     found: Any = (await mover.run("list")).structured
     values = {one["id"]: one["value"] for one in found["list"]}
     assert set(values) == {first, second}
@@ -94,16 +94,18 @@ async def test_switch_takes_ids_and_locators_and_nothing_else(mover: LuaLab) -> 
 @requirement("LC-SESS-04", "LC-SESS-05", "LC-SESS-06")
 async def test_fork_to_lands_on_the_branch_and_fork_stays(mover: LuaLab) -> None:
     old = await mover.current()
-    before = await mover.book.transcript.entries(old)
+    before = await mover.host_sessions.transcript.entries(old)
     await mover.run("fork-to", before[1].id)
     landed = await mover.current()
     assert landed != old
-    assert [one.id for one in await mover.book.transcript.entries(landed)][1:] == [before[1].id]
-    assert await mover.book.transcript.entries(old) == before
+    assert [one.id for one in await mover.host_sessions.transcript.entries(landed)][1:] == [
+        before[1].id
+    ]
+    assert await mover.host_sessions.transcript.entries(old) == before
 
     await mover.run("go", old)
     await mover.run("fork-to")
-    whole = await mover.book.transcript.entries(await mover.current())
+    whole = await mover.host_sessions.transcript.entries(await mover.current())
     assert [one.id for one in whole[1:]] == [one.id for one in before[1:]]
     assert whole[0].id != before[0].id
     assert whole[0].kind is EntryKind.HEADER
@@ -121,7 +123,7 @@ async def test_every_entry_of_the_picker_is_a_fork_point(mover: LuaLab) -> None:
     shown = await _entries(mover)
     for index, one in enumerate(shown):
         await mover.run("fork-to", one["id"])
-        made = await mover.book.transcript.entries(await mover.current())
+        made = await mover.host_sessions.transcript.entries(await mover.current())
         assert [entry.id for entry in made[1:]] == [each["id"] for each in shown[1 : index + 1]]
         await mover.run("go", old)
 
@@ -129,22 +131,24 @@ async def test_every_entry_of_the_picker_is_a_fork_point(mover: LuaLab) -> None:
 @requirement("LC-SESS-07", "LC-AMB-15")
 async def test_a_move_asked_for_in_a_turn_waits_for_its_end(mover: LuaLab) -> None:
     old = await mover.current()
-    run = await mover.book.book.begin_run(old, cause=mover.book.MESSAGE, model="scripted")
+    run = await mover.host_sessions.service.begin_run(
+        old, cause=mover.host_sessions.MESSAGE, model="scripted"
+    )
     await mover.run("fork-to")
     assert await mover.current() == old
     # A tool's result is stored while the run goes on; still nobody moves.
-    await mover.book.transcript.append(old, [message("result", EntryRole.TOOL_RESULT)])
-    assert await mover.book.navigation.apply(old) is None
+    await mover.host_sessions.transcript.append(old, [message("result", EntryRole.TOOL_RESULT)])
+    assert await mover.host_sessions.navigation.apply(old) is None
     assert await mover.current() == old
     await _end_run(mover, run.id)
-    await mover.book.navigation.apply(old)
+    await mover.host_sessions.navigation.apply(old)
     landed = await mover.current()
     assert landed != old
-    assert texts(await mover.book.transcript.entries(landed))[-1] == "result"
+    assert texts(await mover.host_sessions.transcript.entries(landed))[-1] == "result"
 
 
 async def _end_run(lab: LuaLab, run_id: str) -> None:
-    await lab.book.book.finish_run(run_id, RunResult(AgentRunStatus.COMPLETED))
+    await lab.host_sessions.service.finish_run(run_id, RunResult(AgentRunStatus.COMPLETED))
 
 
 VETO = "kage.on('session_before_switch', function(target) last = target return {%s} end)\n"
@@ -153,12 +157,12 @@ VETO = "kage.on('session_before_switch', function(target) last = target return {
 @requirement("LC-SESS-08", "LC-SESS-09")
 async def test_a_veto_of_the_asker_itself_keeps_everything(mover: LuaLab) -> None:
     old = await mover.current()
-    before = await mover.book.transcript.entries(old)
+    before = await mover.host_sessions.transcript.entries(old)
     count = len(await mover.sessions.list())
     await mover.load(mover=COMMANDS + VETO % "cancel = 'not now'")
     said = await mover.run("fork-to")
     assert await mover.current() == old
-    assert await mover.book.transcript.entries(old) == before
+    assert await mover.host_sessions.transcript.entries(old) == before
     assert len(await mover.sessions.list()) == count
     assert [one["message"] for one in said.notices] == ["session_before_switch: not now"]
     await mover.load(mover=COMMANDS)
@@ -199,7 +203,7 @@ async def test_no_script_moves_but_through_the_one_function_that_asks_first(
     async def asked(_intent: SwitchIntent) -> None:
         steps.append("asked")
 
-    branches = mover.book.store.branches
+    branches = mover.host_sessions.store.branches
     set_current, fork = branches.set_current, branches.fork
 
     async def spy_current(*args: Any, **kwargs: Any) -> Any:
@@ -212,19 +216,19 @@ async def test_no_script_moves_but_through_the_one_function_that_asks_first(
 
     monkeypatch.setattr(branches, "set_current", spy_current)
     monkeypatch.setattr(branches, "fork", spy_fork)
-    mover.book.navigation.before_switch.append(asked)
+    mover.host_sessions.navigation.before_switch.append(asked)
     old = await mover.current()
-    other = await mover.book.session("other")
+    other = await mover.host_sessions.session("other")
     await mover.run("go", other)
     await mover.run("fork-to")
     await mover.run("go", old)
     assert steps == ["asked", "moved"] * 3
     # While a run is active nothing is even asked.
-    run = await mover.book.book.begin_run(old)
+    run = await mover.host_sessions.service.begin_run(old)
     await mover.run("go", other)
     assert len(steps) == 6
     await _end_run(mover, run.id)
-    await mover.book.navigation.apply(old)
+    await mover.host_sessions.navigation.apply(old)
     assert steps == ["asked", "moved"] * 4
 
 
@@ -253,7 +257,7 @@ async def test_wrong_types_raise_and_wrong_targets_are_told_later(mover: LuaLab)
 @requirement("LC-AMB-12")
 async def test_one_slot_the_last_wins_and_nothing_moves_under_the_handler(mover: LuaLab) -> None:
     old = await mover.current()
-    other = await mover.book.session("other")
+    other = await mover.host_sessions.session("other")
     found: Any = await mover.eval(
         ASK
         + f"""
@@ -267,15 +271,17 @@ async def test_one_slot_the_last_wins_and_nothing_moves_under_the_handler(mover:
     assert found == [3, True]
     landed = await mover.current()
     assert landed not in {old, other}
-    record = await mover.book.book.get(PROJECT, landed)
+    record = await mover.host_sessions.service.get(PROJECT, landed)
     assert record.parent_session == old
     # Asked for during a run, and loaded anew before its end: forgotten.
-    run = await mover.book.book.begin_run(landed, cause=mover.book.MESSAGE, model="scripted")
+    run = await mover.host_sessions.service.begin_run(
+        landed, cause=mover.host_sessions.MESSAGE, model="scripted"
+    )
     await mover.load(mover=COMMANDS)
     await mover.run("go", other)
-    assert mover.book.navigation.pending(landed)
+    assert mover.host_sessions.navigation.pending(landed)
     await mover.load()
-    assert not mover.book.navigation.pending(landed)
+    assert not mover.host_sessions.navigation.pending(landed)
     await _end_run(mover, run.id)
 
 
@@ -306,7 +312,10 @@ async def test_each_form_of_a_veto(mover: LuaLab, said: str, vetoed: str | None)
 
 
 async def test_a_handler_redirects_and_the_target_is_text(mover: LuaLab) -> None:
-    other, third = await mover.book.session("other"), await mover.book.session("third")
+    other, third = (
+        await mover.host_sessions.session("other"),
+        await mover.host_sessions.session("third"),
+    )
     await mover.load(
         guard="kage.on('session_before_switch', function(target) kage.notify(target)"
         f" return {{patch = '{third}'}} end)",
@@ -336,7 +345,7 @@ async def test_a_handler_that_fails_has_said_no(mover: LuaLab, fault: str) -> No
 @requirement("LC-AMB-14")
 async def test_ids_kinds_times_and_roles_are_what_scripts_expect(mover: LuaLab) -> None:
     session = await mover.current()
-    append = mover.book.transcript.append
+    append = mover.host_sessions.transcript.append
     kinds = [
         EntryDraft(EntryKind.THINKING_LEVEL_CHANGE, {"level": "high"}),
         EntryDraft(EntryKind.MODEL_CHANGE, {"model": "other"}),
@@ -364,6 +373,6 @@ async def test_ids_kinds_times_and_roles_are_what_scripts_expect(mover: LuaLab) 
 
 async def test_a_custom_entry_is_written_when_the_command_has_returned(mover: LuaLab) -> None:
     await mover.eval("kage.session.append_entry('probe.note', {title = 'x'}) return 1", "mover")
-    entries = await mover.book.transcript.entries(await mover.current())
+    entries = await mover.host_sessions.transcript.entries(await mover.current())
     assert entries[-1].kind is EntryKind.CUSTOM
     assert entries[-1].content["data"] == {"title": "x"}

@@ -159,9 +159,9 @@ async def test_an_agent_calls_an_outside_tool_in_a_session_that_a_client_then_re
         base = f"/api/v1/projects/{stage.project_id}/sessions"
         session = (await stage.inside.client.post(base, json={})).json()["id"]
         said = await stage.inside.client.post(f"{base}/{session}/message", json={"text": "Go."})
-        room: Any = stage.inside.daemon.services.readiness.subsystems().sessions
+        sessions: Any = stage.inside.daemon.services.readiness.subsystems().sessions
         async with asyncio.timeout(60):
-            await room.driver.wait(said.json()["run_id"])
+            await sessions.driver.wait(said.json()["run_id"])
         called = (await stage.audited("tool.called"))[0]["data"]
         assert (called["tool_name"], called["session_id"]) == ("out.echo", session)
         async with stage.http() as client:

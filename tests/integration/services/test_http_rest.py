@@ -175,7 +175,7 @@ async def test_a_token_refused_before_its_time_is_renewed_and_the_call_made_agai
 ) -> None:
     lab = await linked(oauth, tmp_path)
     assert lab.credential.held is not None
-    grant = oauth.book.by_access(str(lab.credential.held["access_token"]))
+    grant = oauth.registry.by_access(str(lab.credential.held["access_token"]))
     assert grant is not None
     grant.expires_at = 0
     assert (await lab.invoke("add_issue", body={"title": "x"}))["status"] == 200
@@ -186,7 +186,7 @@ async def test_withdrawn_access_asks_for_a_new_link_and_keeps_what_is_stored(
     oauth: OAuthLab, tmp_path: Path
 ) -> None:
     lab = await linked(oauth, tmp_path)
-    for grant in oauth.book.grants:
+    for grant in oauth.registry.grants:
         grant.revoked = True
     held = dict(lab.credential.held or {})
     with pytest.raises(CapabilityAuthRequired):
@@ -198,7 +198,7 @@ async def test_revoking_tells_the_server(oauth: OAuthLab, tmp_path: Path) -> Non
     lab = await linked(oauth, tmp_path)
     assert await lab.revoke() is True
     assert lab.credential.held is not None
-    grant = oauth.book.by_access(str(lab.credential.held["access_token"]))
+    grant = oauth.registry.by_access(str(lab.credential.held["access_token"]))
     assert grant is not None
     assert grant.revoked
 
@@ -234,10 +234,10 @@ async def test_a_parameter_cannot_climb_out_of_its_path(
     oauth: OAuthLab, tmp_path: Path, project: str
 ) -> None:
     lab = await linked(oauth, tmp_path)
-    before = len(oauth.book.api_requests)
+    before = len(oauth.registry.api_requests)
     with pytest.raises(CapabilityInvalidInput):
         await lab.invoke("get_issue", project=project, number=1)
-    assert len(oauth.book.api_requests) == before
+    assert len(oauth.registry.api_requests) == before
 
 
 async def test_a_server_that_is_away_is_a_backend_error(oauth: OAuthLab, tmp_path: Path) -> None:

@@ -355,7 +355,7 @@ async def test_oauth_opens_the_mailbox_and_the_way_out() -> None:
             sink.tokens[token] = "ann@example.org"
             assert (await lab.invoke("send", to=["b@c.de"], text="x"))["accepted"] == 1
             assert sink.logins == ["ann@example.org"]
-            oauth.book.grants[-1].revoked = True
+            oauth.registry.grants[-1].revoked = True
             with pytest.raises(CapabilityAuthRequired):
                 await lab.invoke("list")
             await provider.close()

@@ -13,6 +13,6 @@ from kaged.base import Ids, ManualClock
 
 @pytest.fixture
 async def lab(tmp_path: Path, clock: ManualClock, ids: Ids) -> AsyncGenerator[SessionLab]:
-    """Yield the session book on a store of its own."""
+    """Yield the session service on a store of its own."""
     async with session_lab(tmp_path, clock, ids) as made:
         yield made

@@ -21,7 +21,7 @@ from kaged.models.turn import AssistantMessage, ModelEvent, ModelRequest, ModelT
 from kaged.sessions.budget import Budget
 from kaged.sessions.loop import MAX_CALLS_PER_TURN
 from kaged.sessions.loop_errors import AgentUnknown, NothingToResume, PromptRefused
-from kaged.sessions.transforms import ToolResultView, Veto
+from kaged.sessions.transforms import ToolResultView, TransformVeto
 from kaged.store.session_errors import SessionBusy
 from kaged.tools import ToolCall as DeskCall
 from requirements import requirement
@@ -383,7 +383,7 @@ async def test_what_a_crash_cut_off_is_said_so_and_never_made_again(tmp_path: Pa
             lambda: any(one.data["role"] == "tool_result" for one in lab.told("entry.appended"))
         )
     async with loop_lab(tmp_path, PlayedModel(say("I see.")), tools=tools, project=ALL_ON) as lab:
-        await lab.book.recover()
+        await lab.service.recover()
         found, _ = await lab.store.agent_runs.page(session, 5, 0)
         assert [one.status for one in found] == ["interrupted"]
 
@@ -466,7 +466,7 @@ async def test_a_move_to_another_session_between_turns_ends_the_run(tmp_path: Pa
         assert (end.status, end.finish_reason) == ("completed", "switched")
         assert len(model.requests) == 1
         (moved,) = lab.told("session.switched")
-        assert await lab.book.current(PROJECT) == moved.data["to"] != session
+        assert await lab.service.current(PROJECT) == moved.data["to"] != session
 
 
 async def test_scripts_see_and_change_what_a_run_does(tmp_path: Path) -> None:
@@ -480,10 +480,10 @@ async def test_scripts_see_and_change_what_a_run_does(tmp_path: Path) -> None:
         transforms = lab.driving.transforms
 
         async def politely(_session: str, text: str) -> Any:
-            return Veto("rude") if "rude" in text else f"{text}, please"
+            return TransformVeto("rude") if "rude" in text else f"{text}, please"
 
         async def elsewhere(_session: str, _name: str, args: Any) -> Any:
-            return Veto("not there") if args["path"] == "no" else {"path": "b"}
+            return TransformVeto("not there") if args["path"] == "no" else {"path": "b"}
 
         async def louder(view: ToolResultView) -> str:
             return view.text.upper()

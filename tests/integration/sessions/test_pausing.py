@@ -279,7 +279,7 @@ async def test_a_question_outlives_the_daemon(tmp_path: Path) -> None:
     async with loop_lab(tmp_path, PlayedModel(say("", call("kaged_ask", QUESTION)))) as lab:
         end = await lab.talk("Go")
     async with loop_lab(tmp_path, PlayedModel(say("Then a."))) as lab:
-        await lab.book.recover()
+        await lab.service.recover()
         assert (await lab.store.sessions.of_id(end.session_id)).status == "checkpoint"
 
         end = await answer(lab, end, Answer({"q": "a"}))

@@ -93,7 +93,7 @@ async def test_what_was_taken_in_goes_on_is_found_and_forks(lab: SessionLab) -> 
     entries = await lab.transcript.entries(made)
     ids = [entry.id for entry in entries[1:]]
     assert ids == sorted(set(ids))
-    ((hit,), _) = await lab.book.search("prj_2", '"first words"')
+    ((hit,), _) = await lab.service.search("prj_2", '"first words"')
     assert hit.session_id == made
     fork = await lab.transcript.fork(made, entries[2].id)
     assert texts(await lab.transcript.entries(fork.id)) == ["first words", "second words"]
@@ -216,7 +216,7 @@ async def test_a_refused_import_changes_nothing(lab: SessionLab) -> None:
     data = await exported(lab, await lab.session("a", "b"))
     with pytest.raises(KagedError):
         await taken_in(lab, data.replace(b'"role":"user"', b'"role":"root"'))
-    assert (await lab.book.list(PROJECT))[1] == 1
+    assert (await lab.service.list(PROJECT))[1] == 1
 
 
 def test_a_file_that_was_cut_short_anywhere_is_refused() -> None:

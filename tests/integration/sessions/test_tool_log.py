@@ -143,7 +143,7 @@ async def test_a_call_is_on_record_while_it_runs_and_interrupted_when_the_daemon
         await begun.wait()
         assert len(await logged.calls()) == 2
         await lab.reopen()
-        await lab.book.recover()
+        await lab.service.recover()
         found, _ = await lab.store.tool_calls.page(SESSION, None, 100, 0)
         assert [one.status.value for one in found] == ["completed", "interrupted"]
         cut_off.cancel()

@@ -150,7 +150,7 @@ async def test_a_workflow_that_asks_counts_as_running_and_one_cut_off_as_failed(
         cut = await trigger(lab, "deploy", branch="b")
         await until(lambda: len(small.requests) == 2)
     async with loop_lab(tmp_path, project=PROJECT_FILE) as lab:
-        await lab.book.recover()
+        await lab.service.recover()
         await lab.work.workflows.recover()
         status = (await lab.work.workflows.status(PROJECT, cut)).result
         assert (status["status"], status["error"]) == ("failed", "interrupted")
@@ -166,7 +166,7 @@ async def test_a_workflow_that_waits_for_an_answer_outlives_its_daemon(tmp_path:
         request_id = str(lab.announced[0][1]["request_id"])
     root, small = PlayedModel(say("Seen.")), PlayedModel(say("Sum."), alias="small")
     async with loop_lab(tmp_path, root, models={"small": small}, project=PROJECT_FILE) as lab:
-        await lab.book.recover()
+        await lab.service.recover()
         assert await lab.work.workflows.recover() == 1
         status: Any = (await lab.work.workflows.status(PROJECT, run_id)).result
         assert status["status"] == "running"

@@ -128,7 +128,7 @@ async def test_a_grant_counts_only_when_asked_for_and_for_that_power_alone(lab: 
 async def test_a_reseat_forged_while_busy_waits_and_is_held_against_the_veto(lab: LuaLab) -> None:
     lab.grants["hostile"] = ["session_write"]
     session = await lab.begin("hello")
-    run = await lab.book.book.begin_run(session)
+    run = await lab.host_sessions.service.begin_run(session)
     ask = ("kage.request_capabilities", {"names": ["session_write"]})
     await _attack(lab, [ask, *[("kage.session.fork_to", {"at": None})] * 50])
     assert await lab.current() == session

@@ -227,16 +227,16 @@ async def test_a_killed_worker_is_reported_and_started_again(lab: LuaLab) -> Non
         kage.register_command{name='alive', description='', handler=function() return 'yes' end}""",
         other="kage.register_command{name='ok', description='', handler=function() return 'y' end}",
     )
-    run = await lab.book.book.begin_run(session)
+    run = await lab.host_sessions.service.begin_run(session)
     await lab.run("go")
-    assert lab.book.navigation.pending(session)
+    assert lab.host_sessions.navigation.pending(session)
     peer = lab.script("victim").pid
     assert peer is not None
     assert peer != lab.script("other").pid
     process = next(one for one in lab.spawner.running if one.pid == peer)
     process.kill_quietly()
     await lab.until(lambda: lab.script("victim").state is ScriptState.DOWN and bool(lab.naps))
-    assert not lab.book.navigation.pending(session)  # what it had asked for is dropped
+    assert not lab.host_sessions.navigation.pending(session)  # what it had asked for is dropped
     assert any("victim" in one for one in lab.notices())
     assert lab.naps == [1.0]  # the common restart policy
     assert (await lab.run("ok")).text == "y"

@@ -41,9 +41,9 @@ class Talk:
         self.daemon = Daemon()
         self.out, self.err = io.StringIO(), io.StringIO()
         output = Output(as_json=False, stdout=self.out, stderr=self.err)
-        wishes: dict[str, Any] = {"agent": "primary", "model": None, "max_steps": None}
+        options: dict[str, Any] = {"agent": "primary", "model": None, "max_steps": None}
         client: Any = self.daemon
-        self.chat = Chat(client, output, wishes, thinking=False)
+        self.chat = Chat(client, output, options, thinking=False)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from kaged.base import JsonObject, ManualClock, Tasks
 from kaged.models.turn import Usage
 from kaged.sessions.budget import Budget, Spending
 from kaged.sessions.idle import IdleWatch
-from kaged.sessions.transforms import MAX_TRANSFORMS, ToolResultView, Transforms, Veto
+from kaged.sessions.transforms import MAX_TRANSFORMS, ToolResultView, Transforms, TransformVeto
 
 
 async def test_each_gets_what_the_one_before_it_gave() -> None:
@@ -37,8 +37,8 @@ async def test_whoever_may_say_no_and_breaks_says_no() -> None:
     """By a veto, an exception or taking too long."""
     transforms = Transforms(patience_s=0.01)
 
-    async def no(_session: str, _name: str, _args: JsonObject) -> Veto:
-        return Veto("not today")
+    async def no(_session: str, _name: str, _args: JsonObject) -> TransformVeto:
+        return TransformVeto("not today")
 
     async def broken(_session: str, _name: str, _args: JsonObject) -> None:
         raise RuntimeError("oh")
@@ -49,7 +49,7 @@ async def test_whoever_may_say_no_and_breaks_says_no() -> None:
     for one, reason in ((no, "not today"), (broken, "RuntimeError"), (slow, "TimeoutError")):
         undo = transforms.on_before_tool_call(one)
         said = await transforms.before_tool_call("s", "file.read", {"path": "a"})
-        assert isinstance(said, Veto)
+        assert isinstance(said, TransformVeto)
         assert reason in said.reason
         undo()
     assert await transforms.before_tool_call("s", "t", {"a": 1}) == {"a": 1}

@@ -55,8 +55,8 @@ def register(app: typer.Typer) -> None:
         """Talk with an agent, message by message; /help lists what else you can do."""
         output = Output(as_json=as_json)
         with in_project(project) as client:
-            wishes = {"agent": agent, "model": model, "max_steps": max_steps}
-            talk = Chat(client, output, wishes, thinking=thinking)
+            options = {"agent": agent, "model": model, "max_steps": max_steps}
+            talk = Chat(client, output, options, thinking=thinking)
             talk.enter(None if new else session or _current(client))
             with _history():
                 talk.run(_lines(talk))
@@ -66,11 +66,11 @@ class Chat:
     """The conversation: one session at a time, following switches."""
 
     def __init__(
-        self, client: ProjectClient, output: Output, wishes: dict[str, Any], *, thinking: bool
+        self, client: ProjectClient, output: Output, options: dict[str, Any], *, thinking: bool
     ) -> None:
         self._client = client
         self._output = output
-        self._wishes = wishes
+        self._options = options
         self._thinking = thinking
         self._last_run: str | None = None
         self._follows = False
@@ -91,7 +91,7 @@ class Chat:
     def enter(self, session: str | None) -> None:
         """Go to a session; None begins one."""
         if session is None:
-            found = self._client.post("/sessions", {"model": self._wishes["model"]})
+            found = self._client.post("/sessions", {"model": self._options["model"]})
         else:
             found = self._client.get(f"/sessions/{session}")
         self.session_id = str(found["id"])
@@ -158,7 +158,7 @@ class Chat:
         from kaged.cli.runview import RunView
 
         view = RunView(
-            as_json=self._output.as_json, agent=self._wishes["agent"], thinking=self._thinking
+            as_json=self._output.as_json, agent=self._options["agent"], thinking=self._thinking
         )
         read = at_terminal if someone_there() and not self._output.as_json else None
         with Conversation(
@@ -167,7 +167,7 @@ class Chat:
             if text is None:
                 ended = conversation.settle()
             else:
-                ended = conversation.say(text, **self._wishes)
+                ended = conversation.say(text, **self._options)
             if ended is None:
                 self._output.note("The agent asks nothing, or nobody is here to be asked.")
                 return
@@ -221,18 +221,18 @@ class Chat:
             self._output.line(f"{file['change']} {file['path']}")
 
     def _compact(self) -> None:
-        body = {"agent": self._wishes["agent"], "dry_run": False}
+        body = {"agent": self._options["agent"], "dry_run": False}
         found = self._client.post(f"/sessions/{self.session_id}/compact", body)
         self._output.result(found)
         done = "compacted" if found.get("compacted") else "there is nothing to compact"
         self._output.line(f"The window: {done}.")
 
     def _model(self, alias: str) -> None:
-        self._wishes["model"] = alias or None
+        self._options["model"] = alias or None
         self._output.note(f"model: {alias}" if alias else "model: the agent's own")
 
     def _tools(self) -> None:
-        found = self._client.get("/tools", {"agent": self._wishes["agent"]})
+        found = self._client.get("/tools", {"agent": self._options["agent"]})
         self._output.table(
             ["tool", "what it does"],
             [[one["name"], one["description"].splitlines()[0]] for one in found["tools"]],

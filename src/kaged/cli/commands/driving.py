@@ -86,9 +86,9 @@ class Conversation:
         """Stop to listen."""
         self._stream.__exit__(None, None, None)
 
-    def say(self, text: str, **wishes: Any) -> Ended:
+    def say(self, text: str, **options: Any) -> Ended:
         """Send a message and watch until the agent is done, or waits for an answer."""
-        body = {"text": text, **{name: one for name, one in wishes.items() if one is not None}}
+        body = {"text": text, **{name: one for name, one in options.items() if one is not None}}
         started = self._client.post(f"/sessions/{self.session_id}/message", body)
         return self.watch(started["run_id"])
 

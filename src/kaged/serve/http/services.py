@@ -31,7 +31,7 @@ from kaged.store import Store
 
 if TYPE_CHECKING:
     from kaged.serve.http.models import StatusOut
-    from kaged.sessions.room import SessionRoom
+    from kaged.sessions.session_services import SessionServices
     from kaged.toolbox.project import ProjectWork
 
 
@@ -54,7 +54,7 @@ class Subsystems:
     code: CodePort | None = None
     undo: UndoPort | None = None
     models: ModelPort | None = None
-    sessions: SessionRoom | None = None
+    sessions: SessionServices | None = None
     lua: ScriptPort | None = None
     accounts: AccountsPort | None = None
 
@@ -178,7 +178,7 @@ class HttpServices:
         return self.readiness.subsystems().models
 
     @property
-    def sessions(self) -> SessionRoom | None:
+    def sessions(self) -> SessionServices | None:
         """Sessions, their entries and their runs."""
         return self.readiness.subsystems().sessions
 

@@ -1,4 +1,4 @@
-"""Version 4: the book of sessions: entries, forks, marks, runs of agents, tool calls.
+"""Version 4: the sessions: entries, forks, marks, runs of agents, tool calls.
 
 A migration is never edited after a release: it is what old databases went through.
 """

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from kaged.base import Ids, SystemClock
-from kaged.sessions.book import SessionBook
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
 from kaged.sessions.lifecycle import Lifecycle
+from kaged.sessions.session_service import SessionService
 from kaged.sessions.transcript import Transcript
 from kaged.store import Store, sqlite_url
 from kaged.store.agent_run_rows import AgentRunStatus, RunResult
@@ -22,11 +22,11 @@ def say(*words: str) -> None:
     sys.stdout.flush()
 
 
-async def converse(transcript: Transcript, book: SessionBook) -> None:
+async def converse(transcript: Transcript, service: SessionService) -> None:
     session = (await transcript.create("prj_1", cwd="/", model=None)).id
     say("session", session)
     while True:
-        run = await book.begin_run(session)
+        run = await service.begin_run(session)
         say("begun", session, run.id)
         for number in range(3):
             draft = EntryDraft(
@@ -37,7 +37,7 @@ async def converse(transcript: Transcript, book: SessionBook) -> None:
             )
             for entry in await transcript.append(session, [draft, draft]):
                 say("entry", session, entry.id)
-        await book.finish_run(run.id, RunResult(AgentRunStatus.COMPLETED, 3))
+        await service.finish_run(run.id, RunResult(AgentRunStatus.COMPLETED, 3))
         say("ended", session, run.id)
         session = (await transcript.fork(session)).id
         say("session", session)
@@ -51,10 +51,10 @@ async def main(root: Path) -> None:
     )
     lifecycle = Lifecycle()
     transcript = Transcript(store, lifecycle, clock=clock, ids=ids)
-    book = SessionBook(store, transcript, lifecycle)
+    service = SessionService(store, transcript, lifecycle)
     async with asyncio.TaskGroup() as group:
         for _ in range(WORKERS):
-            group.create_task(converse(transcript, book))
+            group.create_task(converse(transcript, service))
 
 
 asyncio.run(main(Path(sys.argv[1])))

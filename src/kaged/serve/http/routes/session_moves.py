@@ -41,11 +41,11 @@ async def fork(context: Sessions, session_id: Which, body: ForkIn) -> MoveOut:
     context.work.require_record()
     source = await context.session(session_id)
     if not body.switch:
-        made = await context.room.transcript.fork(source.id, body.at)
+        made = await context.sessions.transcript.fork(source.id, body.at)
         await _record_fork(context, made)
         return await _moved(context, source.id, made)
-    context.room.navigation.request_fork_to(source.id, body.at)
-    outcome = await context.room.navigation.apply(source.id)
+    context.sessions.navigation.request_fork_to(source.id, body.at)
+    outcome = await context.sessions.navigation.apply(source.id)
     return await _outcome(context, source.id, outcome)
 
 
@@ -56,12 +56,12 @@ async def switch(context: Sessions, session_id: Which) -> MoveOut:
     """
     context.work.require_record()
     target = await context.session(session_id)
-    current = await context.room.book.current(context.project_id)
+    current = await context.sessions.service.current(context.project_id)
     if current is None or current == target.id:
-        await context.room.navigation.enter(context.project_id, target.id)
+        await context.sessions.navigation.enter(context.project_id, target.id)
         return await _moved(context, current, target)
-    context.room.navigation.request_switch(current, target.id)
-    outcome = await context.room.navigation.apply(current)
+    context.sessions.navigation.request_switch(current, target.id)
+    outcome = await context.sessions.navigation.apply(current)
     return await _outcome(context, current, outcome)
 
 
@@ -80,14 +80,14 @@ async def _outcome(context: SessionRequest, source: str, outcome: SwitchOutcome 
     if outcome.to is None:
         reason = outcome.reason or "no reason was given"
         raise MoveVetoed(f"The move was vetoed: {reason}", fix="ask who said no", reason=reason)
-    made = await context.room.book.get(context.project_id, outcome.to)
+    made = await context.sessions.service.get(context.project_id, outcome.to)
     if outcome.entry_id is not None:
         await _record_fork(context, made)
-    current = await context.room.book.current(context.project_id)
+    current = await context.sessions.service.current(context.project_id)
     if current is not None and current != made.id:
         # The fork of a session that nobody follows: the operator wants to go there all the same.
-        context.room.navigation.request_switch(current, made.id)
-        return await _outcome(context, current, await context.room.navigation.apply(current))
+        context.sessions.navigation.request_switch(current, made.id)
+        return await _outcome(context, current, await context.sessions.navigation.apply(current))
     return await _moved(context, source, made)
 
 
@@ -98,7 +98,7 @@ async def _moved(
     *,
     pending: bool = False,
 ) -> MoveOut:
-    current = await context.room.book.current(context.project_id)
+    current = await context.sessions.service.current(context.project_id)
     shown = None if made is None else await context.shown(made)
     facts: Mapping[str, object] = {
         "pending": pending,

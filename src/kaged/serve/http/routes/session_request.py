@@ -11,7 +11,7 @@ from kaged.base import KagedError, iso_utc
 from kaged.serve.http.routes.issues import SESSION_ID
 from kaged.serve.http.routes.work import InProject, ProjectRequest
 from kaged.serve.http.session_models import SessionRowOut
-from kaged.sessions.room import Driver, SessionRoom
+from kaged.sessions.session_services import Driver, SessionServices
 from kaged.store.page import encode_cursor
 from kaged.store.session_rows import SessionKind, SessionRecord, SessionStatus
 from kaged.store.work_errors import SessionNotFound
@@ -30,9 +30,9 @@ class SessionsAbsent(KagedError):
 class SessionRequest:
     """The sessions, for one request on one loaded project."""
 
-    def __init__(self, context: ProjectRequest, room: SessionRoom) -> None:
+    def __init__(self, context: ProjectRequest, sessions: SessionServices) -> None:
         self.work = context
-        self.room = room
+        self.sessions = sessions
         self.project_id = context.project_id
 
     @property
@@ -43,9 +43,9 @@ class SessionRequest:
     @property
     def driver(self) -> Driver:
         """What starts and stops runs. Raises SessionsAbsent."""
-        if self.room.driver is None:
+        if self.sessions.driver is None:
             raise SessionsAbsent("This daemon runs without the agent loop.")
-        return self.room.driver
+        return self.sessions.driver
 
     async def session(self, which: str) -> SessionRecord:
         """Return the session that the path names; `current` is the project's current one.
@@ -54,15 +54,15 @@ class SessionRequest:
             SessionNotFound, SessionAmbiguous: there is none of that name, or more than one.
         """
         if which == CURRENT:
-            current = await self.room.book.current(self.project_id)
+            current = await self.sessions.service.current(self.project_id)
             if current is None:
                 raise await self._no_current()
-            return await self.room.book.get(self.project_id, current)
-        return await self.room.book.resolve(self.project_id, which)
+            return await self.sessions.service.get(self.project_id, current)
+        return await self.sessions.service.resolve(self.project_id, which)
 
     async def _no_current(self) -> SessionNotFound:
         # `kaged run` begins sessions too, but leaves the project's current one as it is.
-        found, _ = await self.room.book.list(self.project_id, limit=1)
+        found, _ = await self.sessions.service.list(self.project_id, limit=1)
         fix = "begin one with `kaged chat`"
         if found:
             fix = (
@@ -73,11 +73,11 @@ class SessionRequest:
 
     async def shown(self, session: SessionRecord) -> SessionRowOut:
         """Return one session as answers show it."""
-        return session_out(session, await self.room.book.current(self.project_id))
+        return session_out(session, await self.sessions.service.current(self.project_id))
 
     async def all_shown(self, sessions: Sequence[SessionRecord]) -> list[SessionRowOut]:
         """Return several of them."""
-        current = await self.room.book.current(self.project_id)
+        current = await self.sessions.service.current(self.project_id)
         return [session_out(one, current) for one in sessions]
 
 
@@ -108,10 +108,10 @@ def next_cursor(items: Sequence[object], offset: int, total: int) -> str | None:
 
 
 async def _sessions(context: InProject) -> SessionRequest:
-    room = context.services.sessions
-    if room is None:
+    sessions = context.services.sessions
+    if sessions is None:
         raise SessionsAbsent("This daemon runs without sessions.")
-    return SessionRequest(context, room)
+    return SessionRequest(context, sessions)
 
 
 Sessions = Annotated[SessionRequest, Depends(_sessions)]

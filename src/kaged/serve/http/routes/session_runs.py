@@ -53,7 +53,7 @@ async def runs(
     """Return the runs of a session, newest first, a page at a time."""
     session = await context.session(session_id)
     offset = offset_of(cursor)
-    found, total = await context.room.book.runs(session.id, limit=limit, offset=offset)
+    found, total = await context.sessions.service.runs(session.id, limit=limit, offset=offset)
     items = [_run_out(one) for one in found]
     return AgentRunsOut(items=items, total=total, next_cursor=next_cursor(items, offset, total))
 
@@ -68,8 +68,8 @@ async def tool_calls(
     """Return the tool calls of a session, oldest first, a page at a time."""
     session = await context.session(session_id)
     offset = offset_of(cursor)
-    await context.room.calls.flush()
-    found, total = await context.room.book.tool_calls(
+    await context.sessions.calls.flush()
+    found, total = await context.sessions.service.tool_calls(
         session.id, run_id=run_id, limit=limit, offset=offset
     )
     items = [_call_out(one) for one in found]

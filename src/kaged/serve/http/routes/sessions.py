@@ -102,7 +102,7 @@ async def list_sessions(
 ) -> SessionsOut:
     """Return sessions, last used first, a page at a time."""
     offset = offset_of(cursor)
-    found, total = await context.room.book.list(
+    found, total = await context.sessions.service.list(
         context.project_id, kind=kind, limit=limit, offset=offset
     )
     items = await context.all_shown(found)
@@ -113,7 +113,7 @@ async def create(context: Sessions, body: SessionIn) -> SessionRowOut:
     """Begin a session. Nothing is said in it yet."""
     context.work.require_record()
     project = await context.work.services.projects.get(context.project_id)
-    made = await context.room.transcript.create(
+    made = await context.sessions.transcript.create(
         context.project_id,
         cwd=project.root,
         model=body.model,
@@ -128,8 +128,8 @@ async def create(context: Sessions, body: SessionIn) -> SessionRowOut:
 
 async def tree(context: Sessions) -> SessionTreeOut:
     """Return all sessions, every parent before its forks."""
-    current = await context.room.book.current(context.project_id)
-    family = await context.room.book.family(context.project_id)
+    current = await context.sessions.service.current(context.project_id)
+    family = await context.sessions.service.family(context.project_id)
     return SessionTreeOut(sessions=await context.all_shown(family), current=current)
 
 
@@ -148,7 +148,7 @@ async def search(
     """Find entries by what they say, newest first; also those that left the window."""
     offset = offset_of(cursor)
     where = None if session is None else (await context.session(session)).id
-    found, total = await context.room.book.search(
+    found, total = await context.sessions.service.search(
         context.project_id, q, session_id=where, limit=limit, offset=offset
     )
     items = [
@@ -171,13 +171,13 @@ async def search(
 async def get(context: Sessions, session_id: Which) -> SessionDetailOut:
     """Return one session with what its header says."""
     found = await context.session(session_id)
-    header = await context.room.transcript.header(found.id)
+    header = await context.sessions.transcript.header(found.id)
     shown = await context.shown(found)
     return SessionDetailOut(
         **shown.model_dump(),
         header=None if header is None else header.content,
-        active_run=context.room.book.active_run(found.id),
-        pending=[one.value for one in context.room.navigation.pending(found.id)],
+        active_run=context.sessions.service.active_run(found.id),
+        pending=[one.value for one in context.sessions.navigation.pending(found.id)],
     )
 
 
@@ -185,7 +185,7 @@ async def edit(context: Sessions, session_id: Which, body: SessionEditIn) -> Ses
     """Change a session's title."""
     found = await context.session(session_id)
     return await context.shown(
-        await context.room.book.title(context.project_id, found.id, body.title)
+        await context.sessions.service.title(context.project_id, found.id, body.title)
     )
 
 
@@ -194,7 +194,7 @@ async def delete(context: Sessions, session_id: Which) -> SessionRowOut:
     context.work.require_record()
     found = await context.session(session_id)
     shown = await context.shown(found)
-    await context.room.book.delete(context.project_id, found.id)
+    await context.sessions.service.delete(context.project_id, found.id)
     await context.work.record("kaged.session.deleted", {"session_id": found.id})
     return shown
 
@@ -209,9 +209,9 @@ async def entries(
     """Return what a session shows: its header, then everything else, oldest first."""
     found = await context.session(session_id)
     if tail:
-        rows = await context.room.transcript.last(found.id, limit)
+        rows = await context.sessions.transcript.last(found.id, limit)
     else:
-        rows = await context.room.transcript.entries(found.id, after=after, limit=limit)
+        rows = await context.sessions.transcript.entries(found.id, after=after, limit=limit)
     more = bool(rows) and rows[-1].id != found.head_entry and not tail
     return EntriesOut(
         items=[_entry_out(one) for one in rows],
@@ -230,7 +230,7 @@ async def export(context: Sessions, session_id: Which) -> StreamingResponse:
     await context.work.record(
         "kaged.session.exported", {"session_id": found.id, "entries": found.entry_count}
     )
-    return StreamingResponse(export_session(context.room.transcript, found), media_type=_NDJSON)
+    return StreamingResponse(export_session(context.sessions.transcript, found), media_type=_NDJSON)
 
 
 async def import_(context: Sessions, request: Request) -> ImportedOut:
@@ -238,8 +238,8 @@ async def import_(context: Sessions, request: Request) -> ImportedOut:
     context.work.require_record()
     services = context.work.services
     made, origin = await import_session(
-        context.room.store,
-        context.room.lifecycle,
+        context.sessions.store,
+        context.sessions.lifecycle,
         await request.body(),
         project_id=context.project_id,
         operator_id=context.operator_id,

@@ -1,4 +1,4 @@
-"""`SessionRoom`: the session book with everything around it, as edges and scripts use it."""
+"""`SessionServices`: the session service with everything around it, as edges and scripts use it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject
-    from kaged.sessions.book import SessionBook
     from kaged.sessions.lifecycle import Lifecycle
     from kaged.sessions.navigation import Navigation
+    from kaged.sessions.session_service import SessionService
     from kaged.sessions.tool_log import ToolCallLog
     from kaged.sessions.transcript import Transcript
     from kaged.store import Store
@@ -55,7 +55,7 @@ class Driver(Protocol):
 
 
 @dataclass(slots=True)
-class SessionRoom:
+class SessionServices:
     """Sessions: their entries, their list, moves between them, their tool calls, their runs.
 
     `driver` is None in a daemon that was built without the agent loop.
@@ -64,10 +64,10 @@ class SessionRoom:
     store: Store
     lifecycle: Lifecycle
     transcript: Transcript
-    book: SessionBook
+    service: SessionService
     navigation: Navigation
     calls: ToolCallLog
     driver: Driver | None = None
 
 
-__all__ = ["Driver", "SessionRoom"]
+__all__ = ["Driver", "SessionServices"]

@@ -1,4 +1,4 @@
-"""`KnownSessions`: what is fixed about a session once it has started, found again when needed.
+"""`SessionCache`: what is fixed about a session once it has started, found again when needed.
 
 The snapshot of agents and tools lives as long as the daemon. What plugins injected at the start
 is an entry of the session, so that no later run and no restart asks them again.
@@ -18,9 +18,9 @@ from kaged.tools.context import ROOT_CALLER
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
+    from kaged.sessions.agent_run import AgentRun
     from kaged.sessions.hooks import SessionHooks
     from kaged.sessions.messages import WindowMessage
-    from kaged.sessions.seat import AgentSeat
     from kaged.sessions.snapshot import SessionSnapshot
     from kaged.sessions.transcript import Transcript
     from kaged.store import Store
@@ -35,7 +35,7 @@ TakeSnapshot = Callable[[str], Awaitable["SessionSnapshot"]]
 
 
 @dataclass(slots=True)
-class Known:
+class CachedSession:
     """One started session. `injections` is None until the start hook has fired or was found.
 
     `cleared` is what policies made of its messages, so that each passes them once.
@@ -49,7 +49,7 @@ class Known:
     )
 
 
-class KnownSessions:
+class SessionCache:
     """The sessions that ran since the daemon started; the oldest are forgotten first."""
 
     def __init__(
@@ -59,9 +59,9 @@ class KnownSessions:
         self._transcript = transcript
         self._hooks = hooks
         self._take = take
-        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._known: OrderedDict[str, CachedSession] = OrderedDict()
 
-    async def of(self, session: SessionRecord) -> Known:
+    async def of(self, session: SessionRecord) -> CachedSession:
         """Return what is fixed about a session; the first time fixes it.
 
         Raises:
@@ -74,7 +74,7 @@ class KnownSessions:
             snapshot = await self._take(session.project_id)
             # Another call may have been faster; what came first counts.
             found = self._known.setdefault(
-                session.id, Known(snapshot, prompt if isinstance(prompt, str) else "")
+                session.id, CachedSession(snapshot, prompt if isinstance(prompt, str) else "")
             )
             while len(self._known) > MAX_KNOWN:
                 self._known.popitem(last=False)
@@ -87,19 +87,21 @@ class KnownSessions:
         for id_ in gone:
             del self._known[id_]
 
-    async def injections(self, known: Known, seat: AgentSeat, request_id: str) -> tuple[str, ...]:
+    async def injections(
+        self, known: CachedSession, agent_run: AgentRun, request_id: str
+    ) -> tuple[str, ...]:
         """Return what plugins put before the system prompt; asks them once in a session's life."""
         if known.injections is not None:
             return known.injections
-        session_id = seat.run.session_id
+        session_id = agent_run.run.session_id
         found = await self._stored(session_id)
         if found is None:
-            found = await self._hooks.session_start(seat.hook_context(request_id))
+            found = await self._hooks.session_start(agent_run.hook_context(request_id))
             inject: list[JsonValue] = [*found]
             draft = EntryDraft(
                 kind=EntryKind.CUSTOM,
                 content={"kind": START_KIND, "data": {"inject": inject}},
-                run_id=seat.run.run_id,
+                run_id=agent_run.run.run_id,
             )
             await self._transcript.append(session_id, [draft])
         known.injections = found
@@ -129,4 +131,4 @@ class KnownSessions:
         return next((one for one in rows if one is not None), None)
 
 
-__all__ = ["START_KIND", "Known", "KnownSessions", "TakeSnapshot"]
+__all__ = ["START_KIND", "CachedSession", "SessionCache", "TakeSnapshot"]

@@ -1,4 +1,4 @@
-"""`SessionBook`: the sessions of projects as people see them, and the runs in them."""
+"""`SessionService`: the sessions of projects as people see them, and the runs in them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def locator(session_id: str) -> str:
     return LOCATOR + session_id
 
 
-class SessionBook:
+class SessionService:
     """Lists, names, finds and takes away sessions; keeps their runs.
 
     A session is named by its id, a unique beginning of it (with or without `ses_`), or its
@@ -215,4 +215,4 @@ class SessionBook:
         self._lifecycle.emit(SessionEvent(name, session_id, project_id, run_id, data))
 
 
-__all__ = ["LOCATOR", "SessionBook", "locator"]
+__all__ = ["LOCATOR", "SessionService", "locator"]

@@ -1,4 +1,4 @@
-"""`RunState` and `AgentSeat`: a run under way, and one agent's place in it."""
+"""`RunState` and `AgentRun`: a run under way, and one agent's place in it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class RunState:
 
 
 @dataclass(slots=True)
-class AgentSeat:
+class AgentRun:
     """One agent at work in a run, with a window of its own.
 
     `window_key` names the window in the transcript: the agent's path, and for a subagent the call
@@ -162,7 +162,7 @@ def child_key(path: str, request_id: str) -> str:
 __all__ = [
     "DELEGATION_MARK",
     "AgentEnd",
-    "AgentSeat",
+    "AgentRun",
     "RunState",
     "child_key",
 ]

@@ -1,32 +1,32 @@
-"""`Seating`: gives an agent its place in a run: model, prompt, tools and window."""
+"""`AgentRunFactory`: prepares one agent's part of a run: model, prompt, tools and window."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kaged.sessions.agent_run import AgentRun
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
 from kaged.sessions.messages import text_block
 from kaged.sessions.prompt import system_prompt
-from kaged.sessions.seat import AgentSeat
 from kaged.sessions.window import Window, load_window
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject
+    from kaged.sessions.agent_run import RunState
     from kaged.sessions.needs import Ledger, Models
     from kaged.sessions.policies import Policies
-    from kaged.sessions.seat import RunState
 
 
-class Seating:
-    """Makes seats. The same agent has a new one in every run and for every task."""
+class AgentRunFactory:
+    """Makes agent runs. The same agent has a new one in every run and for every task."""
 
     def __init__(self, models: Models, ledger: Ledger, policies: Policies) -> None:
         self._models = models
         self._ledger = ledger
         self._policies = policies
 
-    async def seat(
+    async def create(
         self,
         run: RunState,
         path: str,
@@ -38,7 +38,7 @@ class Seating:
         prompt: str = "",
         injections: Sequence[str] = (),
         fresh: bool = False,
-    ) -> AgentSeat:
+    ) -> AgentRun:
         """Seat an agent. A `fresh` window has nothing in it and is not looked for in the store.
 
         Raises:
@@ -54,7 +54,7 @@ class Seating:
             if fresh
             else load_window(await self._ledger.window(run.session_id, window_key))
         )
-        return AgentSeat(
+        return AgentRun(
             run=run,
             path=path,
             window_key=window_key,
@@ -66,7 +66,7 @@ class Seating:
             depth=depth,
         )
 
-    async def tell(self, seat: AgentSeat, text: str, *, pinned: bool = False) -> None:
+    async def tell(self, create: AgentRun, text: str, *, pinned: bool = False) -> None:
         """Put what an agent is asked into its window, and into the transcript first."""
         content: JsonObject = {"content": [text_block(text)]}
         if pinned:
@@ -75,10 +75,10 @@ class Seating:
             kind=EntryKind.MESSAGE,
             role=EntryRole.USER,
             content=content,
-            agent=seat.window_key,
-            run_id=seat.run.run_id or None,
+            agent=create.window_key,
+            run_id=create.run.run_id or None,
         )
-        seat.window.add(await self._ledger.append(seat.run.session_id, [draft]))
+        create.window.add(await self._ledger.append(create.run.session_id, [draft]))
 
 
-__all__ = ["Seating"]
+__all__ = ["AgentRunFactory"]
