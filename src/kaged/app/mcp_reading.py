@@ -12,7 +12,7 @@ import structlog
 
 from kaged.app.mcp_resources import issue_page, read_issue, read_session, session_page
 from kaged.base import JsonObject, KagedError
-from kaged.mcp.offers import Offers, passed_resource
+from kaged.mcp.offers import Offers, hooked_resource
 from kaged.serve.mcp.port import ListedResource, PromptNotFound, ResourceContent, ResourceNotFound
 from kaged.tools import ROOT_CALLER
 
@@ -102,8 +102,8 @@ class AgentReading:
                 return await read_session(self._sessions, self._project_id, which)
             raise _no_resource(uri)
 
-        passage = self._offers.guarded("resource", "kaged", context)
-        text = await passed_resource(passage, uri, read)
+        hooked = self._offers.guarded("resource", "kaged", context)
+        text = await hooked_resource(hooked, uri, read)
         return [ResourceContent(uri, "application/json", text=text)]
 
     async def prompts(self) -> Sequence[JsonObject]:

@@ -17,7 +17,7 @@ from kaged.app.settings import Settings
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, Ids, JsonObject
 from kaged.cage import Spawner
-from kaged.plugins.parts import Policing
+from kaged.plugins.parts import ActivePipeline
 from kaged.serve.http.ports import CheckRow, CheckStatus
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class PolicyPipeline:
     def __init__(
         self,
         settings: Callable[[], Settings],
-        policing: Policing,
+        active_pipeline: ActivePipeline,
         *,
         spawner: Spawner,
         audit: AuditLog,
@@ -49,14 +49,14 @@ class PolicyPipeline:
         ids: Ids,
     ) -> None:
         self._settings = settings
-        self._policing = policing
+        self._active_pipeline = active_pipeline
         self._spawner = spawner
         self._audit = audit
         self._clock = clock
         self._ids = ids
         self._turn = asyncio.Lock()
         if self._file is not None:
-            policing.pipeline = self._build()
+            active_pipeline.pipeline = self._build()
 
     @property
     def _file(self) -> Path | None:
@@ -70,14 +70,14 @@ class PolicyPipeline:
         """
         async with self._turn:
             section = self._settings().daemon.value.pipeline
-            pipeline = self._policing.pipeline
+            pipeline = self._active_pipeline.pipeline
             if section.file is None:
-                self._policing.pipeline = None
+                self._active_pipeline.pipeline = None
                 if pipeline is not None:
                     await pipeline.close()
                 return ()
             if pipeline is None:
-                pipeline = self._policing.pipeline = self._build()
+                pipeline = self._active_pipeline.pipeline = self._build()
             pipeline.use_timeout(section.timeout_seconds)
             report = await pipeline.load_file(section.file, lenient=section.lenient)
             problems = [str(problem) for problem in report.problems]
@@ -95,14 +95,14 @@ class PolicyPipeline:
     async def close(self) -> None:
         """Stop the plugins. Calls that come after this are refused."""
         async with self._turn:
-            pipeline = self._policing.pipeline
+            pipeline = self._active_pipeline.pipeline
             if pipeline is not None:
-                self._policing.pipeline = self._build()
+                self._active_pipeline.pipeline = self._build()
                 await pipeline.close()
 
     def row(self) -> CheckRow:
         """Return doctor's row about the pipeline in force."""
-        pipeline = self._policing.pipeline
+        pipeline = self._active_pipeline.pipeline
         if pipeline is None:
             return _none_row()
         return status_row(pipeline.status, str(self._file))

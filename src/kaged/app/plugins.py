@@ -26,7 +26,7 @@ from kaged.plugins.installation import PluginStore, StoreProblem
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.installer import PluginInstaller
 from kaged.plugins.knob_write import KnobDesk
-from kaged.plugins.parts import HostParts, HostSettings, Policing
+from kaged.plugins.parts import ActivePipeline, HostParts, HostSettings
 from kaged.plugins.plugin import Plugin
 from kaged.plugins.settings import thaw
 from kaged.plugins.sources import SourceFetcher
@@ -296,7 +296,7 @@ async def build_plugins(
     audit: AuditLog,
     clock: Clock,
     ids: Ids,
-    policing: Policing,
+    active_pipeline: ActivePipeline,
     on_notification: Callable[[str, str, JsonValue], None],
     reload_project: ReloadProject,
     active_sessions: Callable[[Collection[str]], int],
@@ -337,7 +337,7 @@ async def build_plugins(
             request_timeout_s=daemon.plugins.request_timeout_seconds,
         ),
         storage=broker,
-        policing=policing,
+        active_pipeline=active_pipeline,
         on_notification=on_notification,
     )
 

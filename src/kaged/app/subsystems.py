@@ -41,7 +41,7 @@ from kaged.base import JsonValue, Tasks
 from kaged.cage import Spawner
 from kaged.cage.limits import describe_limits
 from kaged.cage.net import NetGate
-from kaged.plugins.parts import Policing
+from kaged.plugins.parts import ActivePipeline
 from kaged.plugins.registration import PluginTools
 from kaged.serve.http.hub import EventHub
 from kaged.serve.http.plugin_metrics import PluginCollector
@@ -80,10 +80,10 @@ async def start_subsystems(
     async def reload_project(project_id: str, who: Principal) -> None:
         await projects.reload(project_id, who)
 
-    policing = Policing()
+    active_pipeline = ActivePipeline()
     pipeline = PolicyPipeline(
         lambda: state.settings,
-        policing,
+        active_pipeline,
         spawner=spawner,
         audit=audit,
         clock=clock,
@@ -96,7 +96,7 @@ async def start_subsystems(
         clock,
         ids,
         plugins_of=lambda project, agent: plugins.names_on(project, agent),  # noqa: PLW0108 - `plugins` is made below
-        pipeline=lambda: policing.pipeline,
+        pipeline=lambda: active_pipeline.pipeline,
         outcomes=(OutcomeStream(hub), sessions.calls),
         starts=(sessions.calls,),
         quotas=quota_rules(settings.daemon.value.tools),
@@ -119,7 +119,7 @@ async def start_subsystems(
         audit=audit,
         clock=clock,
         ids=ids,
-        policing=policing,
+        active_pipeline=active_pipeline,
         on_notification=lambda plugin, kind, params: _forward(hub, plugin, kind, params),
         reload_project=reload_project,
         active_sessions=lambda projects: loop.driver.active_in(projects),  # noqa: PLW0108 - `loop` is made below
@@ -191,7 +191,7 @@ async def start_subsystems(
         sessions=sessions,
         audit=audit,
         hub=hub,
-        pipeline=lambda: policing.pipeline,
+        pipeline=lambda: active_pipeline.pipeline,
         clock=clock,
         ids=ids,
         closing=closing,
@@ -205,7 +205,7 @@ async def start_subsystems(
         settings=lambda: state.settings,
         models=models,
         audit=audit,
-        pipeline=lambda: policing.pipeline,
+        pipeline=lambda: active_pipeline.pipeline,
         run_ended=[bridges.run_ended],
         clock=clock,
         ids=ids,

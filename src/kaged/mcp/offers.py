@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kaged.base import Clock, JsonObject, JsonValue
     from kaged.mcp.outside import OutsideServer
-    from kaged.pipeline.passage import CallPassage
+    from kaged.pipeline.hooked_call import HookedCall
     from kaged.pipeline.pipeline import Pipeline
     from kaged.tools import ToolCallContext
 
@@ -54,17 +54,17 @@ class Offers:
             PipelineRefused: a policy plugin said no.
             McpServerUnavailable, McpCallFailed: the server gives none.
         """
-        passage = self._passage("prompt", server, context)
-        if passage is not None:
+        hooked = self._hooked("prompt", server, context)
+        if hooked is not None:
             from kaged.pipeline.slots import PromptMetadata  # noqa: PLC0415 - only with a pipeline
 
             about = PromptMetadata(name=name, server_id=server.name)
-            passed = await policy_answer(
-                passage.before_prompt(name, arguments, about), undone=_UNDONE
+            outcome = await policy_answer(
+                hooked.before_prompt(name, arguments, about), undone=_UNDONE
             )
-            if passed.changed:
-                name = str(passed.payload.prompt_id)
-                arguments = {str(k): str(v) for k, v in (passed.payload.args or {}).items()}
+            if outcome.changed:
+                name = str(outcome.payload.prompt_id)
+                arguments = {str(k): str(v) for k, v in (outcome.payload.args or {}).items()}
         sent: JsonObject = {"name": name, "arguments": {**arguments}}
         answer = _bounded(server, await server.fetch("prompts/get", sent))
         messages = answer.get("messages")
@@ -72,9 +72,9 @@ class Offers:
             raise McpAnswerInvalid(f"{server.name} gave a prompt without messages")
         said = clean_text(answer.get("description") or "", MAX_DESCRIPTION_CHARS)
         result: JsonValue = {"description": said, "messages": messages}
-        if passage is not None:
-            passed = await policy_answer(passage.after_prompt(name, result, about), undone=_UNDONE)  # pyright: ignore[reportPossiblyUnboundVariable] - set with the passage
-            result = _json(passed.payload.result) if passed.changed else result
+        if hooked is not None:
+            outcome = await policy_answer(hooked.after_prompt(name, result, about), undone=_UNDONE)  # pyright: ignore[reportPossiblyUnboundVariable] - set with `hooked`
+            result = _json(outcome.payload.result) if outcome.changed else result
         if not isinstance(result, dict):
             raise McpAnswerInvalid("a policy plugin made a prompt into something that is none")
         return result
@@ -83,37 +83,37 @@ class Offers:
         self, server: OutsideServer, uri: str, context: ToolCallContext
     ) -> JsonObject:
         """Read a resource; returns `contents`. Raises as `get_prompt`."""
-        passage = self._passage("resource", server, context)
-        if passage is not None:
+        hooked = self._hooked("resource", server, context)
+        if hooked is not None:
             from kaged.pipeline.slots import ResourceMetadata  # noqa: PLC0415 - as above
 
             about = ResourceMetadata(uri=uri, server_id=server.name)
-            passed = await policy_answer(passage.before_resource(uri, {}, about), undone=_UNDONE)
-            uri = str(passed.payload.uri) if passed.changed else uri
+            outcome = await policy_answer(hooked.before_resource(uri, {}, about), undone=_UNDONE)
+            uri = str(outcome.payload.uri) if outcome.changed else uri
         answer = _bounded(server, await server.fetch("resources/read", {"uri": uri}))
         contents = answer.get("contents")
         if not isinstance(contents, list):
             raise McpAnswerInvalid(f"{server.name} gave a resource without contents")
         result: JsonValue = {"contents": contents}
-        if passage is not None:
-            passed = await policy_answer(passage.after_resource(uri, result, about), undone=_UNDONE)  # pyright: ignore[reportPossiblyUnboundVariable] - set with the passage
-            result = _json(passed.payload.content) if passed.changed else result
+        if hooked is not None:
+            outcome = await policy_answer(hooked.after_resource(uri, result, about), undone=_UNDONE)  # pyright: ignore[reportPossiblyUnboundVariable] - set with `hooked`
+            result = _json(outcome.payload.content) if outcome.changed else result
         if not isinstance(result, dict):
             raise McpAnswerInvalid("a policy plugin made a resource into something that is none")
         return result
 
-    def guarded(self, kind: str, scope: str, context: ToolCallContext) -> CallPassage | None:
+    def guarded(self, kind: str, scope: str, context: ToolCallContext) -> HookedCall | None:
         """Open the way through the pipeline for a fetch; None when no plugin waits on it."""
         pipeline = self._pipeline()
         hooks = (f"{kind}_pre_fetch", f"{kind}_post_fetch")
         if pipeline is None or not any(map(pipeline.has_hooks_for, hooks)):
             return None
+        from kaged.pipeline.hooked_call import HookedCall  # noqa: PLC0415 - as above
         from kaged.pipeline.origin import (  # noqa: PLC0415 - only with a pipeline
             AgentPlace,
             CallOrigin,
             Subject,
         )
-        from kaged.pipeline.passage import CallPassage  # noqa: PLC0415 - as above
 
         origin = CallOrigin(
             request_id=context.request_id,
@@ -124,29 +124,29 @@ class Offers:
             scope=scope,
             properties={"project_id": context.project_id, "run_id": context.run_id},
         )
-        return CallPassage(pipeline, origin)
+        return HookedCall(pipeline, origin)
 
-    def _passage(
+    def _hooked(
         self, kind: str, server: OutsideServer, context: ToolCallContext
-    ) -> CallPassage | None:
+    ) -> HookedCall | None:
         return self.guarded(kind, server.name, context)
 
 
-async def passed_resource(
-    passage: CallPassage | None, uri: str, read: Callable[[], Coroutine[Any, Any, str]]
+async def hooked_resource(
+    hooked: HookedCall | None, uri: str, read: Callable[[], Coroutine[Any, Any, str]]
 ) -> str:
     """Read a resource of the host's own, with the policy plugins on both sides of it."""
-    if passage is None:
+    if hooked is None:
         return await read()
     from kaged.pipeline.slots import ResourceMetadata  # noqa: PLC0415 - only with a pipeline
 
     about = ResourceMetadata(uri=uri, server_id="kaged", mime_type="application/json")
-    passed = await policy_answer(passage.before_resource(uri, {}, about), undone=_UNDONE)
-    if passed.changed and str(passed.payload.uri) != uri:
+    outcome = await policy_answer(hooked.before_resource(uri, {}, about), undone=_UNDONE)
+    if outcome.changed and str(outcome.payload.uri) != uri:
         raise PipelineRefused("a policy plugin sends this elsewhere, which is not possible here")
     text = await read()
-    passed = await policy_answer(passage.after_resource(uri, text, about), undone=_UNDONE)
-    return str(_json(passed.payload.content)) if passed.changed else text
+    outcome = await policy_answer(hooked.after_resource(uri, text, about), undone=_UNDONE)
+    return str(_json(outcome.payload.content)) if outcome.changed else text
 
 
 async def _listed(server: OutsideServer, offer: str, method: str) -> list[JsonObject]:
@@ -201,4 +201,4 @@ def _json(value: Any) -> JsonValue:
     return to_json(value)
 
 
-__all__ = ["Offers", "passed_resource"]
+__all__ = ["Offers", "hooked_resource"]

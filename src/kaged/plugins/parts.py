@@ -57,7 +57,7 @@ class HostSettings:
 
 
 @dataclass(slots=True)
-class Policing:
+class ActivePipeline:
     """Where the host keeps the pipeline in force; a reload may put another one here, or none."""
 
     pipeline: Pipeline | None = None
@@ -77,7 +77,7 @@ class HostParts:
     ids: Ids
     settings: HostSettings
     storage: Storage | None = None
-    policing: Policing = field(default_factory=Policing)
+    active_pipeline: ActivePipeline = field(default_factory=ActivePipeline)
     on_notification: Callable[[str, str, JsonValue], None] = _nobody
     starts: Starts = field(default_factory=Starts)
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -88,4 +88,4 @@ class HostParts:
         self.audit.post(AuditEvent(event, data, request_id=request_id))
 
 
-__all__ = ["HostParts", "HostSettings", "Policing", "Storage"]
+__all__ = ["ActivePipeline", "HostParts", "HostSettings", "Storage"]

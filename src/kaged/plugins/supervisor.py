@@ -59,7 +59,7 @@ class PluginSupervisor:
     ) -> None:
         self.hooks = HookRunner(parts)
         self._parts = parts
-        self._policing = parts.policing
+        self._active_pipeline = parts.active_pipeline
         self._system_config = system_config
         self._may_use = may_use or (lambda _project, plugin: plugin.installed.local)
         self._on_tools = on_tools or (lambda: None)
@@ -273,16 +273,16 @@ class PluginSupervisor:
     ) -> JsonValue:
         """Call a declared method; see `Plugin.call_method` for what it raises.
 
-        With a pipeline in force its plugins come first and last; see `call_through`.
+        With a pipeline in force its plugins come first and last; see `call_with_hooks`.
         """
         plugin = self.get(name)
-        pipeline = self._policing.pipeline
+        pipeline = self._active_pipeline.pipeline
         if pipeline is None:
             return await plugin.call_method(method, params, context, timeout_s=timeout_s)
         # Not at the top: a daemon without a pipeline starts without its machinery.
-        from kaged.plugins.passage import call_through  # noqa: PLC0415  # see the line above
+        from kaged.plugins.hooked_method import call_with_hooks  # noqa: PLC0415  # see the line above
 
-        return await call_through(
+        return await call_with_hooks(
             pipeline, self._parts, plugin, method, params, context, timeout_s=timeout_s
         )
 

@@ -410,10 +410,10 @@ class SessionDriver:
         if run.top == ROOT_CALLER:
             injected = await self._known.injections(live.known, agent_run, self._ids.tagged("req"))
             agent_run.system_prompt = system_prompt(agent_run.system_prompt, injected)
-        passage = self._parts.policies.agent_call(run, agent_run.path, agent_run.model.alias)
+        hooked = self._parts.policies.agent_call(run, agent_run.path, agent_run.model.alias)
         asked = agent_run.window.messages[-1] if agent_run.window.messages else None
-        if passage is not None and asked is not None and asked.role == "user":
-            text, agent_run.system_prompt = await passage.before(
+        if hooked is not None and asked is not None and asked.role == "user":
+            text, agent_run.system_prompt = await hooked.before(
                 asked.text,
                 tools=agent_run.snapshot.tools.names,
                 model=agent_run.model.alias,
@@ -422,8 +422,8 @@ class SessionDriver:
             if text != asked.text:
                 agent_run.window.messages[-1] = message_of(asked.id, asked.role, [text_block(text)])
         end = await self._timed(agent_run)
-        if passage is not None and not end.paused:
-            end = AgentEnd(False, await passage.after(end.text), end.finish_reason)
+        if hooked is not None and not end.paused:
+            end = AgentEnd(False, await hooked.after(end.text), end.finish_reason)
         return end
 
     async def _timed(self, agent_run: AgentRun) -> AgentEnd:

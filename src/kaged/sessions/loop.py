@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kaged.sessions.agent_run import AgentRun
     from kaged.sessions.compacting import Compactor
     from kaged.sessions.needs import Announcer, Ledger, TodoWork
-    from kaged.sessions.policies import ModelPassage, Policies
+    from kaged.sessions.policies import HookedModelCall, Policies
     from kaged.sessions.toolcalls import ToolRunner
     from kaged.sessions.transforms import Transforms
 
@@ -126,15 +126,15 @@ def require_context_space(agent_run: AgentRun) -> None:
 
 async def ask(agent_run: AgentRun, parts: LoopParts) -> ModelTurn:
     """Ask the model once; a window that turns out to be too large is compacted and asked again."""
-    passage = parts.policies.model_call(agent_run)
-    request = await assemble(agent_run, parts.todos, parts.transforms, passage)
+    hooked = parts.policies.model_call(agent_run)
+    request = await assemble(agent_run, parts.todos, parts.transforms, hooked)
     try:
-        turn = await _timed(agent_run, request, parts, passage)
+        turn = await _timed(agent_run, request, parts, hooked)
     except ModelContextExceeded:
         if await parts.compactor.compact(agent_run, CONTEXT_EXCEEDED) is None:
             raise
-        request = await assemble(agent_run, parts.todos, parts.transforms, passage)
-        turn = await _timed(agent_run, request, parts, passage)
+        request = await assemble(agent_run, parts.todos, parts.transforms, hooked)
+        turn = await _timed(agent_run, request, parts, hooked)
     agent_run.steps += 1
     agent_run.run.spending.add(turn.usage)
     agent_run.gauge.learn(agent_run.request_tokens, turn.usage.input_tokens)
@@ -193,10 +193,10 @@ async def keep_turn(
 
 
 async def _timed(
-    agent_run: AgentRun, request: ModelRequest, parts: LoopParts, passage: ModelPassage | None
+    agent_run: AgentRun, request: ModelRequest, parts: LoopParts, hooked: HookedModelCall | None
 ) -> ModelTurn:
     """Ask within the time that the run has left."""
-    held = passage is not None and passage.holds_back
+    held = hooked is not None and hooked.holds_back
     left_s = agent_run.run.spending.left_s
     timer = asyncio.timeout(None if left_s is None else max(left_s, 0.0))
     started_s = parts.clock.monotonic_s()
@@ -207,11 +207,11 @@ async def _timed(
         if not timer.expired():
             raise
         raise BudgetSpent("The run ends here: its time is used up.") from error
-    if passage is None:
+    if hooked is None:
         return turn
     latency_ms = round((parts.clock.monotonic_s() - started_s) * 1000)
-    passed = await passage.answered(turn, latency_ms)
-    if passage.holds_back and passed.message.text:
+    passed = await hooked.answered(turn, latency_ms)
+    if hooked.holds_back and passed.message.text:
         parts.announce(agent_run.event("text.delta", {"text": passed.message.text}))
     return passed
 

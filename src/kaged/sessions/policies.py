@@ -18,8 +18,8 @@ from kaged.tools.policy_answer import policy_answer
 
 if TYPE_CHECKING:
     from kaged.base import Clock, Ids, JsonObject
+    from kaged.pipeline.hooked_call import HookedCall
     from kaged.pipeline.origin import CallOrigin
-    from kaged.pipeline.passage import CallPassage
     from kaged.pipeline.payloads.messages import Message
     from kaged.pipeline.pipeline import Pipeline
     from kaged.sessions.agent_run import AgentRun, RunState
@@ -43,13 +43,13 @@ class Policies:
         self._clock = clock
         self._ids = ids
 
-    def model_call(self, agent_run: AgentRun) -> ModelPassage | None:
+    def model_call(self, agent_run: AgentRun) -> HookedModelCall | None:
         """Open the way around one model call."""
         pipeline = self._waiting(_INPUT, _OUTPUT)
         if pipeline is None:
             return None
-        passage = self._opened(pipeline, agent_run.run, agent_run.path, agent_run.model.alias)
-        return ModelPassage(passage, holds_back=pipeline.has_hooks_for(_OUTPUT))
+        hooked = self._opened(pipeline, agent_run.run, agent_run.path, agent_run.model.alias)
+        return HookedModelCall(hooked, holds_back=pipeline.has_hooks_for(_OUTPUT))
 
     async def prompt(self, run: RunState, path: str, text: str) -> str:
         """Pass an agent's system prompt. Raises PipelineRefused, ReportedError."""
@@ -58,21 +58,21 @@ class Policies:
             return text
         from kaged.pipeline.slots import PromptMetadata  # noqa: PLC0415 - only with a pipeline
 
-        passage = self._opened(pipeline, run, path, None)
+        hooked = self._opened(pipeline, run, path, None)
         described = PromptMetadata(name=path, description="The system prompt of an agent.")
-        await policy_answer(passage.before_prompt(path, {}, described))
+        await policy_answer(hooked.before_prompt(path, {}, described))
         rendered: dict[str, Any] = {
             "messages": [{"role": "system", "content": {"type": "text", "text": text}}]
         }
-        passed = await policy_answer(passage.after_prompt(path, rendered, described))
-        return _prompt_text(passed.payload.result, text) if passed.changed else text
+        hook_outcome = await policy_answer(hooked.after_prompt(path, rendered, described))
+        return _prompt_text(hook_outcome.payload.result, text) if hook_outcome.changed else text
 
-    def agent_call(self, run: RunState, path: str, model: str) -> AgentPassage | None:
+    def agent_call(self, run: RunState, path: str, model: str) -> HookedAgentCall | None:
         """Open the way around the work of one agent."""
         pipeline = self._waiting("agent_pre_invoke", "agent_post_invoke")
         if pipeline is None:
             return None
-        return AgentPassage(self._opened(pipeline, run, path, model), path)
+        return HookedAgentCall(self._opened(pipeline, run, path, model), path)
 
     def _waiting(self, *hooks: str) -> Pipeline | None:
         pipeline = self._pipeline()
@@ -82,10 +82,10 @@ class Policies:
 
     def _opened(
         self, pipeline: Pipeline, run: RunState, path: str, model: str | None
-    ) -> CallPassage:
-        from kaged.pipeline.passage import CallPassage  # noqa: PLC0415 - only with a pipeline
+    ) -> HookedCall:
+        from kaged.pipeline.hooked_call import HookedCall  # noqa: PLC0415 - only with a pipeline
 
-        return CallPassage(pipeline, self._origin(run, path, model))
+        return HookedCall(pipeline, self._origin(run, path, model))
 
     def _origin(self, run: RunState, path: str, model: str | None) -> CallOrigin:
         """Write down what the host knows for certain; nothing of it comes from messages."""
@@ -107,14 +107,14 @@ class Policies:
         )
 
 
-class ModelPassage:
+class HookedModelCall:
     """One model call and the plugins on both sides of it.
 
     `holds_back` says that words may not be shown before plugins have seen the whole answer.
     """
 
-    def __init__(self, passage: CallPassage, *, holds_back: bool) -> None:
-        self._passage = passage
+    def __init__(self, hooked: HookedCall, *, holds_back: bool) -> None:
+        self._hooked = hooked
         self.holds_back = holds_back
 
     async def clear(
@@ -162,23 +162,23 @@ class ModelPassage:
             }
         )
         said = turn.message
-        passed = await policy_answer(self._passage.after_model(_assistant(said), completion))
-        if not passed.changed:
+        hook_outcome = await policy_answer(self._hooked.after_model(_assistant(said), completion))
+        if not hook_outcome.changed:
             return turn
-        return replace(turn, message=_said(passed.payload.message, said))
+        return replace(turn, message=_said(hook_outcome.payload.message, said))
 
     async def _cleared(self, message: WindowMessage) -> WindowMessage:
-        passed = await policy_answer(self._passage.before_model(_shown(message)))
-        if not passed.changed:
+        hook_outcome = await policy_answer(self._hooked.before_model(_shown(message)))
+        if not hook_outcome.changed:
             return message
-        return _changed(message, passed.payload.message)
+        return _changed(message, hook_outcome.payload.message)
 
 
-class AgentPassage:
+class HookedAgentCall:
     """The work of one agent and the plugins on both sides of it."""
 
-    def __init__(self, passage: CallPassage, path: str) -> None:
-        self._passage = passage
+    def __init__(self, hooked: HookedCall, path: str) -> None:
+        self._hooked = hooked
         self._path = path
 
     async def before(
@@ -189,8 +189,8 @@ class AgentPassage:
         Raises:
             PipelineRefused, ReportedError: the agent is not to be asked.
         """
-        passed = await policy_answer(
-            self._passage.before_agent(
+        hook_outcome = await policy_answer(
+            self._hooked.before_agent(
                 self._path,
                 [{"role": "user", "content": text}],
                 tools=tools,
@@ -198,20 +198,20 @@ class AgentPassage:
                 system_prompt=system_prompt,
             )
         )
-        if not passed.changed:
+        if not hook_outcome.changed:
             return text, system_prompt
-        said = [_content(one) for one in passed.payload.messages]
-        prompt = passed.payload.system_prompt
+        said = [_content(one) for one in hook_outcome.payload.messages]
+        prompt = hook_outcome.payload.system_prompt
         return "\n".join(said), system_prompt if prompt is None else str(prompt)
 
     async def after(self, text: str) -> str:
         """Pass what the agent answered; returns the answer to go on with. Raises as `before`."""
-        passed = await policy_answer(
-            self._passage.after_agent(self._path, [{"role": "assistant", "content": text}])
+        hook_outcome = await policy_answer(
+            self._hooked.after_agent(self._path, [{"role": "assistant", "content": text}])
         )
-        if not passed.changed:
+        if not hook_outcome.changed:
             return text
-        return "\n".join(_content(one) for one in passed.payload.messages)
+        return "\n".join(_content(one) for one in hook_outcome.payload.messages)
 
 
 # -- messages in both shapes -----------------------------------------------------------------------
@@ -348,4 +348,4 @@ def _prompt_text(result: Any, before: str) -> str:
     return "\n".join(_content(one) for one in messages) if messages is not None else before
 
 
-__all__ = ["WITHHELD", "AgentPassage", "ModelPassage", "Policies"]
+__all__ = ["WITHHELD", "HookedAgentCall", "HookedModelCall", "Policies"]

@@ -18,7 +18,7 @@ from kaged.sessions.messages import (
 if TYPE_CHECKING:
     from kaged.sessions.agent_run import AgentRun
     from kaged.sessions.needs import TodoWork
-    from kaged.sessions.policies import ModelPassage
+    from kaged.sessions.policies import HookedModelCall
     from kaged.sessions.transforms import Transforms
 
 TODO_TOOL: Final = "kaged.todo"
@@ -32,7 +32,7 @@ def system_prompt(own: str, injections: Sequence[str]) -> str:
 
 
 async def assemble(
-    agent_run: AgentRun, todos: TodoWork, transforms: Transforms, passage: ModelPassage | None
+    agent_run: AgentRun, todos: TodoWork, transforms: Transforms, hooked: HookedModelCall | None
 ) -> ModelRequest:
     """Put together what the model is asked next. The reminder is in here and nowhere else.
 
@@ -46,8 +46,8 @@ async def assemble(
         messages.insert(_reminder_place(messages), remind)
     if transforms.has_context:
         messages = await _transformed(agent_run, messages, transforms)
-    if passage is not None:
-        messages = await passage.clear(agent_run.cleared, messages)
+    if hooked is not None:
+        messages = await hooked.clear(agent_run.cleared, messages)
     return ModelRequest(
         messages=agent_run.view.write(messages),
         tools=agent_run.snapshot.specs,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kaged.sessions.agent_run import AgentRun, RunState
     from kaged.sessions.agent_run_factory import AgentRunFactory
     from kaged.sessions.messages import AskedCall
-    from kaged.sessions.policies import AgentPassage
+    from kaged.sessions.policies import HookedAgentCall
     from kaged.tools import ToolCall, ToolCallContext
 
 _BELOW = ".subagents."
@@ -77,16 +77,16 @@ class Delegations:
         agent_run = await self._run_factory.create(
             run, path, child_key(path, context.request_id), depth=depth, fresh=True
         )
-        passage = self._parts.policies.agent_call(run, path, agent_run.model.alias)
-        if passage is not None:
-            message, agent_run.system_prompt = await passage.before(
+        hooked = self._parts.policies.agent_call(run, path, agent_run.model.alias)
+        if hooked is not None:
+            message, agent_run.system_prompt = await hooked.before(
                 message,
                 tools=agent_run.snapshot.tools.names,
                 model=agent_run.model.alias,
                 system_prompt=agent_run.system_prompt,
             )
         await self._run_factory.tell(agent_run, message)
-        return await self._work(agent_run, context, passage)
+        return await self._work(agent_run, context, hooked)
 
     async def resume(self, agent_run: AgentRun, call: AskedCall, settle: Settle) -> None:
         """Go on with a child that stopped when the session began to wait; stores its result."""
@@ -98,8 +98,8 @@ class Delegations:
                 run, path, child_key(path, call.request_id), depth=agent_run.depth + 1
             )
             await settle(child)
-            passage = self._parts.policies.agent_call(run, path, child.model.alias)
-            result = await self._work(child, context, passage)
+            hooked = self._parts.policies.agent_call(run, path, child.model.alias)
+            result = await self._work(child, context, hooked)
         except KagedError as error:
             body = tool_error_of(error).as_json()
             shown: JsonObject = {name: body[name] for name in ("code", "message", "detail")}
@@ -116,7 +116,7 @@ class Delegations:
         )
 
     async def _work(
-        self, agent_run: AgentRun, context: ToolCallContext, passage: AgentPassage | None
+        self, agent_run: AgentRun, context: ToolCallContext, hooked: HookedAgentCall | None
     ) -> JsonValue:
         """Let a child work to its end, or until the session waits; returns its result."""
         run, parts = agent_run.run, self._parts
@@ -129,8 +129,8 @@ class Delegations:
             run.waiting.add(context.request_id)
             return {"interaction_requested": next(iter(run.pauses.values()))}
         text = end.text
-        if passage is not None:
-            text = await passage.after(text)
+        if hooked is not None:
+            text = await hooked.after(text)
         result = structured(text)
         if agent_run.snapshot.agent.todo_review.value is TodoReview.AUTO:
             await parts.todos.proposed(context, result, agent_run.path)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kaged.kernel.permissions import CompiledPolicy
     from kaged.pipeline.pipeline import Pipeline
     from kaged.tools.context import ToolCallContext
-    from kaged.tools.passage import ToolPassage
+    from kaged.tools.hooked_tool_call import HookedToolCall
     from kaged.tools.quotas import CallQuotas
     from kaged.tools.registry import RegisteredTool, ToolRegistry
     from kaged.tools.resolution import AgentTools
@@ -123,11 +123,11 @@ class ToolDispatcher:
             call = self.admit(name, found, params, context)
             if self._quotas is not None:
                 self._quotas.require(call.entry.definition, context)
-            passage = self._passage(call, context)
-            if passage is not None:
-                changed = await passage.before(call.entry, call.args)
+            hooked = self._hooked(call, context)
+            if hooked is not None:
+                changed = await hooked.before(call.entry, call.args)
                 if changed is not None:
-                    call = self._admit_changed(changed, call, passage, trail, context)
+                    call = self._admit_changed(changed, call, hooked, trail, context)
             if _changes(call):
                 await trail.require_durable()
             handed = ToolCall(
@@ -140,8 +140,8 @@ class ToolDispatcher:
                 call.entry.name,
             )
             result = await call.entry.tool.handler(handed)
-            if passage is not None:
-                result = await passage.after(call.entry, result)
+            if hooked is not None:
+                result = await hooked.after(call.entry, result)
         except asyncio.CancelledError:
             duration_ms = self._since_ms(started_s)
             trail.cancelled(duration_ms)
@@ -219,33 +219,33 @@ class ToolDispatcher:
 
     # -- own -----------------------------------------------------------------------------------
 
-    def _passage(self, call: Admitted, context: ToolCallContext) -> ToolPassage | None:
+    def _hooked(self, call: Admitted, context: ToolCallContext) -> HookedToolCall | None:
         """Open the way through the extension pipeline, if a plugin waits on it."""
         pipeline = self._pipeline()
         if pipeline is None or not (pipeline.has_hooks_for(_PRE) or pipeline.has_hooks_for(_POST)):
             return None
         # Not at the top: a daemon without a pipeline starts without its machinery.
-        from kaged.tools.passage import ToolPassage  # noqa: PLC0415 - see the line above
+        from kaged.tools.hooked_tool_call import HookedToolCall  # noqa: PLC0415 - see the line above
 
-        return ToolPassage(pipeline, context, call.entry, self._clock)
+        return HookedToolCall(pipeline, context, call.entry, self._clock)
 
     def _admit_changed(
         self,
         changed: tuple[str, JsonValue],
         call: Admitted,
-        passage: ToolPassage,
+        hooked: HookedToolCall,
         trail: CallTrail,
         context: ToolCallContext,
     ) -> Admitted:
         """Take a call that a pipeline plugin changed through all gates again (EX-AMB-22)."""
         name, args = changed
-        trail.changed_by = ", ".join(passage.changed_by)
+        trail.changed_by = ", ".join(hooked.changed_by)
         outcome = "refused"
         try:
             again = self.admit(name, self.find(name, context), args, context)
             outcome = "decided"
         finally:
-            trail.call_changed(passage.change_record(call.entry.name, call.args, changed, outcome))
+            trail.call_changed(hooked.change_record(call.entry.name, call.args, changed, outcome))
         return again
 
     def _begin(self, trail: CallTrail, params: JsonValue, context: ToolCallContext) -> ToolStart:

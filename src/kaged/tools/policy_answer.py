@@ -9,12 +9,12 @@ from kaged.tools.errors import PipelineRefused, ReportedError
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from kaged.pipeline.passage import Passed
+    from kaged.pipeline.hooked_call import HookOutcome
 
 
 async def policy_answer(
-    question: Awaitable[Passed], *, undone: str = "the call was not made"
-) -> Passed:
+    question: Awaitable[HookOutcome], *, undone: str = "the call was not made"
+) -> HookOutcome:
     """Wait for the plugins; a no and a failure become errors, `undone` says of what.
 
     Raises:
@@ -28,7 +28,7 @@ async def policy_answer(
     )
 
     try:
-        passed = await question
+        hook_outcome = await question
     except PluginError as error:
         # What a policy plugin trips over is the operator's business; the agent learns that it did.
         name = error.error.plugin_name
@@ -36,7 +36,7 @@ async def policy_answer(
     except PipelineNotReady as error:
         # Its message names the file that is faulty, which is what whoever reads it needs to know.
         raise ReportedError(error.code, str(error)) from error
-    decision = passed.decision
+    decision = hook_outcome.decision
     if not decision.allowed:
         _, denier, reason = (*decision.detail.split(": ", 2), "", "")[:3]
         raise PipelineRefused(
@@ -45,7 +45,7 @@ async def policy_answer(
             detail=decision.detail,
             denied_by=denier,
         )
-    return passed
+    return hook_outcome
 
 
 __all__ = ["policy_answer"]

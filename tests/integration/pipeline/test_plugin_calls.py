@@ -26,7 +26,7 @@ from kaged.pipeline.auditing import PipelineAudit
 from kaged.pipeline.pipeline import Pipeline
 from kaged.pipeline.policies import EgressGuard
 from kaged.pipeline.remote import NotSendable
-from kaged.plugins.passage import described
+from kaged.plugins.hooked_method import describe_method
 from kaged.plugins.supervisor import PluginSupervisor
 from kaged.wire.errors import MethodNotFound
 from requirements import requirement
@@ -58,7 +58,7 @@ class Host:
             clock=self.lab.parts.clock,
             observer=PipelineAudit(self.lab.parts.audit.post),
         )
-        self.lab.parts.policing.pipeline = lab.pipeline
+        self.lab.parts.active_pipeline.pipeline = lab.pipeline
         self.pipelines.append(lab.pipeline)
         return lab.pipeline
 
@@ -299,7 +299,7 @@ async def test_labelled_data_does_not_leave_through_a_plugin_with_network(host: 
     netted = host.lab.plugin(
         host.lab.install(name="netted", capabilities=["net:api.example.com:443"])
     )
-    assert described(netted, "a.b").annotations == {"net": True}
+    assert describe_method(netted, "a.b").annotations == {"net": True}
 
 
 async def test_a_result_without_a_json_form_is_an_error_and_not_handed_on(host: Host) -> None:
@@ -330,7 +330,7 @@ async def test_a_failing_policy_plugin_ends_the_call_unless_told_otherwise(host:
 async def test_no_call_slips_by_while_the_policy_plugins_start(host: Host) -> None:
     clock, ids = host.lab.parts.clock, host.lab.parts.ids
     pipeline = Pipeline(clock, ids, refuse_until_loaded=True)
-    host.lab.parts.policing.pipeline = pipeline
+    host.lab.parts.active_pipeline.pipeline = pipeline
     with pytest.raises(PipelineNotReady, match="until the pipeline's plugins have started"):
         await host.call()
     assert await host.calls() == 0

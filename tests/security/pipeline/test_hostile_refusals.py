@@ -18,8 +18,8 @@ from kaged.pipeline import (
     PluginViolationError,
     ToolMetadata,
 )
+from kaged.pipeline.hooked_call import HookedCall
 from kaged.pipeline.origin import CallOrigin
-from kaged.pipeline.passage import CallPassage
 from unit.pipeline.lab import Lab, entry
 from unit.pipeline.material import full_extensions
 
@@ -121,7 +121,7 @@ async def test_an_odd_refusal_is_a_refusal_of_the_host(error: BaseException, on_
     assert (record.plugin_name, record.effective_allow) == ("odd-one", False)
     assert record.status is ControlExecutionStatus.COMPLETED
     # As the daemon sees it: a decision, not an exception of the plugin's making.
-    passed = await CallPassage(lab.pipeline, CallOrigin("r", 0)).before_tool("t", {}, TOOL)
+    passed = await HookedCall(lab.pipeline, CallOrigin("r", 0)).before_tool("t", {}, TOOL)
     assert not passed.decision.allowed
     assert "odd-one" in passed.decision.detail
     with pytest.raises(CapabilityDenied):

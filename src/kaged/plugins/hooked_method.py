@@ -1,4 +1,4 @@
-"""A method call on its way through the extension pipeline: `call_through`.
+"""A method call on its way through the extension pipeline: `call_with_hooks`.
 
 resolve → tool_pre_invoke → (changed: resolve again) → the plugin → tool_post_invoke
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kaged.kernel.capabilities import NetCapability
+from kaged.pipeline.hooked_call import HookedCall
 from kaged.pipeline.origin import AgentPlace, CallOrigin, Subject
-from kaged.pipeline.passage import CallPassage
 from kaged.pipeline.policies.egress import NET_ANNOTATION
 from kaged.pipeline.remote import to_json
 from kaged.pipeline.slots import ToolMetadata
@@ -17,7 +17,7 @@ from kaged.wire.errors import InvalidParams, MethodNotFound
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
-    from kaged.pipeline.passage import Passed
+    from kaged.pipeline.hooked_call import HookOutcome
     from kaged.pipeline.pipeline import Pipeline
     from kaged.plugins.parts import HostParts
     from kaged.plugins.plugin import Plugin
@@ -27,7 +27,7 @@ PRE, POST = "tool_pre_invoke", "tool_post_invoke"
 _BELOW = ".subagents."
 
 
-async def call_through(
+async def call_with_hooks(
     pipeline: Pipeline,
     parts: HostParts,
     plugin: Plugin,
@@ -52,15 +52,15 @@ async def call_through(
     plugin.offering(method)
     if not (pipeline.has_hooks_for(PRE) or pipeline.has_hooks_for(POST)):
         return await plugin.call_method(method, params, context, timeout_s=timeout_s)
-    passage = CallPassage(pipeline, _origin(parts, plugin, context))
-    tool = described(plugin, method)
-    before = await passage.before_tool(tool.name, params, tool)
+    hooked = HookedCall(pipeline, _origin(parts, plugin, context))
+    tool = describe_method(plugin, method)
+    before = await hooked.before_tool(tool.name, params, tool)
     before.decision.require()
     if before.changed:
         method, params = _resolved_again(parts, plugin, method, params, before, context)
-        tool = described(plugin, method)
+        tool = describe_method(plugin, method)
     result = await plugin.call_method(method, params, context, timeout_s=timeout_s)
-    after = await passage.after_tool(tool.name, result, tool)
+    after = await hooked.after_tool(tool.name, result, tool)
     after.decision.require()
     return to_json(after.payload.result) if after.changed else result
 
@@ -83,7 +83,7 @@ def _origin(parts: HostParts, plugin: Plugin, context: CallContext) -> CallOrigi
     )
 
 
-def described(plugin: Plugin, method: str) -> ToolMetadata:
+def describe_method(plugin: Plugin, method: str) -> ToolMetadata:
     """Describe a method to the pipeline, with what the host knows of its reach."""
     reaches_net = any(isinstance(one, NetCapability) for one in plugin.installed.capabilities)
     return ToolMetadata(
@@ -99,11 +99,11 @@ def _resolved_again(
     plugin: Plugin,
     method: str,
     params: JsonObject,
-    passed: Passed,
+    hook_outcome: HookOutcome,
     context: CallContext,
 ) -> tuple[str, JsonObject]:
     """Resolve a changed call as if it had been asked for, and put the change on record."""
-    name, args = passed.payload.name, to_json(passed.payload.args or {})
+    name, args = hook_outcome.payload.name, to_json(hook_outcome.payload.args or {})
     changed: list[Any] = []
     if name != f"{plugin.name}.{method}":
         changed.append("name")
@@ -122,7 +122,7 @@ def _resolved_again(
         outcome = "resolved"
     finally:
         data: JsonObject = {
-            "plugin": ", ".join(passed.changed_by),
+            "plugin": ", ".join(hook_outcome.changed_by),
             "hook": PRE,
             "tool_name": f"{plugin.name}.{method}",
             "changed": changed,
@@ -134,4 +134,4 @@ def _resolved_again(
     return found, args
 
 
-__all__ = ["call_through", "described"]
+__all__ = ["call_with_hooks", "describe_method"]

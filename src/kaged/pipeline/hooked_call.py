@@ -1,4 +1,4 @@
-"""`CallPassage`: one call on its way through the pipeline, before and after, for each kind of call.
+"""`HookedCall`: one call on its way through the pipeline, before and after, for each kind of call.
 
 The host opens one per call with the call's origin. A refusal is a value (`Decision`), so that the
 caller decides how to answer; a faulty policy file and a failed policy plugin are errors.
@@ -40,7 +40,7 @@ _ALLOWED = Decision.allow("pipeline")
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
+class HookOutcome:
     """What came out on the other side of one hook.
 
     `payload` is what to go on with. `changed_by` names the plugins that changed it, oldest first:
@@ -59,7 +59,7 @@ class Passed:
         return bool(self.changed_by)
 
 
-class CallPassage:
+class HookedCall:
     """One call's way through the pipeline; keeps plugin memory and extensions from pre to post."""
 
     def __init__(self, pipeline: Pipeline, origin: CallOrigin) -> None:
@@ -87,38 +87,42 @@ class CallPassage:
             return self._origin.labels
         return filled.security.labels
 
-    async def before_tool(self, name: str, args: dict[str, Any], tool: ToolMetadata) -> Passed:
+    async def before_tool(self, name: str, args: dict[str, Any], tool: ToolMetadata) -> HookOutcome:
         """Run `tool_pre_invoke`; returns the call to make, which may be another than asked for."""
         payload = ToolPreInvokePayload.model_validate(
             {"name": name, "args": args, "headers": self._headers()}, context={HOST: True}
         )
         return await self._pass("tool_pre_invoke", payload, MCPExtension(tool=tool))
 
-    async def after_tool(self, name: str, result: Any, tool: ToolMetadata) -> Passed:
+    async def after_tool(self, name: str, result: Any, tool: ToolMetadata) -> HookOutcome:
         """Run `tool_post_invoke`; returns the result to hand on."""
         payload = ToolPostInvokePayload(name=name, result=result)
         return await self._pass("tool_post_invoke", payload, MCPExtension(tool=tool))
 
     async def before_prompt(
         self, prompt_id: str, args: dict[str, str], prompt: PromptMetadata
-    ) -> Passed:
+    ) -> HookOutcome:
         """Run `prompt_pre_fetch`."""
         payload = PromptPrehookPayload(prompt_id=prompt_id, args=args)
         return await self._pass("prompt_pre_fetch", payload, MCPExtension(prompt=prompt))
 
-    async def after_prompt(self, prompt_id: str, result: Any, prompt: PromptMetadata) -> Passed:
+    async def after_prompt(
+        self, prompt_id: str, result: Any, prompt: PromptMetadata
+    ) -> HookOutcome:
         """Run `prompt_post_fetch`."""
         payload = PromptPosthookPayload(prompt_id=prompt_id, result=result)
         return await self._pass("prompt_post_fetch", payload, MCPExtension(prompt=prompt))
 
     async def before_resource(
         self, uri: str, metadata: dict[str, Any], resource: ResourceMetadata
-    ) -> Passed:
+    ) -> HookOutcome:
         """Run `resource_pre_fetch`."""
         payload = ResourcePreFetchPayload(uri=uri, metadata=metadata)
         return await self._pass("resource_pre_fetch", payload, MCPExtension(resource=resource))
 
-    async def after_resource(self, uri: str, content: Any, resource: ResourceMetadata) -> Passed:
+    async def after_resource(
+        self, uri: str, content: Any, resource: ResourceMetadata
+    ) -> HookOutcome:
         """Run `resource_post_fetch`."""
         payload = ResourcePostFetchPayload(uri=uri, content=content)
         return await self._pass("resource_post_fetch", payload, MCPExtension(resource=resource))
@@ -132,7 +136,7 @@ class CallPassage:
         model: str | None = None,
         system_prompt: str | None = None,
         parameters: dict[str, Any] | None = None,
-    ) -> Passed:
+    ) -> HookOutcome:
         """Run `agent_pre_invoke`."""
         payload = AgentPreInvokePayload.model_validate(
             {
@@ -150,24 +154,24 @@ class CallPassage:
 
     async def after_agent(
         self, agent_id: str, messages: list[Any], tool_calls: list[dict[str, Any]] | None = None
-    ) -> Passed:
+    ) -> HookOutcome:
         """Run `agent_post_invoke`."""
         payload = AgentPostInvokePayload(
             agent_id=agent_id, messages=messages, tool_calls=tool_calls
         )
         return await self._pass("agent_post_invoke", payload)
 
-    async def before_model(self, message: Message) -> Passed:
+    async def before_model(self, message: Message) -> HookOutcome:
         """Pass `cmf.llm_input` with a message that is about to go to the model."""
         return await self._pass_message("llm_input", message, None)
 
-    async def after_model(self, message: Message, completion: CompletionExtension) -> Passed:
+    async def after_model(self, message: Message, completion: CompletionExtension) -> HookOutcome:
         """Pass `cmf.llm_output` with the model's answer, its stop reason and its usage."""
         return await self._pass_message("llm_output", message, completion)
 
     async def _pass_message(
         self, hook: str, message: Message, completion: CompletionExtension | None
-    ) -> Passed:
+    ) -> HookOutcome:
         # Thirty models that only set-ups with message hooks need.
         from kaged.pipeline.payloads.messages import (  # noqa: PLC0415 - see above
             MessageHookType,
@@ -183,9 +187,9 @@ class CallPassage:
         payload: Any,
         mcp: MCPExtension | None = None,
         completion: CompletionExtension | None = None,
-    ) -> Passed:
+    ) -> HookOutcome:
         if not self._pipeline.has_hooks_for(hook):
-            return Passed(_ALLOWED, payload)
+            return HookOutcome(_ALLOWED, payload)
         extensions = self._filled(mcp, completion)
         try:
             result, contexts = await self._pipeline.invoke_hook(
@@ -194,7 +198,7 @@ class CallPassage:
         except PluginViolationError as error:
             # A plugin that raises its refusal refuses as much as one that returns it.
             denier = error.executions[-1].plugin_name if error.executions else "a plugin"
-            return Passed(
+            return HookOutcome(
                 _denied(hook, denier, error.violation, error.message),
                 payload,
                 violation=error.violation,
@@ -203,10 +207,10 @@ class CallPassage:
         if contexts is not None:
             self._contexts = {**(self._contexts or {}), **contexts}
         if result.continue_processing and result.modified_payload is None:
-            return Passed(_ALLOWED, payload, retry_delay_ms=result.retry_delay_ms)
+            return HookOutcome(_ALLOWED, payload, retry_delay_ms=result.retry_delay_ms)
         records = result.executions
         denier = next((r.plugin_name for r in records if not r.effective_allow), None)
-        return Passed(
+        return HookOutcome(
             decision=_ALLOWED if denier is None else _denied(hook, denier, result.violation),
             payload=result.modified_payload or payload,
             changed_by=tuple(r.plugin_name for r in records if r.payload_modified),
@@ -243,4 +247,4 @@ def _denied(
     )
 
 
-__all__ = ["CallPassage", "Passed"]
+__all__ = ["HookOutcome", "HookedCall"]

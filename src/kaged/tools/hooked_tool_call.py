@@ -1,12 +1,12 @@
-"""`ToolPassage`: one tool call on its way through the extension pipeline, before and after."""
+"""`HookedToolCall`: one tool call on its way through the extension pipeline, before and after."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
 from kaged.kernel.requirements import CapabilityRequirement, NetRequirement
+from kaged.pipeline.hooked_call import HookedCall
 from kaged.pipeline.origin import AgentPlace, CallOrigin, Subject
-from kaged.pipeline.passage import CallPassage
 from kaged.pipeline.policies.egress import NET_ANNOTATION
 from kaged.pipeline.remote import to_json
 from kaged.pipeline.slots import ToolMetadata
@@ -23,13 +23,13 @@ _PRE: Final = "tool_pre_invoke"
 _MAY_CONNECT: Final = frozenset({"shell", "exec"})  # what runs programs may reach the network
 
 
-class ToolPassage:
+class HookedToolCall:
     """One call and the plugins on both sides of it. `changed_by` names who changed it."""
 
     def __init__(
         self, pipeline: Pipeline, context: ToolCallContext, entry: RegisteredTool, clock: Clock
     ) -> None:
-        self._passage = CallPassage(pipeline, _origin(context, entry, clock))
+        self._hooked = HookedCall(pipeline, _origin(context, entry, clock))
         self.changed_by: tuple[str, ...] = ()
 
     async def before(self, entry: RegisteredTool, args: JsonObject) -> tuple[str, JsonValue] | None:
@@ -40,21 +40,23 @@ class ToolPassage:
             ReportedError: a plugin failed whose failure ends the call, or the pipeline's file is
                 faulty.
         """
-        passed = await policy_answer(self._passage.before_tool(entry.name, args, _described(entry)))
-        if not passed.changed:
+        hook_outcome = await policy_answer(
+            self._hooked.before_tool(entry.name, args, _described(entry))
+        )
+        if not hook_outcome.changed:
             return None
-        changed = str(passed.payload.name), to_json(passed.payload.args or {})
+        changed = str(hook_outcome.payload.name), to_json(hook_outcome.payload.args or {})
         if changed == (entry.name, args):
             return None
-        self.changed_by = passed.changed_by
+        self.changed_by = hook_outcome.changed_by
         return changed
 
     async def after(self, entry: RegisteredTool, result: JsonValue) -> JsonValue:
         """Run `tool_post_invoke`; returns the result to hand on. Raises as `before`."""
-        passed = await policy_answer(
-            self._passage.after_tool(entry.name, result, _described(entry))
+        hook_outcome = await policy_answer(
+            self._hooked.after_tool(entry.name, result, _described(entry))
         )
-        return to_json(passed.payload.result) if passed.changed else result
+        return to_json(hook_outcome.payload.result) if hook_outcome.changed else result
 
     def change_record(
         self, name: str, args: JsonObject, changed: tuple[str, JsonValue], outcome: str
@@ -107,4 +109,4 @@ def _described(entry: RegisteredTool) -> ToolMetadata:
     )
 
 
-__all__ = ["ToolPassage"]
+__all__ = ["HookedToolCall"]

@@ -26,8 +26,8 @@ from kaged.pipeline import (
     ToolMetadata,
     parse_document,
 )
+from kaged.pipeline.hooked_call import HookedCall
 from kaged.pipeline.origin import AgentPlace, CallOrigin, Subject, fill_slots
-from kaged.pipeline.passage import CallPassage
 from kaged.pipeline.payloads.messages import Message, Role, TextContent
 from requirements import requirement
 from unit.pipeline.lab import Lab, entry
@@ -125,7 +125,7 @@ async def test_a_refusal_is_a_value_that_names_the_plugin() -> None:
     lab = await Lab.of(
         entry(Denies, name="guard"), entry(Background, name="bg", mode="fire_and_forget")
     )
-    passed = await CallPassage(lab.pipeline, ORIGIN).before_tool("db.query", {"q": 1}, TOOL)
+    passed = await HookedCall(lab.pipeline, ORIGIN).before_tool("db.query", {"q": 1}, TOOL)
     assert not passed.decision.allowed
     assert "guard" in passed.decision.detail
     assert "not today" in passed.decision.detail
@@ -141,7 +141,7 @@ async def test_a_denial_without_a_reason_is_a_denial() -> None:
             return PluginResult(continue_processing=False)
 
     lab = await Lab.of(entry(Silent))
-    passed = await CallPassage(lab.pipeline, ORIGIN).before_tool("db.query", {}, TOOL)
+    passed = await HookedCall(lab.pipeline, ORIGIN).before_tool("db.query", {}, TOOL)
     assert not passed.decision.allowed
     assert "no reason" in passed.decision.detail
 
@@ -154,7 +154,7 @@ async def test_a_changed_call_comes_back_with_who_changed_it() -> None:
             )
 
     lab = await Lab.of(entry(Renames, name="a"), entry(Renames, name="b"))
-    passed = await CallPassage(lab.pipeline, ORIGIN).before_tool("db.query", {"q": 1}, TOOL)
+    passed = await HookedCall(lab.pipeline, ORIGIN).before_tool("db.query", {"q": 1}, TOOL)
     assert passed.decision.allowed
     assert passed.changed
     assert passed.changed_by == ("a", "b")
@@ -181,16 +181,16 @@ async def test_memory_labels_and_extensions_go_from_before_to_after() -> None:
     lab = await Lab.of(
         entry(Labels, "append_labels", hooks=["tool_pre_invoke", "tool_post_invoke"])
     )
-    passage = CallPassage(lab.pipeline, ORIGIN)
-    assert passage.extensions is None
-    assert passage.labels == frozenset({"pii"})
-    before = await passage.before_tool("db.query", {}, TOOL)
+    hooked = HookedCall(lab.pipeline, ORIGIN)
+    assert hooked.extensions is None
+    assert hooked.labels == frozenset({"pii"})
+    before = await hooked.before_tool("db.query", {}, TOOL)
     assert (before.changed, before.retry_delay_ms) == (False, 3)
-    assert passage.labels == frozenset({"pii", "seen"})
-    after = await passage.after_tool("db.query", {"rows": 1}, TOOL)
+    assert hooked.labels == frozenset({"pii", "seen"})
+    after = await hooked.after_tool("db.query", {"rows": 1}, TOOL)
     assert after.payload.result == {"rows": 1}
     assert seen == [(1, frozenset({"pii", "seen"}), TOOL)]
-    assert isinstance(passage.extensions, Extensions)
+    assert isinstance(hooked.extensions, Extensions)
 
 
 @requirement("EX-AMB-20")
@@ -211,14 +211,14 @@ async def test_arguments_and_results_cannot_supply_slots() -> None:
     }
     hooks = ["tool_pre_invoke", "tool_post_invoke"]
     lab = await Lab.of(entry(Watch, *ALL_CAPABILITIES, hooks=hooks))
-    passage = CallPassage(lab.pipeline, ORIGIN)
-    before = await passage.before_tool("db.query", evil, TOOL)
-    after = await passage.after_tool("db.query", evil, TOOL)
+    hooked = HookedCall(lab.pipeline, ORIGIN)
+    before = await hooked.before_tool("db.query", evil, TOOL)
+    after = await hooked.after_tool("db.query", evil, TOOL)
     expected = fill_slots(ORIGIN, mcp=MCPExtension(tool=TOOL))
     assert seen == [expected, expected]
     assert before.payload.args == evil
     assert after.payload.result == evil
-    assert passage.labels == ORIGIN.labels
+    assert hooked.labels == ORIGIN.labels
 
 
 async def test_every_kind_of_call_passes_its_hooks_with_its_slots() -> None:
@@ -252,18 +252,18 @@ async def test_every_kind_of_call_passes_its_hooks_with_its_slots() -> None:
         stop_reason=StopReason.END,
         tokens=TokenUsage(input_tokens=1, output_tokens=2, total_tokens=3),
     )
-    passage = CallPassage(lab.pipeline, ORIGIN)
+    hooked = HookedCall(lab.pipeline, ORIGIN)
     prompt = PromptMetadata(name="p")
     resource = ResourceMetadata(uri="u")
     for passed in (
-        await passage.before_prompt("p", {"a": "b"}, prompt),
-        await passage.after_prompt("p", {"messages": []}, prompt),
-        await passage.before_resource("u", {}, resource),
-        await passage.after_resource("u", "content", resource),
-        await passage.before_agent("lead", [{"role": "user"}], tools=["t"], model="m"),
-        await passage.after_agent("lead", [], [{"name": "t"}]),
-        await passage.before_model(message),
-        await passage.after_model(message, usage),
+        await hooked.before_prompt("p", {"a": "b"}, prompt),
+        await hooked.after_prompt("p", {"messages": []}, prompt),
+        await hooked.before_resource("u", {}, resource),
+        await hooked.after_resource("u", "content", resource),
+        await hooked.before_agent("lead", [{"role": "user"}], tools=["t"], model="m"),
+        await hooked.after_agent("lead", [], [{"name": "t"}]),
+        await hooked.before_model(message),
+        await hooked.after_model(message, usage),
     ):
         assert passed.decision.allowed
         assert not passed.changed
@@ -279,7 +279,7 @@ async def test_every_kind_of_call_passes_its_hooks_with_its_slots() -> None:
 
 async def test_without_plugins_a_call_passes_untouched_and_unfilled() -> None:
     lab = await Lab.of()
-    anonymous = CallPassage(lab.pipeline, CallOrigin("r", 0))
+    anonymous = HookedCall(lab.pipeline, CallOrigin("r", 0))
     passed = await anonymous.before_tool("t", {"a": 1}, TOOL)
     assert passed.payload.args == {"a": 1}
     assert passed.payload.headers is None
@@ -294,4 +294,4 @@ async def test_a_faulty_policy_file_refuses_the_call() -> None:
     fresh = type(lab.pipeline)(ManualClock(), lab.pipeline._ids)
     await fresh.load(document)
     with pytest.raises(PipelineNotReady, match=r"policy\.yaml"):
-        await CallPassage(fresh, ORIGIN).before_tool("t", {}, TOOL)
+        await HookedCall(fresh, ORIGIN).before_tool("t", {}, TOOL)
