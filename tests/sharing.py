@@ -14,7 +14,7 @@ from xdist.scheduler import LoadScopeScheduling
 TOGETHER = (
     "tests/integration/daemon/test_demo.py",
     "tests/integration/packaging/test_wheel.py",
-    "tests/integration/pipeline/test_published_plugins.py",
+    "tests/integration/pipeline/test_cpex_plugins.py",
     "tests/integration/services/test_caldav_calendar.py",
     "tests/integration/services/test_http_rest.py",
     "tests/integration/services/test_imap_email.py",

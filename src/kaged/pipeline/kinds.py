@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from kaged.base import KagedError
 from kaged.pipeline.binding import Passing, bind_hook
+from kaged.pipeline.cpex_compat import install_cpex_compat
 from kaged.pipeline.plugin import Plugin
-from kaged.pipeline.published import offer_standin
 from kaged.pipeline.settings import PluginConfig
 
 BLOCKED_MODULES = frozenset(
@@ -116,7 +116,7 @@ def load_class(dotted: str) -> Callable[[PluginConfig], Plugin]:
         raise PluginNotLoaded(
             f"module {module_name!r} is part of the system, not a plugin", key="kind"
         )
-    offer_standin()
+    install_cpex_compat()
     try:
         module = importlib.import_module(module_name)
     except Exception as error:

@@ -19,7 +19,7 @@ from kaged.pipeline import (
     Pipeline,
     ToolPreInvokePayload,
 )
-from kaged.pipeline.published import withdraw_standin
+from kaged.pipeline.cpex_compat import remove_cpex_compat
 from requirements import requirement
 
 CPEX_IMPORTS = """\
@@ -96,7 +96,7 @@ def examples(
     importlib.invalidate_caches()
     yield name
     sys.modules.pop(name, None)
-    withdraw_standin()
+    remove_cpex_compat()
 
 
 async def load(module: str, name: str, capabilities: str, folder: Path) -> Pipeline:

@@ -81,11 +81,11 @@ def test_a_denial_is_taken_with_its_reason_and_metrics() -> None:
         denial_metadata={"n": 1},
         modified_payload=CALL.model_copy(update={"name": "x"}),
     )
-    taken = took(deny)
-    assert taken.denied
-    assert taken.violation.plugin_name == "p"
-    assert taken.denial_metadata == {"n": 1}
-    assert taken.payload is None
+    accepted = took(deny)
+    assert accepted.denied
+    assert accepted.violation.plugin_name == "p"
+    assert accepted.denial_metadata == {"n": 1}
+    assert accepted.payload is None
     assert took(deny, "transform").payload.name == "x"
     assert took(deny, "audit").payload is None
 

@@ -18,10 +18,10 @@ class Failures(list[str]):
 
 
 async def drive(
-    hook: Coroutine[Any, Any, Any], timeout_s: float = 5.0, leftovers: Tasks | None = None
+    hook: Coroutine[Any, Any, Any], timeout_s: float = 5.0, orphan_tasks: Tasks | None = None
 ) -> Any:
     """Call a hook as the runner does."""
-    return await call_hook(hook, timeout_s, leftovers or Tasks("t", Failures().note))
+    return await call_hook(hook, timeout_s, orphan_tasks or Tasks("t", Failures().note))
 
 
 async def test_a_hook_that_waits_gets_what_it_waited_for() -> None:
@@ -91,7 +91,7 @@ async def test_a_hook_that_swallows_its_cancellation_is_timed_out_all_the_same()
 async def test_a_hook_that_goes_on_after_its_timeout_finishes_in_the_background() -> None:
     done = asyncio.Event()
     failures = Failures()
-    leftovers = Tasks("t", failures.note)
+    orphan_tasks = Tasks("t", failures.note)
 
     async def hook() -> None:
         try:
@@ -102,13 +102,13 @@ async def test_a_hook_that_goes_on_after_its_timeout_finishes_in_the_background(
             done.set()
 
     with pytest.raises(PluginTimedOut):
-        await drive(hook(), 0.01, leftovers)
+        await drive(hook(), 0.01, orphan_tasks)
     assert not done.is_set()
     async with asyncio.timeout(5):
         await done.wait()
     await asyncio.sleep(0)
     assert failures == []
-    await leftovers.close()
+    await orphan_tasks.close()
 
 
 async def test_a_hook_that_never_ends_is_closed_after_the_grace_period(
@@ -117,7 +117,7 @@ async def test_a_hook_that_never_ends_is_closed_after_the_grace_period(
     monkeypatch.setattr(hook_call, "CLEANUP_GRACE_S", 0.01)
     closed = asyncio.Event()
     failures = Failures()
-    leftovers = Tasks("t", failures.note)
+    orphan_tasks = Tasks("t", failures.note)
 
     async def stubborn() -> None:
         while True:
@@ -139,17 +139,17 @@ async def test_a_hook_that_never_ends_is_closed_after_the_grace_period(
 
     for hook in (stubborn(), will_not_close()):
         with pytest.raises(PluginTimedOut):
-            await drive(hook, 0.01, leftovers)
+            await drive(hook, 0.01, orphan_tasks)
     async with asyncio.timeout(5):
         await closed.wait()
-        while len(leftovers):  # noqa: ASYNC110 - the owner of tasks has no event for their end
+        while len(orphan_tasks):  # noqa: ASYNC110 - the owner of tasks has no event for their end
             await asyncio.sleep(0)
     assert failures == []
 
 
 async def test_a_hook_that_fails_while_cleaning_up_troubles_nobody() -> None:
     failures = Failures()
-    leftovers = Tasks("t", failures.note)
+    orphan_tasks = Tasks("t", failures.note)
 
     async def hook() -> None:
         try:
@@ -159,9 +159,9 @@ async def test_a_hook_that_fails_while_cleaning_up_troubles_nobody() -> None:
             raise ValueError("in the background")
 
     with pytest.raises(PluginTimedOut):
-        await drive(hook(), 0.01, leftovers)
+        await drive(hook(), 0.01, orphan_tasks)
     async with asyncio.timeout(5):
-        while len(leftovers):  # noqa: ASYNC110 - the owner of tasks has no event for their end
+        while len(orphan_tasks):  # noqa: ASYNC110 - the owner of tasks has no event for their end
             await asyncio.sleep(0)
     assert failures == []
 
@@ -238,7 +238,7 @@ async def test_the_callers_cancellation_does_not_wait_long_for_a_hook_that_goes_
 ) -> None:
     monkeypatch.setattr(hook_call, "CLEANUP_GRACE_S", 0.01)
     started = asyncio.Event()
-    leftovers = Tasks("t", Failures().note)
+    orphan_tasks = Tasks("t", Failures().note)
 
     async def hook() -> None:
         started.set()
@@ -248,13 +248,13 @@ async def test_the_callers_cancellation_does_not_wait_long_for_a_hook_that_goes_
             except asyncio.CancelledError:
                 continue
 
-    caller = asyncio.get_running_loop().create_task(drive(hook(), 3600, leftovers))
+    caller = asyncio.get_running_loop().create_task(drive(hook(), 3600, orphan_tasks))
     await started.wait()
     caller.cancel()
     with pytest.raises(asyncio.CancelledError):
         async with asyncio.timeout(5):
             await caller
-    await leftovers.close()
+    await orphan_tasks.close()
 
 
 async def test_done_and_late_in_the_same_turn_counts_as_late() -> None:

@@ -15,18 +15,18 @@ from types import ModuleType
 from typing import ClassVar
 
 from kaged.base import KagedError
-from kaged.pipeline.published.names import STANDIN_NAMES
+from kaged.pipeline.cpex_compat.names import CPEX_NAMES
 
-_MARK = "__kaged_standin__"
+_MARK = "__kaged_cpex_compat__"
 
 
-class StandinUnavailable(KagedError):
+class CpexCompatUnavailable(KagedError):
     """The published framework is already loaded in this process; the two cannot serve together."""
 
     code: ClassVar[str] = "pipeline_standin_unavailable"
 
 
-class _StandinLoader(Loader):
+class _CpexLoader(Loader):
     """Makes one stand-in module: real names, our classes behind them."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
@@ -35,11 +35,11 @@ class _StandinLoader(Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        for name, (home, own_name) in STANDIN_NAMES[module.__name__].items():
+        for name, (home, own_name) in CPEX_NAMES[module.__name__].items():
             setattr(module, name, getattr(importlib.import_module(home), own_name))
 
 
-class _StandinFinder(MetaPathFinder):
+class _CpexFinder(MetaPathFinder):
     """Finds the modules of the stand-in, and nothing else."""
 
     def find_spec(
@@ -49,34 +49,34 @@ class _StandinFinder(MetaPathFinder):
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
         del path, target
-        if fullname not in STANDIN_NAMES:
+        if fullname not in CPEX_NAMES:
             return None
-        is_package = any(name.startswith(f"{fullname}.") for name in STANDIN_NAMES)
-        return ModuleSpec(fullname, _StandinLoader(), is_package=is_package)
+        is_package = any(name.startswith(f"{fullname}.") for name in CPEX_NAMES)
+        return ModuleSpec(fullname, _CpexLoader(), is_package=is_package)
 
 
-def offer_standin() -> None:
+def install_cpex_compat() -> None:
     """Let `import cpex.framework` find the stand-in from now on. Safe to call again.
 
     Raises:
-        StandinUnavailable: the published framework was imported earlier.
+        CpexCompatUnavailable: the published framework was imported earlier.
     """
     present = sys.modules.get("cpex.framework")
     if present is not None and not hasattr(present, _MARK):
-        raise StandinUnavailable(
+        raise CpexCompatUnavailable(
             "the published cpex framework is already loaded in this process",
             fix="load pipeline plugins before it, or run them with kind: caged",
         )
-    if not any(isinstance(finder, _StandinFinder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _StandinFinder())
+    if not any(isinstance(finder, _CpexFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _CpexFinder())
 
 
-def withdraw_standin() -> None:
+def remove_cpex_compat() -> None:
     """Take the stand-in and its modules away again; plugins already loaded keep their classes."""
-    sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _StandinFinder)]
-    for name in STANDIN_NAMES:
+    sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _CpexFinder)]
+    for name in CPEX_NAMES:
         if hasattr(sys.modules.get(name), _MARK):
             del sys.modules[name]
 
 
-__all__ = ["StandinUnavailable", "offer_standin", "withdraw_standin"]
+__all__ = ["CpexCompatUnavailable", "install_cpex_compat", "remove_cpex_compat"]

@@ -150,7 +150,7 @@ def _models() -> dict[str, tuple[str, str]]:
         **_from("errors", ("PluginErrorModel",)),
         **_from("payloads.base", ("PluginPayload",)),
         **_from(
-            "standin.models", ("Config", "MCPClientConfig", "MCPServerConfig", "TransportType")
+            "cpex_api.models", ("Config", "MCPClientConfig", "MCPServerConfig", "TransportType")
         ),
     }
 
@@ -166,10 +166,10 @@ def _framework() -> dict[str, tuple[str, str]]:
         **_from("edits", ("HookPayloadPolicy",)),
         **_from("plugin", ("Plugin",)),
         **_from("decorator", ("hook",)),
-        **_from("standin.manager", _MANAGERS),
-        **_from("standin.manager", ("ConfigLoader", "PluginLoader", "get_hook_registry")),
-        **_from("standin.spans", ("ObservabilityProvider",)),
-        **_from("standin.utils", ("get_attr",)),
+        **_from("cpex_api.manager", _MANAGERS),
+        **_from("cpex_api.manager", ("ConfigLoader", "PluginLoader", "get_hook_registry")),
+        **_from("cpex_api.spans", ("ObservabilityProvider",)),
+        **_from("cpex_api.utils", ("get_attr",)),
     }
 
 
@@ -197,7 +197,7 @@ def _modules() -> dict[str, dict[str, tuple[str, str]]]:
         "cpex.framework.hooks.policies": _from("edits", ("DefaultHookPolicy", "HookPayloadPolicy")),
         "cpex.framework.hooks.registry": {
             **_from("payloads", ("HookRegistry",)),
-            **_from("standin.manager", ("get_hook_registry",)),
+            **_from("cpex_api.manager", ("get_hook_registry",)),
         },
         "cpex.framework.extensions.tiers": {
             **_from("tiers", _TIERS),
@@ -207,17 +207,17 @@ def _modules() -> dict[str, dict[str, tuple[str, str]]]:
         },
         "cpex.framework.extensions.constants": _from("tiers", ("SlotName",)),
         "cpex.framework.memory": _from(
-            "standin.memory",
+            "cpex_api.memory",
             ("CopyOnWriteDict", "CopyOnWriteList", "copyonwrite", "wrap_payload_for_isolation"),
         ),
-        "cpex.framework.settings": _from("standin.environment", ("get_settings", "settings")),
-        "cpex.framework.utils": _from("standin.utils", _UTILS),
+        "cpex.framework.settings": _from("cpex_api.environment", ("get_settings", "settings")),
+        "cpex.framework.utils": _from("cpex_api.utils", _UTILS),
         "cpex.framework.loader": {},
-        "cpex.framework.loader.config": _from("standin.manager", ("ConfigLoader",)),
-        "cpex.framework.loader.plugin": _from("standin.manager", ("PluginLoader",)),
-        "cpex.framework.manager": _from("standin.manager", _MANAGERS),
+        "cpex.framework.loader.config": _from("cpex_api.manager", ("ConfigLoader",)),
+        "cpex.framework.loader.plugin": _from("cpex_api.manager", ("PluginLoader",)),
+        "cpex.framework.manager": _from("cpex_api.manager", _MANAGERS),
         "cpex.framework.observability": _from(
-            "standin.spans", ("NullObservability", "ObservabilityProvider", "current_trace_id")
+            "cpex_api.spans", ("NullObservability", "ObservabilityProvider", "current_trace_id")
         ),
         "cpex.framework.cmf": {},
         "cpex.framework.cmf.message": _from("payloads.messages", _CMF),
@@ -234,7 +234,7 @@ def _modules() -> dict[str, dict[str, tuple[str, str]]]:
     return table
 
 
-STANDIN_NAMES: Final = MappingProxyType(_modules())
+CPEX_NAMES: Final = MappingProxyType(_modules())
 """For each module of the stand-in: its names, with the module and name behind each."""
 
-__all__ = ["STANDIN_NAMES"]
+__all__ = ["CPEX_NAMES"]

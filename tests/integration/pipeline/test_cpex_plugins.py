@@ -25,7 +25,7 @@ from kaged.pipeline import (
     ToolPreInvokePayload,
 )
 from kaged.pipeline.caged import CagedKind
-from kaged.pipeline.published import withdraw_standin
+from kaged.pipeline.cpex_compat import remove_cpex_compat
 
 # The first run installs the packages, which takes as long as the network does.
 pytestmark = pytest.mark.timeout(900)
@@ -74,7 +74,7 @@ def published() -> Iterator[Path]:
     sys.path.remove(str(folder))
     for name in [n for n in sys.modules if n.split(".")[0].startswith("cpex_")]:
         del sys.modules[name]
-    withdraw_standin()
+    remove_cpex_compat()
 
 
 class Host:

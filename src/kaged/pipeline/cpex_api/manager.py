@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kaged.base import Ids, SystemClock
 from kaged.config.problems import ConfigInvalid
+from kaged.pipeline.cpex_api.environment import settings
+from kaged.pipeline.cpex_api.models import Config
+from kaged.pipeline.cpex_api.spans import SpanTracer, current_trace_id
 from kaged.pipeline.document import parse_document
 from kaged.pipeline.edits import DefaultHookPolicy, HookPayloadPolicy
 from kaged.pipeline.kinds import load_class
 from kaged.pipeline.payloads import HookRegistry
 from kaged.pipeline.pipeline import DEFAULT_TIMEOUT_S, Pipeline
 from kaged.pipeline.plan import compile_plan
-from kaged.pipeline.standin.environment import settings
-from kaged.pipeline.standin.models import Config
-from kaged.pipeline.standin.spans import SpanTracer, current_trace_id
 
 if TYPE_CHECKING:
     from kaged.pipeline.contexts import GlobalContext, PluginContext, PluginContextTable
+    from kaged.pipeline.cpex_api.spans import ObservabilityProvider
     from kaged.pipeline.plugin import Plugin
     from kaged.pipeline.results import PluginResult
     from kaged.pipeline.settings import PluginConfig
     from kaged.pipeline.slots import Extensions
-    from kaged.pipeline.standin.spans import ObservabilityProvider
 
 
 class TenantPluginManager:

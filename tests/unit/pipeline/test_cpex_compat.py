@@ -12,19 +12,23 @@ import pytest
 import kaged.pipeline as own
 from kaged.config.problems import ConfigInvalid
 from kaged.pipeline import GlobalContext, PluginContext, PluginResult, ToolPreInvokePayload
+from kaged.pipeline.cpex_compat import (
+    CpexCompatUnavailable,
+    install_cpex_compat,
+    remove_cpex_compat,
+)
+from kaged.pipeline.cpex_compat.names import CPEX_NAMES
 from kaged.pipeline.kinds import PluginNotLoaded, load_class
-from kaged.pipeline.published import StandinUnavailable, offer_standin, withdraw_standin
-from kaged.pipeline.published.names import STANDIN_NAMES
 
 CALL = ToolPreInvokePayload(name="t", args={"a": 1})
 
 
 @pytest.fixture(autouse=True)
 def standin() -> Iterator[None]:
-    offer_standin()
+    install_cpex_compat()
     yield
     sys.modules.pop("cpex.framework", None)
-    withdraw_standin()
+    remove_cpex_compat()
 
 
 def framework() -> Any:
@@ -32,7 +36,7 @@ def framework() -> Any:
 
 
 def test_every_module_of_the_stand_in_imports_and_its_names_are_ours() -> None:
-    for module_name, names in STANDIN_NAMES.items():
+    for module_name, names in CPEX_NAMES.items():
         module = importlib.import_module(module_name)
         for name in names:
             home = getattr(getattr(module, name), "__module__", "kaged.")
@@ -50,23 +54,23 @@ def test_names_outside_the_stand_in_do_not_exist() -> None:
 
 def test_offering_twice_changes_nothing_and_withdrawing_takes_all_away() -> None:
     before = len(sys.meta_path)
-    offer_standin()
+    install_cpex_compat()
     assert len(sys.meta_path) == before
     framework()
-    withdraw_standin()
+    remove_cpex_compat()
     assert "cpex.framework" not in sys.modules
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("cpex.framework")
-    offer_standin()
+    install_cpex_compat()
     assert framework().hook is own.hook
 
 
 def test_the_published_framework_and_the_stand_in_do_not_mix() -> None:
-    withdraw_standin()
+    remove_cpex_compat()
     sys.modules["cpex.framework"] = ModuleType("cpex.framework")
-    with pytest.raises(StandinUnavailable, match="already loaded"):
-        offer_standin()
-    with pytest.raises(StandinUnavailable):
+    with pytest.raises(CpexCompatUnavailable, match="already loaded"):
+        install_cpex_compat()
+    with pytest.raises(CpexCompatUnavailable):
         load_class("fakes.pipeline_plugins.Tagger")
 
 
