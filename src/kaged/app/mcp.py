@@ -29,7 +29,7 @@ from kaged.mcp.offers import Offers
 from kaged.mcp.plan import OutsideParts, OutsidePlan
 from kaged.mcp.states import ServerState
 from kaged.serve.http.ports import CheckRow, CheckStatus, Principal
-from kaged.serve.mcp.door import McpDoor
+from kaged.serve.mcp.endpoint import McpEndpoint
 from kaged.serve.mcp.routes import add_mcp
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ RELAY: Final = "/opt/kaged/mcp_relay.py"
 _log = structlog.get_logger("kaged.mcp")
 
 
-class Mcp:
+class McpService:
     """MCP in and out, as the HTTP edge and the commands see it."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Mcp:
         settings: Callable[[], Settings],
         host: McpHost,
         parts: OutsideParts,
-        door: McpDoor,
+        endpoint: McpEndpoint,
         agents: ServedAgents,
     ) -> None:
         self._settings = settings
@@ -63,7 +63,7 @@ class Mcp:
         self._parts = parts
         self._agents = agents
         self._approvals_fault = ""
-        self.door = door
+        self.endpoint = endpoint
 
     async def load(self) -> None:
         """Run the servers that the configuration names now; the others are ended."""
@@ -80,7 +80,7 @@ class Mcp:
 
     async def close(self) -> None:
         """Cut clients off and end the servers."""
-        await self.door.close()
+        await self.endpoint.close()
         await self._host.close()
 
     # -- projects --------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Mcp:
 
     def project_unloaded(self, project_id: str) -> None:
         """Cut off the clients of a project that is gone."""
-        self.door.project_unloaded(project_id)
+        self.endpoint.project_unloaded(project_id)
 
     def admits(self, owner: str, project_id: str, agent: str, tree: AgentTree) -> bool:
         """Return whether the operator lets a project's agent have tools of an outside server."""
@@ -182,7 +182,7 @@ def build_mcp(
     ids: Ids,
     closing: AsyncExitStack,
     app: FastAPI,
-) -> Mcp:
+) -> McpService:
     """Put MCP together and add its routes to `app`; nothing is started yet.
 
     What must be undone is put on `closing`.
@@ -205,8 +205,8 @@ def build_mcp(
         approvals=Approvals(settings().places.data_dir / APPROVALS),
         on_tools=servers.tools_changed,
     )
-    door = McpDoor(agents, clock=clock, ids=ids, hub=hub)
-    mcp = Mcp(settings, servers, parts, door, agents)
+    endpoint = McpEndpoint(agents, clock=clock, ids=ids, hub=hub)
+    mcp = McpService(settings, servers, parts, endpoint, agents)
     closing.push_async_callback(mcp.close)
     add_mcp(app, mcp)
     return mcp
@@ -292,4 +292,4 @@ def _unusable(name: str, note: str) -> JsonObject:
     }
 
 
-__all__ = ["Mcp", "build_mcp", "plans_of"]
+__all__ = ["McpService", "build_mcp", "plans_of"]

@@ -13,7 +13,7 @@ from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Ids, JsonObject, JsonValue, KagedError
 from kaged.mcp.offers import Offers
 from kaged.serve.http.ports import Principal
-from kaged.serve.mcp.port import ListedResource, ListedTool, ResourceContent, Visit
+from kaged.serve.mcp.port import ListedResource, ListedTool, McpClientSession, ResourceContent
 
 if TYPE_CHECKING:
     from kaged.app.agent_tools import AgentToolService
@@ -119,9 +119,11 @@ class ServedAgent:
                 found.append(ListedTool(entry, parameters))
         return found
 
-    async def call(self, visit: Visit, name: str, arguments: JsonObject) -> JsonValue:
+    async def call(
+        self, client_session: McpClientSession, name: str, arguments: JsonObject
+    ) -> JsonValue:
         """Make a call through dispatch. Raises ToolError."""
-        context = self._context(visit)
+        context = self._context(client_session)
         try:
             return await self._agent_tools.dispatch(name, arguments, context)
         except KagedError as error:
@@ -131,34 +133,38 @@ class ServedAgent:
     # -- reading ---------------------------------------------------------------------------------
 
     async def resources(
-        self, visit: Visit, cursor: str | None
+        self, client_session: McpClientSession, cursor: str | None
     ) -> tuple[Sequence[ListedResource], str | None]:
         """Return a page of what the agent can read, and the cursor of the next."""
-        del visit
+        del client_session
         return await self._reading.resources(cursor)
 
-    async def read_resource(self, visit: Visit, uri: str) -> Sequence[ResourceContent]:
+    async def read_resource(
+        self, client_session: McpClientSession, uri: str
+    ) -> Sequence[ResourceContent]:
         """Read one. Raises ResourceNotFound, PipelineRefused."""
-        context = self._context(visit)
-        with self._recorded("mcp.resource_read", {"uri": uri}, visit, context.request_id):
+        context = self._context(client_session)
+        with self._recorded("mcp.resource_read", {"uri": uri}, client_session, context.request_id):
             return await self._reading.read(uri, context)
 
-    async def prompts(self, visit: Visit) -> Sequence[JsonObject]:
+    async def prompts(self, client_session: McpClientSession) -> Sequence[JsonObject]:
         """Return the prompts of outside servers that the agent may use."""
-        del visit
+        del client_session
         return await self._reading.prompts()
 
-    async def get_prompt(self, visit: Visit, name: str, arguments: dict[str, str]) -> JsonObject:
+    async def get_prompt(
+        self, client_session: McpClientSession, name: str, arguments: dict[str, str]
+    ) -> JsonObject:
         """Fetch one. Raises PromptNotFound, PipelineRefused."""
-        context = self._context(visit)
+        context = self._context(client_session)
         server, _, prompt = name.partition(".")
         facts: JsonObject = {"server": server, "prompt": prompt}
-        with self._recorded("mcp.prompt_fetched", facts, visit, context.request_id):
+        with self._recorded("mcp.prompt_fetched", facts, client_session, context.request_id):
             return await self._reading.get_prompt(name, arguments, context)
 
     @contextmanager
     def _recorded(
-        self, event: str, facts: JsonObject, visit: Visit, request_id: str
+        self, event: str, facts: JsonObject, client_session: McpClientSession, request_id: str
     ) -> Generator[None]:
         """Put on record what is fetched within, and how that ends."""
         error_code: str | None = None
@@ -169,11 +175,11 @@ class ServedAgent:
             raise
         finally:
             ended: JsonObject = {
-                "session_id": visit.session_id,
+                "session_id": client_session.session_id,
                 "success": error_code is None,
                 "error_code": error_code,
             }
-            self._post(event, {**facts, **ended}, visit, request_id)
+            self._post(event, {**facts, **ended}, client_session, request_id)
 
     # -- coming and going ------------------------------------------------------------------------
 
@@ -181,49 +187,55 @@ class ServedAgent:
         """Call `changed` when the agent's tools may have changed; returns what ends this."""
         return self._agents.watch(self.project_id, changed)
 
-    def greet(self, visit: Visit) -> None:
+    def greet(self, client_session: McpClientSession) -> None:
         """Put a client's coming on record."""
         self._post(
             "mcp.client_came",
             {
-                "session_id": visit.session_id,
-                "run_id": visit.run_id,
-                "transport": visit.transport,
-                "client": visit.client,
-                "via": visit.caller.via.value,
+                "session_id": client_session.session_id,
+                "run_id": client_session.run_id,
+                "transport": client_session.transport,
+                "client": client_session.client,
+                "via": client_session.caller.via.value,
             },
-            visit,
+            client_session,
         )
 
-    def leave(self, visit: Visit) -> None:
+    def leave(self, client_session: McpClientSession) -> None:
         """Let go of everything that belongs to a visit's session and run."""
         # When the project is gone, so is everything of the session.
         with suppress(KagedError):
-            self._agent_tools.session_ended(self._context(visit))
-        if visit.begun:
+            self._agent_tools.session_ended(self._context(client_session))
+        if client_session.begun:
             self._post(
                 "mcp.client_left",
                 {
-                    "session_id": visit.session_id,
-                    "run_id": visit.run_id,
-                    "transport": visit.transport,
+                    "session_id": client_session.session_id,
+                    "run_id": client_session.run_id,
+                    "transport": client_session.transport,
                 },
-                visit,
+                client_session,
             )
 
     # -- own -------------------------------------------------------------------------------------
 
-    def _context(self, visit: Visit) -> ToolCallContext:
-        who = Principal(visit.caller, self._agents.ids.tagged("req"))
+    def _context(self, client_session: McpClientSession) -> ToolCallContext:
+        who = Principal(client_session.caller, self._agents.ids.tagged("req"))
         return self._agent_tools.context_for(
-            self.project_id, self.agent, who, session_id=visit.session_id, run_id=visit.run_id
+            self.project_id,
+            self.agent,
+            who,
+            session_id=client_session.session_id,
+            run_id=client_session.run_id,
         )
 
-    def _post(self, event: str, data: JsonObject, visit: Visit, request_id: str = "") -> None:
+    def _post(
+        self, event: str, data: JsonObject, client_session: McpClientSession, request_id: str = ""
+    ) -> None:
         self._agents.post(
             AuditEvent(
                 event,
-                {**data, "operator_id": visit.caller.operator_id},
+                {**data, "operator_id": client_session.caller.operator_id},
                 project_id=self.project_id,
                 caller=self.agent,
                 request_id=request_id or None,

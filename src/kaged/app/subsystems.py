@@ -24,7 +24,7 @@ from kaged.app.first_party import FirstPartyProviders
 from kaged.app.leftovers import Leftovers
 from kaged.app.lock import HomeUnusable
 from kaged.app.lua import build_scripts
-from kaged.app.mcp import Mcp, build_mcp
+from kaged.app.mcp import McpService, build_mcp
 from kaged.app.models import build_models
 from kaged.app.pipeline import PolicyPipeline
 from kaged.app.plugins import build_plugins
@@ -59,7 +59,7 @@ class StartedSubsystems:
 
     subsystems: Subsystems
     pipeline: PolicyPipeline
-    mcp: Mcp
+    mcp: McpService
 
 
 async def start_subsystems(
@@ -328,9 +328,9 @@ def _open_cages(core: DaemonCore, closing: AsyncExitStack) -> tuple[NetGate, Spa
     return net_gate, spawner
 
 
-def _watch(core: DaemonCore, projects: Projects, mcp: Mcp) -> None:
+def _watch(core: DaemonCore, projects: Projects, mcp: McpService) -> None:
     core.services.metrics.watch(
-        "kaged_mcp_clients", "MCP clients that are connected.", lambda: mcp.door.visits
+        "kaged_mcp_clients", "MCP clients that are connected.", lambda: mcp.endpoint.client_sessions
     )
     core.services.metrics.watch(
         "kaged_projects", "Projects that are loaded.", lambda: len(projects)

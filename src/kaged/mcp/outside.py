@@ -14,9 +14,9 @@ from kaged.mcp.content import parse_content
 from kaged.mcp.conversation import McpConversation
 from kaged.mcp.errors import McpAnswerInvalid, McpCallFailed, McpServerUnavailable
 from kaged.mcp.progress import PROGRESS
-from kaged.mcp.shelf import Shelf
 from kaged.mcp.states import OFFERING, ServerState
 from kaged.mcp.texts import one_line
+from kaged.mcp.tool_table import McpToolTable
 from kaged.peer import Again, PeerTimeout, RestartPolicy
 from kaged.wire.errors import RpcError
 
@@ -46,7 +46,7 @@ class OutsideServer:
         self._parts = parts
         self._policy = RestartPolicy()
         self._conversation: McpConversation | None = None
-        self._shelf = Shelf(plan, parts)
+        self._tool_table = McpToolTable(plan, parts)
         self._tasks = Tasks(f"mcp {plan.name}", self._task_failed)
         self._turn = asyncio.Lock()
         self._relisting = False
@@ -61,7 +61,7 @@ class OutsideServer:
     @property
     def tools(self) -> Sequence[OutsideTool]:
         """The tools that agents can be given now."""
-        return tuple(self._shelf.offered.values()) if self.state in OFFERING else ()
+        return tuple(self._tool_table.offered.values()) if self.state in OFFERING else ()
 
     @property
     def conversation(self) -> McpConversation | None:
@@ -118,7 +118,7 @@ class OutsideServer:
             on_line=self.lines.append,
         )
         try:
-            await self._shelf.fill(conversation)
+            await self._tool_table.fill(conversation)
         except KagedError as error:
             await conversation.close()
             raise McpServerUnavailable(
@@ -137,8 +137,8 @@ class OutsideServer:
                 "server": self.name,
                 "claims": conversation.greeting.claims,
                 "protocol_version": conversation.greeting.version,
-                "tools": [one.name for one in self._shelf.offered.values()],
-                "held_back": [*sorted(self._shelf.held)],
+                "tools": [one.name for one in self._tool_table.offered.values()],
+                "held_back": [*sorted(self._tool_table.held)],
             },
         )
         self._tasks.start(self._watch(conversation), "watch")
@@ -197,7 +197,7 @@ class OutsideServer:
                 self.name,
                 tool.name,
                 limit_bytes=self.plan.output_bytes,
-                fits=self._shelf.fits(tool),
+                fits=self._tool_table.fits(tool),
             )
         except McpAnswerInvalid as error:
             self._parts.post(
@@ -263,8 +263,8 @@ class OutsideServer:
         """Approve its tools as they are now. Raises McpServerUnavailable."""
         async with self._turn:
             conversation = self._ready()
-            await self._shelf.agree(request_id, operator_id)
-            await self._shelf.fill(conversation)
+            await self._tool_table.agree(request_id, operator_id)
+            await self._tool_table.fill(conversation)
             self._parts.on_tools(self)
 
     def _list_changed(self, what: str) -> None:
@@ -284,7 +284,7 @@ class OutsideServer:
                 if conversation is None:
                     return
                 try:
-                    await self._shelf.fill(conversation)
+                    await self._tool_table.fill(conversation)
                 except KagedError as error:
                     conversation.kill(f"it does not list its tools: {one_line(error.message)}")
                     return
@@ -314,8 +314,8 @@ class OutsideServer:
             "claims": "" if conversation is None else conversation.greeting.claims,
             "agents": list(self.plan.agents),
             "projects": list(self.plan.projects),
-            "pending": len(self._shelf.held),
-            "tools": self._shelf.as_json(),
+            "pending": len(self._tool_table.held),
+            "tools": self._tool_table.as_json(),
         }
 
     def _enter(self, state: ServerState) -> None:

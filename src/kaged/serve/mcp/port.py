@@ -1,4 +1,4 @@
-"""`AgentPort`: one agent of one project as the MCP server needs it; `Visit`: who is calling."""
+"""`AgentPort`: one agent as the MCP server needs it; `McpClientSession`: who is calling."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PromptNotFound(KagedError):
 
 
 @dataclass(slots=True)
-class Visit:
+class McpClientSession:
     """One client's stay: the session and run that its calls belong to (AT-CTX-01).
 
     `client` is what the client calls itself: a claim, kept for the record.
@@ -104,25 +104,31 @@ class AgentPort(Protocol):
         """Return the tools that the agent has now. Raises ProjectNotFound, AgentNotFound."""
         ...
 
-    async def call(self, visit: Visit, name: str, arguments: JsonObject) -> JsonValue:
+    async def call(
+        self, client_session: McpClientSession, name: str, arguments: JsonObject
+    ) -> JsonValue:
         """Make a call through dispatch. Raises ToolError."""
         ...
 
     async def resources(
-        self, visit: Visit, cursor: str | None
+        self, client_session: McpClientSession, cursor: str | None
     ) -> tuple[Sequence[ListedResource], str | None]:
         """Return a page of what the agent can read, and the cursor of the next."""
         ...
 
-    async def read_resource(self, visit: Visit, uri: str) -> Sequence[ResourceContent]:
+    async def read_resource(
+        self, client_session: McpClientSession, uri: str
+    ) -> Sequence[ResourceContent]:
         """Read one. Raises ResourceNotFound, or the refusal of a policy."""
         ...
 
-    async def prompts(self, visit: Visit) -> Sequence[JsonObject]:
+    async def prompts(self, client_session: McpClientSession) -> Sequence[JsonObject]:
         """Return the prompts of outside servers that the agent may use."""
         ...
 
-    async def get_prompt(self, visit: Visit, name: str, arguments: dict[str, str]) -> JsonObject:
+    async def get_prompt(
+        self, client_session: McpClientSession, name: str, arguments: dict[str, str]
+    ) -> JsonObject:
         """Fetch one. Raises PromptNotFound, or the refusal of a policy."""
         ...
 
@@ -130,11 +136,11 @@ class AgentPort(Protocol):
         """Call `changed` when the agent's tools may have changed; returns what ends this."""
         ...
 
-    def greet(self, visit: Visit) -> None:
+    def greet(self, client_session: McpClientSession) -> None:
         """Take note of a client's first request."""
         ...
 
-    def leave(self, visit: Visit) -> None:
+    def leave(self, client_session: McpClientSession) -> None:
         """Let go of everything that belongs to a visit's session and run."""
         ...
 
@@ -153,9 +159,9 @@ __all__ = [
     "AgentPorts",
     "ListedResource",
     "ListedTool",
+    "McpClientSession",
     "PromptNotFound",
     "ResourceContent",
     "ResourceNotFound",
     "TooManyCalls",
-    "Visit",
 ]

@@ -23,7 +23,7 @@ from kaged.serve.http.ports import Principal
 from kaged.serve.http.routes.projects import PROJECT_ID
 from kaged.serve.http.routes.tools import AGENT_PATTERN, MAX_AGENT_CHARS
 from kaged.serve.http.services import principal_of
-from kaged.serve.mcp.door import McpDoor
+from kaged.serve.mcp.endpoint import McpEndpoint
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -44,7 +44,7 @@ class McpPort(Protocol):
     """MCP: the door for clients of agents, and the outside servers."""
 
     @property
-    def door(self) -> McpDoor:
+    def endpoint(self) -> McpEndpoint:
         """Where clients come in."""
         ...
 
@@ -197,7 +197,7 @@ class _StreamableHttp:
             port = await _port(request)
             project_id, agent = _place(request)
             request.state.mcp_agent = agent
-            manager = await port.door.http(project_id, agent)
+            manager = await port.endpoint.http(project_id, agent)
             scope["user"] = _principal(repr(request.state.caller))
         except KagedError as error:
             await error_response(error, request_id_of(request))(scope, receive, send)
@@ -222,10 +222,10 @@ async def stream(websocket: WebSocket) -> None:
     """Serve one client of `kaged mcp` until it leaves."""
     try:
         port = await _port(websocket)
-        server = await port.door.served(*_place(websocket))
+        server = await port.endpoint.served(*_place(websocket))
         who = await principal_of(websocket)
         cut_off = asyncio.Event()
-        visit = port.door.begin(server, who.caller, cut_off)
+        client_session = port.endpoint.begin(server, who.caller, cut_off)
     except KagedError as error:
         answer = error_response(error, request_id_of(websocket))
         await answer(websocket.scope, websocket.receive, websocket.send)
@@ -233,9 +233,9 @@ async def stream(websocket: WebSocket) -> None:
     try:
         module: Any = importlib.import_module("kaged.serve.mcp.stream")  # the SDK is loaded by now
         await websocket.accept()
-        await module.serve_stream(websocket, server, visit, cut_off)
+        await module.serve_stream(websocket, server, client_session, cut_off)
     finally:
-        port.door.end(server, visit, cut_off)
+        port.endpoint.end(server, client_session, cut_off)
 
 
 async def list_servers(outside: Outside) -> McpServersOut:

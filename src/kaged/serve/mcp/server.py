@@ -20,7 +20,7 @@ from kaged import __version__
 from kaged.base import Clock, KagedError, Tasks
 from kaged.mcp.progress import PROGRESS
 from kaged.serve.mcp.listing import ToolList
-from kaged.serve.mcp.port import MAX_OPEN_CALLS, TooManyCalls, Visit
+from kaged.serve.mcp.port import MAX_OPEN_CALLS, McpClientSession, TooManyCalls
 from kaged.serve.mcp.results import tool_failure, tool_result
 
 if TYPE_CHECKING:
@@ -63,19 +63,19 @@ class _AnnouncingServer(Server[Any]):
 class AgentServer:
     """Answers MCP requests for one agent; `sdk` is what transports drive.
 
-    `visit_of` returns the visit that a request belongs to.
+    `client_session_of` returns the visit that a request belongs to.
     """
 
     def __init__(
         self,
         port: AgentPort,
-        visit_of: Callable[[ServerRequestContext[Any]], Visit],
+        client_session_of: Callable[[ServerRequestContext[Any]], McpClientSession],
         *,
         clock: Clock,
         heartbeat_s: float = HEARTBEAT_S,
     ) -> None:
         self.port = port
-        self._visit_of = visit_of
+        self._client_session_of = client_session_of
         self._clock = clock
         self._heartbeat_s = heartbeat_s
         self._list: ToolList | None = None
@@ -110,16 +110,16 @@ class AgentServer:
         self._listeners.clear()
         await self._tasks.close()
 
-    def forget(self, visit_id: str) -> None:
+    def forget(self, client_session_id: str) -> None:
         """Stop telling a client that has left."""
-        self._listeners.pop(visit_id, None)
+        self._listeners.pop(client_session_id, None)
 
     # -- tools -----------------------------------------------------------------------------------
 
     async def _list_tools(
         self, ctx: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> Any:
-        self._visitor(ctx)
+        self._client_session(ctx)
         tools, following = self._refused(self._tools).page(
             None if params is None else params.cursor
         )
@@ -128,15 +128,15 @@ class AgentServer:
     async def _call_tool(
         self, ctx: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> Any:
-        visit = self._visitor(ctx)
+        client_session = self._client_session(ctx)
         arguments: JsonObject = dict(params.arguments or {})
-        if visit.open_calls >= MAX_OPEN_CALLS:
+        if client_session.open_calls >= MAX_OPEN_CALLS:
             busy = TooManyCalls(
                 f"{MAX_OPEN_CALLS} calls of this client are running",
                 fix="wait for one of them to end",
             )
             return types.CallToolResult.model_validate(tool_failure(busy, ""))
-        visit.open_calls += 1
+        client_session.open_calls += 1
         wanted = _wants(ctx)
         beating = self._tasks.start(self._beat(ctx, params.name), "progress") if wanted else None
         reporting = PROGRESS.set(self._reporter(ctx) if wanted else None)
@@ -144,7 +144,9 @@ class AgentServer:
             name = self._tools().names.tool(params.name)
             # In a task of its own: the SDK cancels again at every step until a handler has ended,
             # which would tear a tool out of its own cleaning up.
-            work = self._tasks.start(self.port.call(visit, name, arguments), f"call {name}")
+            work = self._tasks.start(
+                self.port.call(client_session, name, arguments), f"call {name}"
+            )
             try:
                 result = tool_result(await asyncio.shield(work))
             except asyncio.CancelledError:
@@ -154,7 +156,7 @@ class AgentServer:
             result = tool_failure(error, str(error.data.get("request_id", "")))
         finally:
             PROGRESS.reset(reporting)
-            visit.open_calls -= 1
+            client_session.open_calls -= 1
             if beating is not None:
                 beating.cancel()
         return types.CallToolResult.model_validate(result)
@@ -191,10 +193,10 @@ class AgentServer:
     async def _list_resources(
         self, ctx: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> Any:
-        visit = self._visitor(ctx)
+        client_session = self._client_session(ctx)
         cursor = None if params is None else params.cursor
         try:
-            found, following = await self.port.resources(visit, cursor)
+            found, following = await self.port.resources(client_session, cursor)
         except KagedError as error:
             raise _protocol_error(error) from error
         resources = [
@@ -214,7 +216,7 @@ class AgentServer:
         self, ctx: ServerRequestContext[Any], params: types.ReadResourceRequestParams
     ) -> Any:
         try:
-            found = await self.port.read_resource(self._visitor(ctx), str(params.uri))
+            found = await self.port.read_resource(self._client_session(ctx), str(params.uri))
         except KagedError as error:
             raise _protocol_error(error) from error
         contents = [
@@ -229,7 +231,7 @@ class AgentServer:
     ) -> Any:
         del params  # all of them fit on one page
         try:
-            found = await self.port.prompts(self._visitor(ctx))
+            found = await self.port.prompts(self._client_session(ctx))
         except KagedError as error:
             raise _protocol_error(error) from error
         return types.ListPromptsResult.model_validate({"prompts": list(found)})
@@ -237,9 +239,11 @@ class AgentServer:
     async def _get_prompt(
         self, ctx: ServerRequestContext[Any], params: types.GetPromptRequestParams
     ) -> Any:
-        visit = self._visitor(ctx)
+        client_session = self._client_session(ctx)
         try:
-            found = await self.port.get_prompt(visit, params.name, dict(params.arguments or {}))
+            found = await self.port.get_prompt(
+                client_session, params.name, dict(params.arguments or {})
+            )
             return types.GetPromptResult.model_validate(found)
         except KagedError as error:
             raise _protocol_error(error) from error
@@ -276,23 +280,25 @@ class AgentServer:
 
     # -- own -------------------------------------------------------------------------------------
 
-    def _visitor(self, ctx: ServerRequestContext[Any]) -> Visit:
+    def _client_session(self, ctx: ServerRequestContext[Any]) -> McpClientSession:
         """Return the visit of a request, with what its client calls itself."""
         try:
-            visit = self._visit_of(ctx)
+            client_session = self._client_session_of(ctx)
         except KagedError as error:
             raise _protocol_error(error) from error
-        visit.last_used_s = self._clock.monotonic_s()
-        if not visit.client:
+        client_session.last_used_s = self._clock.monotonic_s()
+        if not client_session.client:
             said = ctx.session.client_params
             if said is not None:
                 named = f"{said.client_info.name} {said.client_info.version}"
-                visit.client = "".join(c for c in named if c.isprintable())[:MAX_CLIENT_CHARS]
-        if not visit.begun:
-            visit.begun = True
-            self.port.greet(visit)
-        self._listeners[visit.id] = ctx.session
-        return visit
+                client_session.client = "".join(c for c in named if c.isprintable())[
+                    :MAX_CLIENT_CHARS
+                ]
+        if not client_session.begun:
+            client_session.begun = True
+            self.port.greet(client_session)
+        self._listeners[client_session.id] = ctx.session
+        return client_session
 
     def _refused(self, work: Callable[[], ToolList]) -> ToolList:
         try:

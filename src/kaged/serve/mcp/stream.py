@@ -20,7 +20,7 @@ from starlette.websockets import WebSocketDisconnect
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
-    from kaged.serve.mcp.port import Visit
+    from kaged.serve.mcp.port import McpClientSession
     from kaged.serve.mcp.server import AgentServer
 
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024
@@ -43,7 +43,10 @@ _SLOW: Final = _End(1013, "the client does not read what it is sent")
 
 
 async def serve_stream(
-    websocket: WebSocket, server: AgentServer, visit: Visit, cut_off: asyncio.Event
+    websocket: WebSocket,
+    server: AgentServer,
+    client_session: McpClientSession,
+    cut_off: asyncio.Event,
 ) -> None:
     """Serve one client until it leaves, is cut off, or does what no client may."""
     read_in, read_out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -52,7 +55,7 @@ async def serve_stream(
     async def serve() -> _End:
         options = server.sdk.create_initialization_options()
         await serve_dual_era_loop(
-            server.sdk, read_out, write_in, lifespan_state=visit, init_options=options
+            server.sdk, read_out, write_in, lifespan_state=client_session, init_options=options
         )
         return _End()
 

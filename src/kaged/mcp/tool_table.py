@@ -1,4 +1,4 @@
-"""`Shelf`: the tools of one outside server, held against what the operator agreed to."""
+"""`McpToolTable`: the tools of one outside server, held against what the operator agreed to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LIST_TIMEOUT_S: Final = 30.0
 _log = structlog.get_logger("kaged.mcp")
 
 
-class Shelf:
+class McpToolTable:
     """What a server offers: `offered` to agents, `held` back until the operator agrees to it."""
 
     def __init__(self, plan: OutsidePlan, parts: OutsideParts) -> None:
@@ -168,4 +168,4 @@ def _shown(tool: OutsideTool, why: str) -> JsonObject:
     }
 
 
-__all__ = ["Shelf"]
+__all__ = ["McpToolTable"]

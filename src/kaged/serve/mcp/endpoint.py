@@ -1,4 +1,4 @@
-"""`McpDoor`: where MCP clients come in, by a stream or over HTTP; keeps servers and visits apart.
+"""`McpEndpoint`: where MCP clients come in, by a stream or over HTTP; keeps sessions apart.
 
 One server per served agent, made when its first client comes; one visit per client. Nothing of the
 SDK is loaded before that.
@@ -16,7 +16,7 @@ import structlog
 
 from kaged.base import Clock, Ids, KagedError, Tasks
 from kaged.serve.http.access import Caller
-from kaged.serve.mcp.port import Visit
+from kaged.serve.mcp.port import McpClientSession
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kaged.serve.mcp.server import AgentServer
 
 MAX_SERVED: Final = 256
-MAX_VISITS: Final = 256
+MAX_CLIENT_SESSIONS: Final = 256
 MAX_HTTP_SESSIONS: Final = 64
 IDLE_S: Final = 30 * 60.0
 MAX_BODY_BYTES: Final = 1024 * 1024
@@ -52,7 +52,7 @@ class _Served:
     streams: set[asyncio.Event] = field(default_factory=set[asyncio.Event])
 
 
-class McpDoor:
+class McpEndpoint:
     """Lets clients in and keeps track of them."""
 
     def __init__(self, ports: AgentPorts, *, clock: Clock, ids: Ids, hub: EventHub) -> None:
@@ -61,7 +61,7 @@ class McpDoor:
         self._ids = ids
         self._hub = hub
         self._served: dict[tuple[str, str], _Served] = {}
-        self._visits: dict[tuple[str, ...], tuple[_Served, Visit]] = {}
+        self._client_sessions: dict[tuple[str, ...], tuple[_Served, McpClientSession]] = {}
         self._tasks = Tasks("mcp door", _task_failed)
         self._making = asyncio.Lock()
         self._watching = False
@@ -83,22 +83,26 @@ class McpDoor:
                 served.manager = await self._run_manager(served)
         return served.manager
 
-    def begin(self, server: AgentServer, caller: Caller, cut_off: asyncio.Event) -> Visit:
+    def begin(
+        self, server: AgentServer, caller: Caller, cut_off: asyncio.Event
+    ) -> McpClientSession:
         """Let a client in that holds its stream for as long as it stays, or until `cut_off`.
 
         Raises TooManyClients.
         """
         served = self._served[server.port.project_id, server.port.agent]
-        visit = self._visit(("stream", self._ids.ulid()), served, caller, "stdio")
+        client_session = self._client_session(("stream", self._ids.ulid()), served, caller, "stdio")
         served.streams.add(cut_off)
-        return visit
+        return client_session
 
-    def end(self, server: AgentServer, visit: Visit, cut_off: asyncio.Event) -> None:
+    def end(
+        self, server: AgentServer, client_session: McpClientSession, cut_off: asyncio.Event
+    ) -> None:
         """Take note that the client of a stream has left."""
         served = self._served.get((server.port.project_id, server.port.agent))
         if served is not None:
             served.streams.discard(cut_off)
-        self._leave(("stream", visit.id.partition(":")[2]))
+        self._leave(("stream", client_session.id.partition(":")[2]))
 
     async def close(self) -> None:
         """Cut everybody off."""
@@ -112,9 +116,9 @@ class McpDoor:
             self._tasks.start(self._drop(place), "project gone")
 
     @property
-    def visits(self) -> int:
+    def client_sessions(self) -> int:
         """Count the clients."""
-        return len(self._visits)
+        return len(self._client_sessions)
 
     # -- own -------------------------------------------------------------------------------------
 
@@ -134,7 +138,7 @@ class McpDoor:
             if len(self._served) >= MAX_SERVED:
                 raise TooManyClients(f"{MAX_SERVED} agents are served already")
             server = cast(
-                "AgentServer", module.AgentServer(port, self._visit_of, clock=self._clock)
+                "AgentServer", module.AgentServer(port, self._client_session_of, clock=self._clock)
             )
             fresh = self._served[project_id, agent] = _Served(server)
             if not self._watching:
@@ -164,36 +168,36 @@ class McpDoor:
         await running.wait()
         return manager
 
-    def _visit_of(self, ctx: Any) -> Visit:
+    def _client_session_of(self, ctx: Any) -> McpClientSession:
         """Return the visit of a request: that of its stream, HTTP session, or caller."""
         known = ctx.lifespan_context
-        if isinstance(known, Visit):
+        if isinstance(known, McpClientSession):
             return known
         request: Request = ctx.request
         caller: Caller = request.state.caller
         project_id, agent = request.path_params["project_id"], request.state.mcp_agent
         session = request.headers.get(SESSION_HEADER, "")
         key = ("http", project_id, agent, session, repr(caller))
-        found = self._visits.get(key)
+        found = self._client_sessions.get(key)
         if found is not None:
             return found[1]
-        return self._visit(key, self._served[project_id, agent], caller, "http")
+        return self._client_session(key, self._served[project_id, agent], caller, "http")
 
-    def _visit(
+    def _client_session(
         self, key: tuple[str, ...], served: _Served, caller: Caller, transport: str
-    ) -> Visit:
+    ) -> McpClientSession:
         now_s = self._clock.monotonic_s()
         # HTTP clients do not say goodbye: who was not heard of for long has left.
-        for old, (_, visit) in list(self._visits.items()):
-            idle = visit.transport == "http" and visit.open_calls == 0
-            if idle and now_s - visit.last_used_s > IDLE_S:
+        for old, (_, client_session) in list(self._client_sessions.items()):
+            idle = client_session.transport == "http" and client_session.open_calls == 0
+            if idle and now_s - client_session.last_used_s > IDLE_S:
                 self._leave(old)
-        if len(self._visits) >= MAX_VISITS:
+        if len(self._client_sessions) >= MAX_CLIENT_SESSIONS:
             raise TooManyClients(
-                f"{MAX_VISITS} MCP clients are there already", fix="close one of them"
+                f"{MAX_CLIENT_SESSIONS} MCP clients are there already", fix="close one of them"
             )
         ulid = key[1] if transport == "stdio" else self._ids.ulid()
-        visit = Visit(
+        client_session = McpClientSession(
             id=f"{transport}:{ulid}",
             session_id=f"ses_{self._ids.ulid()}",
             run_id=f"run_{self._ids.ulid()}",
@@ -201,15 +205,15 @@ class McpDoor:
             transport=transport,
             last_used_s=now_s,
         )
-        self._visits[key] = (served, visit)
-        return visit
+        self._client_sessions[key] = (served, client_session)
+        return client_session
 
     def _leave(self, key: tuple[str, ...]) -> None:
-        found = self._visits.pop(key, None)
+        found = self._client_sessions.pop(key, None)
         if found is not None:
-            served, visit = found
-            served.server.forget(visit.id)
-            served.server.port.leave(visit)
+            served, client_session = found
+            served.server.forget(client_session.id)
+            served.server.port.leave(client_session)
 
     async def _drop(self, place: tuple[str, str]) -> None:
         served = self._served.pop(place, None)
@@ -219,7 +223,7 @@ class McpDoor:
         for cut_off in served.streams:
             cut_off.set()
         await served.server.close()
-        for key in [key for key, (owner, _) in self._visits.items() if owner is served]:
+        for key in [key for key, (owner, _) in self._client_sessions.items() if owner is served]:
             self._leave(key)
 
     async def _watch(self) -> None:
@@ -236,4 +240,4 @@ def _task_failed(name: str, error: BaseException) -> None:
     _log.warning("mcp.task_failed", task=name, error=repr(error))
 
 
-__all__ = ["McpDoor", "TooManyClients"]
+__all__ = ["McpEndpoint", "TooManyClients"]
