@@ -75,13 +75,13 @@ def run() -> list[Row]:
 class _Host:
     """A host that scripts of this benchmark ask nothing."""
 
-    async def call(self, line: Any, method: str, params: Any) -> Any:
+    async def call(self, worker: Any, method: str, params: Any) -> Any:
         return None
 
-    def told(self, line: Any, method: str, params: Any) -> None:
+    def told(self, worker: Any, method: str, params: Any) -> None:
         return
 
-    async def returned(self, line: Any) -> None:
+    async def returned(self, worker: Any) -> None:
         return
 
     def ended(self, script: Any, reason: str) -> None:
@@ -181,9 +181,9 @@ def _below(pid: int) -> list[int]:
 
 
 def _share_kib(pid: int) -> int:
-    for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1])
+    for worker in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+        if worker.startswith("Pss:"):
+            return int(worker.split()[1])
     return 0
 
 

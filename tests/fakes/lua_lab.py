@@ -21,13 +21,13 @@ from kaged.kernel.net import ANYWHERE, NetTarget
 from kaged.lua.calls import CallParts, HostCalls
 from kaged.lua.dialogs import Dialogs
 from kaged.lua.folder import read_folders
-from kaged.lua.following import Following
 from kaged.lua.keeping import ScriptStore
 from kaged.lua.limits import ScriptLimits
 from kaged.lua.moves import ScriptSessions
 from kaged.lua.programs import ScriptPrograms
 from kaged.lua.runtime import CommandOutput, ScriptRuntime
 from kaged.lua.script import Script, ScriptParts
+from kaged.lua.session_events import SessionEventForwarder
 from kaged.lua.web import ScriptWeb
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
 from kaged.sessions.lifecycle import SessionEvent
@@ -64,7 +64,7 @@ class LuaLab:
         self.workspace: Workspace
         self.sessions: ScriptSessions
         self.resolver = SystemResolver()
-        self._following: Following
+        self._forwarder: SessionEventForwarder
 
     async def open(self) -> None:
         """Make the workdir and everything around it; no script is loaded yet."""
@@ -77,7 +77,7 @@ class LuaLab:
         )
         self.workspace = Workspace(self.work)
         self.build()
-        self._following = Following(
+        self._forwarder = SessionEventForwarder(
             lambda project: self.runtime if project == PROJECT else None,
             self.host_sessions.lifecycle,
             self.host_sessions.navigation,
@@ -129,7 +129,7 @@ class LuaLab:
         self.runtime.notice(script, level, message)
 
     async def close(self) -> None:
-        self._following.close()
+        self._forwarder.close()
         await self.runtime.close()
         await self.spawner.close()
         self.resolver.close()

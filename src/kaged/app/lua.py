@@ -1,4 +1,4 @@
-"""`Scripts`: the Lua scripts of the loaded projects, each project with workers of its own."""
+"""`ScriptService`: the Lua scripts of the loaded projects, each project with workers of its own."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from kaged.lua.calls import CallParts, HostCalls
 from kaged.lua.check import check_script
 from kaged.lua.dialogs import Dialogs
 from kaged.lua.folder import Found, ScriptFile, read_folders
-from kaged.lua.following import Following
 from kaged.lua.keeping import ScriptStore
 from kaged.lua.limits import ScriptLimits
 from kaged.lua.moves import ScriptSessions
 from kaged.lua.programs import ScriptPrograms
 from kaged.lua.runtime import ScriptRuntime
 from kaged.lua.script import ScriptParts
+from kaged.lua.session_events import SessionEventForwarder
 from kaged.lua.web import ScriptWeb
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ DIALOG_WAIT_S: Final = 25.0
 _log = structlog.get_logger("kaged.lua")
 
 
-class Scripts:
+class ScriptService:
     """The scripts of every loaded project; what HTTP and the command line ask about them."""
 
     def __init__(
@@ -89,10 +89,10 @@ class Scripts:
 
     # -- projects ------------------------------------------------------------------------------
 
-    def follow(self, transforms: Transforms | None) -> Following:
+    def forward_events(self, transforms: Transforms | None) -> SessionEventForwarder:
         """Tie the scripts to the daemon's sessions."""
         session_services = self._sessions
-        return Following(
+        return SessionEventForwarder(
             self._runtimes.get,
             session_services.lifecycle,
             session_services.navigation,
@@ -306,9 +306,9 @@ def build_scripts(
     clock: Clock,
     ids: Ids,
     closing: AsyncExitStack,
-) -> Scripts:
+) -> ScriptService:
     """Build the scripts' home and tie it to the sessions; nothing starts before `run`."""
-    scripts = Scripts(
+    scripts = ScriptService(
         settings,
         environ,
         workspace_of,
@@ -320,7 +320,7 @@ def build_scripts(
         ids=ids,
     )
     closing.push_async_callback(scripts.close)
-    closing.callback(scripts.follow(transforms).close)
+    closing.callback(scripts.forward_events(transforms).close)
     return scripts
 
 
@@ -328,4 +328,4 @@ def _report(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=repr(error))
 
 
-__all__ = ["Scripts", "build_scripts"]
+__all__ = ["ScriptService", "build_scripts"]

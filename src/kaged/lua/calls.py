@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kaged.lua.keeping import ScriptStore
     from kaged.lua.moves import ScriptSessions
     from kaged.lua.programs import ScriptPrograms
-    from kaged.lua.script import Line
+    from kaged.lua.script import WorkerConnection
     from kaged.lua.web import ScriptWeb
     from kaged.workspace import Workspace
 
@@ -82,7 +82,7 @@ class CallParts:
     shipped: LuaPowers = SHIPPED
 
 
-_Handler = Callable[["Line", JsonObject], Awaitable[JsonValue]]
+_Handler = Callable[["WorkerConnection", JsonObject], Awaitable[JsonValue]]
 
 
 class HostCalls:
@@ -118,7 +118,7 @@ class HostCalls:
             "kage.context_usage": (None, self._usage),
         }
 
-    async def call(self, line: Line, method: str, params: JsonObject) -> JsonValue:
+    async def call(self, worker: WorkerConnection, method: str, params: JsonObject) -> JsonValue:
         """Do what a script asks for, if its line may.
 
         Raises:
@@ -128,16 +128,16 @@ class HostCalls:
         if handler is None:
             raise RpcError(f"{shown(method)[:80]}: unknown call", number=_UNKNOWN)
         if power is not None:
-            active = active_powers(line.granted, line.requested, self._parts.shipped)
+            active = active_powers(worker.granted, worker.requested, self._parts.shipped)
             decision = decide_power(active, power)
             if not decision.allowed:
-                self._refused(line, method, power, decision.remedy)
+                self._refused(worker, method, power, decision.remedy)
                 raise RpcError(f"{method}: {power} is not active", number=_REFUSED)
         try:
-            return await handler(line, params)
+            return await handler(worker, params)
         except PlaceRefused as error:
             reason = shown(error.message)[:MAX_NOTICE_CHARS]
-            data: JsonObject = {"plugin": line.stem, "request": method, "reason": reason}
+            data: JsonObject = {"plugin": worker.stem, "request": method, "reason": reason}
             self._audit("lua.request.refused", data)
             raise RpcError(reason, number=_REFUSED) from error
         except ScriptCallRefused as error:
@@ -145,32 +145,36 @@ class HostCalls:
         except KagedError as error:
             raise RpcError(f"{method}: {shown(error.message)}", number=_REFUSED) from error
 
-    def told(self, line: Line, method: str, params: JsonObject) -> None:
+    def told(self, worker: WorkerConnection, method: str, params: JsonObject) -> None:
         """Called for each notification of a script."""
         message = shown(str(params.get("message", "")))[:MAX_NOTICE_CHARS]
         if method == "kage.notify":
             level = str(params.get("level", "info"))
             if level not in {"info", "warning", "error"}:
                 level = "info"
-            self._parts.notice(line.stem, level, message)
+            self._parts.notice(worker.stem, level, message)
             if level != "info":
-                _log.warning("lua.notice", script=line.stem, level=level, message=message)
+                _log.warning("lua.notice", script=worker.stem, level=level, message=message)
         elif method == "kage.log":
-            _log.info("lua.log", script=line.stem, level=str(params.get("level")), message=message)
+            _log.info(
+                "lua.log", script=worker.stem, level=str(params.get("level")), message=message
+            )
         elif method == "kage.set_status":
-            self._parts.notice(line.stem, "status", shown(str(params.get("text") or ""))[:200])
+            self._parts.notice(worker.stem, "status", shown(str(params.get("text") or ""))[:200])
 
     # -- capabilities --------------------------------------------------------------------------
 
-    async def _request_capabilities(self, line: Line, params: JsonObject) -> JsonValue:
+    async def _request_capabilities(
+        self, worker: WorkerConnection, params: JsonObject
+    ) -> JsonValue:
         try:
             asked = parse_powers(params.get("names"))
         except LuaPowerInvalid as error:
             raise ScriptCallRefused(f"kage.request_capabilities: {error.message}") from error
-        line.requested |= asked
-        answer = answer_request(asked, line.granted, self._parts.shipped)
+        worker.requested |= asked
+        answer = answer_request(asked, worker.granted, self._parts.shipped)
         for power, active in answer.items():
-            data: JsonObject = {"plugin": line.stem, "capability": str(power)}
+            data: JsonObject = {"plugin": worker.stem, "capability": str(power)}
             if active:
                 self._audit("lua.capability.granted", data)
             else:
@@ -178,11 +182,11 @@ class HostCalls:
                 self._audit("lua.capability.refused", {**data, "reason": why})
         return {str(power): active for power, active in answer.items()}
 
-    def _refused(self, line: Line, method: str, power: LuaPower, reason: str) -> None:
+    def _refused(self, worker: WorkerConnection, method: str, power: LuaPower, reason: str) -> None:
         self._audit(
             "lua.request.refused",
             {
-                "plugin": line.stem,
+                "plugin": worker.stem,
                 "request": method,
                 "capability": str(power),
                 "reason": reason or "not active",
@@ -191,57 +195,57 @@ class HostCalls:
 
     # -- sessions ------------------------------------------------------------------------------
 
-    async def _entries(self, line: Line, _params: JsonObject) -> JsonValue:
-        return [*await self._parts.sessions.entries(line)]
+    async def _entries(self, worker: WorkerConnection, _params: JsonObject) -> JsonValue:
+        return [*await self._parts.sessions.entries(worker)]
 
-    async def _list(self, line: Line, _params: JsonObject) -> JsonValue:
-        return [*await self._parts.sessions.list(line)]
+    async def _list(self, worker: WorkerConnection, _params: JsonObject) -> JsonValue:
+        return [*await self._parts.sessions.list(worker)]
 
-    async def _switch(self, line: Line, params: JsonObject) -> JsonValue:
-        self._parts.sessions.ask_switch(line, params.get("target"))
+    async def _switch(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
+        self._parts.sessions.ask_switch(worker, params.get("target"))
         return None
 
-    async def _fork_to(self, line: Line, params: JsonObject) -> JsonValue:
-        self._parts.sessions.ask_fork_to(line, params.get("at"))
+    async def _fork_to(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
+        self._parts.sessions.ask_fork_to(worker, params.get("at"))
         return None
 
-    async def _fork(self, line: Line, params: JsonObject) -> JsonValue:
-        self._parts.sessions.ask_fork(line, params.get("at"))
+    async def _fork(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
+        self._parts.sessions.ask_fork(worker, params.get("at"))
         return None
 
-    async def _append_entry(self, line: Line, params: JsonObject) -> JsonValue:
+    async def _append_entry(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
         draft = custom_draft(params.get("kind"), params.get("data"))
-        self._parts.sessions.append(line, draft)
+        self._parts.sessions.append(worker, draft)
         return None
 
-    async def _set_label(self, line: Line, params: JsonObject) -> JsonValue:
+    async def _set_label(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
         draft = label_draft(params.get("anchor"), params.get("label"))
-        self._parts.sessions.append(line, draft)
+        self._parts.sessions.append(worker, draft)
         return None
 
     # -- files, programs, network --------------------------------------------------------------
 
-    async def _read(self, _line: Line, params: JsonObject) -> JsonValue:
+    async def _read(self, _worker: WorkerConnection, params: JsonObject) -> JsonValue:
         return await read_file(self._parts.workspace, _text("kage.fs.read", params, "path"))
 
-    async def _write(self, line: Line, params: JsonObject) -> JsonValue:
+    async def _write(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
         path = _text("kage.fs.write", params, "path")
         content = params.get("content")
         if not isinstance(content, str):
             raise ScriptCallRefused("kage.fs.write: content must be a string")
-        session = await self._parts.sessions.live(line) or ""
-        author = Author(session, "", f"lua:{line.stem}", "kage.fs.write")
+        session = await self._parts.sessions.live(worker) or ""
+        author = Author(session, "", f"lua:{worker.stem}", "kage.fs.write")
         await write_file(self._parts.workspace, author, path, content)
         return None
 
-    async def _exec(self, line: Line, params: JsonObject) -> JsonValue:
+    async def _exec(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
         spec = ExecSpec.read(params)
         started_s = self._parts.clock.monotonic_s()
         code: int | None = None
         timed_out = False
         try:
             async with self._execs:
-                result = await self._parts.programs.run(line.stem, spec)
+                result = await self._parts.programs.run(worker.stem, spec)
             code, timed_out = result.code, result.timed_out
             return result.as_lua()
         finally:
@@ -249,7 +253,7 @@ class HostCalls:
             self._audit(
                 "lua.exec",
                 {
-                    "plugin": line.stem,
+                    "plugin": worker.stem,
                     "cmd": shown(spec.cmd),
                     "args_count": len(spec.args),
                     "exit_code": code,
@@ -258,10 +262,10 @@ class HostCalls:
                 },
             )
 
-    async def _env(self, _line: Line, params: JsonObject) -> JsonValue:
+    async def _env(self, _worker: WorkerConnection, params: JsonObject) -> JsonValue:
         return self._parts.environ.get(_text("kage.env", params, "name"))
 
-    async def _http(self, _line: Line, params: JsonObject) -> JsonValue:
+    async def _http(self, _worker: WorkerConnection, params: JsonObject) -> JsonValue:
         method, options = params.get("method"), params.get("options")
         if method not in {"get", "post", "delete"}:
             raise ScriptCallRefused("kage.http: get, post and delete are there")
@@ -271,55 +275,55 @@ class HostCalls:
 
     # -- people --------------------------------------------------------------------------------
 
-    async def _select(self, line: Line, params: JsonObject) -> JsonValue:
+    async def _select(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
         items = params.get("items")
         count = len(items) if isinstance(items, list) else 0
-        chosen = await self._parts.dialogs.ask(line.stem, "select", params)
+        chosen = await self._parts.dialogs.ask(worker.stem, "select", params)
         if isinstance(chosen, int) and not isinstance(chosen, bool) and 1 <= chosen <= count:
             return chosen
         return None
 
-    async def _confirm(self, line: Line, params: JsonObject) -> JsonValue:
-        return await self._parts.dialogs.ask(line.stem, "confirm", params) is True
+    async def _confirm(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
+        return await self._parts.dialogs.ask(worker.stem, "confirm", params) is True
 
-    async def _input(self, line: Line, params: JsonObject) -> JsonValue:
-        return _said(await self._parts.dialogs.ask(line.stem, "input", params))
+    async def _input(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
+        return _said(await self._parts.dialogs.ask(worker.stem, "input", params))
 
-    async def _editor(self, line: Line, params: JsonObject) -> JsonValue:
-        return _said(await self._parts.dialogs.ask(line.stem, "editor", params))
+    async def _editor(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
+        return _said(await self._parts.dialogs.ask(worker.stem, "editor", params))
 
     # -- the rest ------------------------------------------------------------------------------
 
-    async def _store_get(self, line: Line, params: JsonObject) -> JsonValue:
-        return await self._parts.store_of(line.stem).get(_text("kage.store.get", params, "key"))
+    async def _store_get(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
+        return await self._parts.store_of(worker.stem).get(_text("kage.store.get", params, "key"))
 
-    async def _store_set(self, line: Line, params: JsonObject) -> JsonValue:
+    async def _store_set(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
         key = _text("kage.store.set", params, "key")
-        await self._parts.store_of(line.stem).set(key, params.get("value"))
+        await self._parts.store_of(worker.stem).set(key, params.get("value"))
         return None
 
-    async def _store_delete(self, line: Line, params: JsonObject) -> JsonValue:
-        await self._parts.store_of(line.stem).delete(_text("kage.store.delete", params, "key"))
+    async def _store_delete(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
+        await self._parts.store_of(worker.stem).delete(_text("kage.store.delete", params, "key"))
         return None
 
-    async def _store_keys(self, line: Line, _params: JsonObject) -> JsonValue:
-        return [*await self._parts.store_of(line.stem).keys()]
+    async def _store_keys(self, worker: WorkerConnection, _params: JsonObject) -> JsonValue:
+        return [*await self._parts.store_of(worker.stem).keys()]
 
-    async def _sleep(self, _line: Line, params: JsonObject) -> JsonValue:
+    async def _sleep(self, _worker: WorkerConnection, params: JsonObject) -> JsonValue:
         ms = params.get("ms")
         if isinstance(ms, bool) or not isinstance(ms, int | float) or not 0 <= ms <= MAX_SLEEP_MS:
             raise ScriptCallRefused("kage.sleep_ms: takes 0 to 500")
         await asyncio.sleep(ms / 1000)
         return None
 
-    async def _config(self, line: Line, _params: JsonObject) -> JsonValue:
+    async def _config(self, worker: WorkerConnection, _params: JsonObject) -> JsonValue:
         found = await self._parts.describe()
-        active = active_powers(line.granted, line.requested, self._parts.shipped)
+        active = active_powers(worker.granted, worker.requested, self._parts.shipped)
         if LuaPower.CONTEXT not in active:
             found.pop("system_prompt", None)
         return found
 
-    async def _usage(self, _line: Line, _params: JsonObject) -> JsonValue:
+    async def _usage(self, _worker: WorkerConnection, _params: JsonObject) -> JsonValue:
         return None
 
     def _audit(self, name: str, data: JsonObject) -> None:

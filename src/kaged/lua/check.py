@@ -10,7 +10,7 @@ from kaged.base import JsonObject, JsonValue
 from kaged.kernel.lua_powers import LuaPowerInvalid, answer_request, parse_powers
 from kaged.lua.calls import SHIPPED
 from kaged.lua.errors import ScriptCallRefused
-from kaged.lua.script import Line, Script, ScriptParts, ScriptState
+from kaged.lua.script import Script, ScriptParts, ScriptState, WorkerConnection
 from kaged.lua.values import shown, shown_value
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ class _Watcher:
     notices: list[str] = field(default_factory=list[str])
     used: list[str] = field(default_factory=list[str])
 
-    async def call(self, line: Line, method: str, params: JsonObject) -> JsonValue:
+    async def call(self, worker: WorkerConnection, method: str, params: JsonObject) -> JsonValue:
         """Answer requests for capabilities; refuse the rest."""
         if method == "kage.request_capabilities":
             try:
                 wanted = parse_powers(params.get("names"))
             except LuaPowerInvalid as error:
                 raise ScriptCallRefused(f"{method}: {error.message}") from error
-            answer = answer_request(wanted, line.granted, SHIPPED)
+            answer = answer_request(wanted, worker.granted, SHIPPED)
             self.asked.update({str(power): active for power, active in answer.items()})
             return {str(power): active for power, active in answer.items()}
         self.used.append(method)
@@ -55,12 +55,12 @@ class _Watcher:
             return HARMLESS[method]
         raise ScriptCallRefused(f"{method}: nothing is done while a script is only checked")
 
-    def told(self, line: Line, method: str, params: JsonObject) -> None:
+    def told(self, worker: WorkerConnection, method: str, params: JsonObject) -> None:
         """Note what it would have shown."""
         if method == "kage.notify":
             self.notices.append(shown(str(params.get("message"))))
 
-    async def returned(self, line: Line) -> None:
+    async def returned(self, worker: WorkerConnection) -> None:
         """Pass nothing on."""
 
     def ended(self, script: Script, reason: str) -> None:

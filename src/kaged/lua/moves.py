@@ -17,7 +17,7 @@ from kaged.sessions.session_service import locator
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kaged.lua.script import Line
+    from kaged.lua.script import WorkerConnection
     from kaged.sessions.navigation import Navigation, SwitchOutcome
     from kaged.sessions.session_service import SessionService
     from kaged.sessions.transcript import Transcript
@@ -50,23 +50,23 @@ class ScriptSessions:
         """Return the id of the project's current session."""
         return await self._service.current(self._project_id)
 
-    async def live(self, line: Line | None = None) -> str | None:
+    async def live(self, worker: WorkerConnection | None = None) -> str | None:
         """Return the session that a script's calls are about.
 
         That of the event it is told of; else the project's current one; else, where people only
         ever ran single messages, the one used last.
         """
-        if line is not None and line.focus is not None:
-            return line.focus
+        if worker is not None and worker.focus is not None:
+            return worker.focus
         current = await self.current()
         if current is not None:
             return current
         records, _ = await self._service.list(self._project_id, limit=1)
         return records[0].id if records else None
 
-    async def entries(self, line: Line | None = None) -> list[JsonObject]:
+    async def entries(self, worker: WorkerConnection | None = None) -> list[JsonObject]:
         """Return the metadata of every entry of the live session; never a word of a message."""
-        current = await self.live(line)
+        current = await self.live(worker)
         if current is None:
             return []
         found: list[JsonObject] = []
@@ -81,9 +81,9 @@ class ScriptSessions:
             found.append(shown)
         return found
 
-    async def list(self, line: Line | None = None) -> list[JsonObject]:
+    async def list(self, worker: WorkerConnection | None = None) -> list[JsonObject]:
         """Return the sessions, last used first, each with the locator that `switch` takes."""
-        current = await self.live(line)
+        current = await self.live(worker)
         records, _ = await self._service.list(self._project_id, limit=MAX_LISTED)
         found: list[JsonObject] = []
         for one in records:
@@ -93,47 +93,47 @@ class ScriptSessions:
             found.append(shown)
         return found
 
-    def ask_switch(self, line: Line, target: object) -> None:
+    def ask_switch(self, worker: WorkerConnection, target: object) -> None:
         """Note that a script wants another session."""
         if not isinstance(target, str) or not target or len(target) > MAX_TARGET_CHARS:
             raise ScriptCallRefused("kage.session.switch: target must be a session id or path")
-        line.move, line.asked_in = ("switch", target), line.focus
-        self._asked(line, "switch", target=target)
+        worker.move, worker.asked_in = ("switch", target), worker.focus
+        self._asked(worker, "switch", target=target)
 
-    def ask_fork_to(self, line: Line, at: object) -> None:
+    def ask_fork_to(self, worker: WorkerConnection, at: object) -> None:
         """Note that a script wants a fork, and to go there."""
-        line.move = ("fork_to", _anchor("kage.session.fork_to", at))
-        line.asked_in = line.focus
-        self._asked(line, "fork_to", entry_id=line.move[1])
+        worker.move = ("fork_to", _anchor("kage.session.fork_to", at))
+        worker.asked_in = worker.focus
+        self._asked(worker, "fork_to", entry_id=worker.move[1])
 
-    def ask_fork(self, line: Line, at: object) -> None:
+    def ask_fork(self, worker: WorkerConnection, at: object) -> None:
         """Note that a script wants a fork, without going there."""
-        line.branch = (_anchor("kage.session.fork", at),)
-        line.asked_in = line.focus
-        self._asked(line, "fork", entry_id=line.branch[0])
+        worker.branch = (_anchor("kage.session.fork", at),)
+        worker.asked_in = worker.focus
+        self._asked(worker, "fork", entry_id=worker.branch[0])
 
-    def append(self, line: Line, draft: JsonObject) -> None:
+    def append(self, worker: WorkerConnection, draft: JsonObject) -> None:
         """Note an entry that a script wants to be written."""
-        if len(line.appends) >= MAX_APPENDS:
+        if len(worker.appends) >= MAX_APPENDS:
             raise ScriptCallRefused(f"no more than {MAX_APPENDS} entries at a time")
-        line.appends.append(draft)
-        line.asked_in = line.focus
+        worker.appends.append(draft)
+        worker.asked_in = worker.focus
 
-    async def pass_on(self, line: Line) -> SwitchOutcome | None:
+    async def pass_on(self, worker: WorkerConnection) -> SwitchOutcome | None:
         """Do what a script that has returned asked for, or hand it to the end of the turn."""
-        move, branch, appends = line.move, line.branch, line.appends
+        move, branch, appends = worker.move, worker.branch, worker.appends
         if move is None and branch is None and not appends:
             return None
-        line.move, line.branch, line.appends = None, None, []
-        current = line.asked_in or await self.live()
-        line.asked_in = None
+        worker.move, worker.branch, worker.appends = None, None, []
+        current = worker.asked_in or await self.live()
+        worker.asked_in = None
         if current is None:
             return None
         if await self.current() is None:
             await self._navigation.enter(self._project_id, current)
         if appends:
             await self._transcript.append(current, [_draft(one) for one in appends])
-        asker = f"{ASKER}{line.stem}"
+        asker = f"{ASKER}{worker.stem}"
         if branch is not None:
             self._navigation.request_fork(current, branch[0], asked_by=asker)
         if move is not None and move[0] == "switch":
@@ -147,9 +147,14 @@ class ScriptSessions:
         self._navigation.withdraw(asked_by=f"{ASKER}{stem}")
 
     def _asked(
-        self, line: Line, move: str, *, target: str | None = None, entry_id: str | None = None
+        self,
+        worker: WorkerConnection,
+        move: str,
+        *,
+        target: str | None = None,
+        entry_id: str | None = None,
     ) -> None:
-        data: JsonObject = {"plugin": line.stem, "move": move}
+        data: JsonObject = {"plugin": worker.stem, "move": move}
         if target is not None:
             data["target"] = target
         if entry_id is not None:

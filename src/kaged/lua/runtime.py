@@ -22,7 +22,7 @@ from kaged.lua.errors import ScriptCommandNotFound, ScriptDown
 from kaged.lua.events import EVENTS, EventKind
 from kaged.lua.limits import MAX_COMMANDS, MAX_QUEUED_EVENTS
 from kaged.lua.moves import outcome_words
-from kaged.lua.script import Line, Script, ScriptParts, ScriptState
+from kaged.lua.script import Script, ScriptParts, ScriptState, WorkerConnection
 from kaged.lua.values import like, shown, shown_value
 
 if TYPE_CHECKING:
@@ -165,21 +165,21 @@ class ScriptRuntime:
 
     # -- what scripts ask ----------------------------------------------------------------------
 
-    async def call(self, line: Line, method: str, params: JsonObject) -> JsonValue:
+    async def call(self, worker: WorkerConnection, method: str, params: JsonObject) -> JsonValue:
         """Do what a script asks for, if it may."""
-        return await self._calls.call(line, method, params)
+        return await self._calls.call(worker, method, params)
 
-    def told(self, line: Line, method: str, params: JsonObject) -> None:
+    def told(self, worker: WorkerConnection, method: str, params: JsonObject) -> None:
         """Called for each notification of a script."""
-        self._calls.told(line, method, params)
+        self._calls.told(worker, method, params)
 
-    async def returned(self, line: Line) -> None:
+    async def returned(self, worker: WorkerConnection) -> None:
         """Pass on what a script that has returned asked of its session."""
-        outcome = await self._sessions.pass_on(line)
+        outcome = await self._sessions.pass_on(worker)
         if outcome is not None:
             words = outcome_words(outcome)
             if words is not None:
-                self.notice(line.stem, "error", words)
+                self.notice(worker.stem, "error", words)
 
     def ended(self, script: Script, reason: str) -> None:
         """Show people that a script's worker ended, and drop what it had asked for."""

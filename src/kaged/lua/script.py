@@ -58,7 +58,7 @@ class Registrations:
 
 
 @dataclass(slots=True, eq=False)
-class Line:
+class WorkerConnection:
     """One conversation with one worker: the identity that every call is held against.
 
     `requested` is what was asked for on this very line. `move` and `branch` are the slots of what
@@ -80,15 +80,15 @@ class Line:
 class ScriptHost(Protocol):
     """What a script needs from whoever runs it."""
 
-    async def call(self, line: Line, method: str, params: JsonObject) -> JsonValue:
+    async def call(self, worker: WorkerConnection, method: str, params: JsonObject) -> JsonValue:
         """Do what a script asks for, if it may."""
         ...
 
-    def told(self, line: Line, method: str, params: JsonObject) -> None:
+    def told(self, worker: WorkerConnection, method: str, params: JsonObject) -> None:
         """Called for each notification of a script."""
         ...
 
-    async def returned(self, line: Line) -> None:
+    async def returned(self, worker: WorkerConnection) -> None:
         """Take up what the script asked for, now that it has returned."""
         ...
 
@@ -127,19 +127,19 @@ class Script:
         self.restarts = 0
         self._config = config
         self._parts = parts
-        self._line: Line | None = None
+        self._worker: WorkerConnection | None = None
         self._peer: PeerProcess | None = None
         self._lane = asyncio.Lock()
-        self._wall = _Wall(parts.limits.compute_s, self._out_of_time)
+        self._compute_timer = _ComputeTimer(parts.limits.compute_s, self._out_of_time)
         self._policy = RestartPolicy()
         self._tasks = Tasks(f"lua {file.stem}", _report)
         self._stopping = False
         self._killed_for = ""
 
     @property
-    def line(self) -> Line | None:
+    def worker(self) -> WorkerConnection | None:
         """The conversation in force."""
-        return self._line
+        return self._worker
 
     @property
     def pid(self) -> int | None:
@@ -149,8 +149,8 @@ class Script:
     @property
     def active(self) -> LuaPowers:
         """What it may really do now."""
-        line = self._line
-        return frozenset() if line is None else line.granted & line.requested
+        worker = self._worker
+        return frozenset() if worker is None else worker.granted & worker.requested
 
     async def start(self) -> None:
         """Start a worker and load the script in it. Never raises: `state` and `error` tell."""
@@ -198,14 +198,14 @@ class Script:
     # -- own -----------------------------------------------------------------------------------
 
     async def _open(self) -> None:
-        line = Line(self.stem, self.granted)
-        talker = _Talker(self, line, self._parts.host, self._wall)
-        connection = Connection(talker, name=f"script {self.stem}", clock=self._parts.clock)
+        worker = WorkerConnection(self.stem, self.granted)
+        owner = _WorkerOwner(self, worker, self._parts.host, self._compute_timer)
+        connection = Connection(owner, name=f"script {self.stem}", clock=self._parts.clock)
         request = worker_request(self.stem, self._parts.limits, python=self._parts.python)
-        self._line = line
+        self._worker = worker
         async with asyncio.timeout(self._parts.limits.start_s):
             self._peer = await PeerProcess.start(
-                self._parts.spawner, request, connection, talker.printed
+                self._parts.spawner, request, connection, owner.printed
             )
 
     def _load_params(self) -> JsonObject:
@@ -231,16 +231,16 @@ class Script:
                 raise ScriptDown("it is not running")
             wire = to_wire(params)
             assert isinstance(wire, dict)
-            if self._line is not None:
-                self._line.focus = focus
-            self._wall.enter()
+            if self._worker is not None:
+                self._worker.focus = focus
+            self._compute_timer.enter()
             try:
                 answer = from_wire(await peer.connection.request(method, wire, ANSWER_LIMIT_S))
             except RpcError as error:
                 # The worker is alive and says that it cannot: it has run out of memory, mostly.
                 raise ScriptDown(f"it could not answer: {shown(error.message)}") from error
             finally:
-                self._wall.leave()
+                self._compute_timer.leave()
         if not isinstance(answer, dict):
             raise ScriptDown("its worker talks nonsense")
         told = answer.get("registrations")
@@ -249,8 +249,8 @@ class Script:
         return answer
 
     async def _settle(self) -> None:
-        if self._line is not None:
-            await self._parts.host.returned(self._line)
+        if self._worker is not None:
+            await self._parts.host.returned(self._worker)
 
     def _out_of_time(self) -> None:
         self._killed_for = "it exceeded its time and was ended"
@@ -259,21 +259,21 @@ class Script:
 
     async def _close(self) -> None:
         peer, self._peer = self._peer, None
-        self._line = None
+        self._worker = None
         self.registered = Registrations()
         if peer is not None:
             await peer.close()
 
-    def worker_ended(self, line: Line, why: str) -> None:
+    def worker_ended(self, worker: WorkerConnection, why: str) -> None:
         """Called by the connection when its worker has ended."""
-        if line is not self._line or self._stopping or self.state is ScriptState.STARTING:
+        if worker is not self._worker or self._stopping or self.state is ScriptState.STARTING:
             return
         self.state = ScriptState.DOWN
         self._tasks.start(self._again(self._killed_for or why), "restart")
 
     async def _again(self, why: str) -> None:
         peer = self._peer
-        self._peer = self._line = None
+        self._peer = self._worker = None
         self.registered = Registrations()
         if peer is not None:
             await peer.close()
@@ -295,7 +295,7 @@ class Script:
         await self.start()
 
 
-class _Wall:
+class _ComputeTimer:
     """Counts the time an entry computes, without the time it waits for the host."""
 
     def __init__(self, limit_s: float, out: Callable[[], None]) -> None:
@@ -345,37 +345,41 @@ class _Wall:
             self._out()
 
 
-class _Talker:
+class _WorkerOwner:
     """Hears a worker and passes on what it asks, with the line it came on."""
 
-    def __init__(self, script: Script, line: Line, host: ScriptHost, wall: _Wall) -> None:
+    def __init__(
+        self, script: Script, worker: WorkerConnection, host: ScriptHost, timer: _ComputeTimer
+    ) -> None:
         self._script = script
-        self._line = line
+        self._worker = worker
         self._host = host
-        self._wall = wall
+        self._compute_timer = timer
 
     async def answer(self, request: Request) -> JsonValue:
         try:
             params = from_wire(request.params)
             found = await self._host.call(
-                self._line, request.method, params if isinstance(params, dict) else {}
+                self._worker, request.method, params if isinstance(params, dict) else {}
             )
             return to_wire(found)
         finally:
-            self._wall.answered()
+            self._compute_timer.answered()
 
     def asked(self, request: Request) -> None:
-        self._wall.called()
+        self._compute_timer.called()
 
     def notified(self, notification: Notification) -> None:
         params = from_wire(notification.params)
-        self._host.told(self._line, notification.method, params if isinstance(params, dict) else {})
+        self._host.told(
+            self._worker, notification.method, params if isinstance(params, dict) else {}
+        )
 
     def printed(self, line: str) -> None:
-        _log.info("lua.worker_output", script=self._line.stem, line=line)
+        _log.info("lua.worker_output", script=self._worker.stem, line=line)
 
     def refused(self, refused: Refused) -> None:
-        _log.warning("lua.worker_message_invalid", script=self._line.stem)
+        _log.warning("lua.worker_message_invalid", script=self._worker.stem)
 
     def ignored(self, response: Response, why: Ignored) -> None:
         """Called when an answer matches no open request."""
@@ -384,10 +388,10 @@ class _Talker:
         """Called for request ids out of order; nothing depends on them."""
 
     def broke(self, error: KagedError) -> None:
-        self._script.worker_ended(self._line, error.message)
+        self._script.worker_ended(self._worker, error.message)
 
     def closed(self) -> None:
-        self._script.worker_ended(self._line, "its worker ended")
+        self._script.worker_ended(self._worker, "its worker ended")
 
 
 def _registrations(told: JsonObject) -> Registrations:
@@ -414,4 +418,11 @@ def _report(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=repr(error))
 
 
-__all__ = ["Line", "Registrations", "Script", "ScriptHost", "ScriptParts", "ScriptState"]
+__all__ = [
+    "Registrations",
+    "Script",
+    "ScriptHost",
+    "ScriptParts",
+    "ScriptState",
+    "WorkerConnection",
+]

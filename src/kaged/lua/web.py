@@ -87,7 +87,7 @@ class ScriptWeb:
 
         dialler = self._dialler
 
-        class Backend(httpcore.AsyncNetworkBackend):
+        class GrantedBackend(httpcore.AsyncNetworkBackend):
             async def connect_tcp(
                 self,
                 host: str,
@@ -110,7 +110,7 @@ class ScriptWeb:
                 super().__init__(trust_env=False)
                 # The one way to bring a backend of our own.
                 self._pool = httpcore.AsyncConnectionPool(
-                    ssl_context=ssl.create_default_context(), network_backend=Backend()
+                    ssl_context=ssl.create_default_context(), network_backend=GrantedBackend()
                 )
 
         return Transport()

@@ -1,4 +1,4 @@
-"""`Following`: what happens in sessions, told to scripts; and their say in what is about to happen.
+"""`SessionEventForwarder`: tells scripts what happens in sessions, and asks them beforehand.
 
 Notifications never hold a run up. Before each model call and each tool call, though, scripts are
 waited for until they are done with what they were told: what one records at the end of a turn is
@@ -31,7 +31,7 @@ _TOP: Final = "primary"
 _log = structlog.get_logger("kaged.lua")
 
 
-class Following:
+class SessionEventForwarder:
     """Ties the scripts of all projects to the daemon's sessions. `close` unties them."""
 
     def __init__(
@@ -271,4 +271,4 @@ def _result(data: JsonObject) -> JsonObject:
     }
 
 
-__all__ = ["Following"]
+__all__ = ["SessionEventForwarder"]
