@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
     from kaged.app.agent_tools import AgentToolService
-    from kaged.app.plugins import Plugins
+    from kaged.app.plugins import PluginService
     from kaged.app.project_tools import WorkProjects
     from kaged.app.settings import Settings
     from kaged.base import Clock, Ids
@@ -129,7 +129,7 @@ def build_driver(
 def open_loop(
     sessions: SessionServices,
     agent_tools: AgentToolService,
-    plugins: Plugins,
+    plugins: PluginService,
     work_projects: WorkProjects,
     *,
     settings: Callable[[], Settings],

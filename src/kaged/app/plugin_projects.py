@@ -15,7 +15,7 @@ import structlog
 from kaged.base import KagedError
 from kaged.config.agents import AgentTree
 from kaged.plugins.admission import admit_project
-from kaged.plugins.consent import ConsentDesk
+from kaged.plugins.consent import ConsentService
 from kaged.plugins.consent_file import ConsentFile
 from kaged.plugins.declarations import Declaration, declarations_of
 from kaged.plugins.plugin import Plugin
@@ -40,7 +40,7 @@ class PluginProjects:
     def __init__(
         self,
         supervisor: PluginSupervisor,
-        consents: ConsentDesk,
+        consents: ConsentService,
         kept: ConsentFile,
         may_use: Callable[[str, Plugin], bool],
     ) -> None:

@@ -1,4 +1,4 @@
-"""`Plugins`: the plugin host as the HTTP edge sees it, and how it is put together."""
+"""`PluginService`: the plugin host as the HTTP edge sees it, and how it is put together."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from kaged.cage import Spawner
 from kaged.config.agents import AgentTree
 from kaged.config.localconfig import ModelTrait
 from kaged.config.pluginwords import PRIMARY
-from kaged.plugins.consent import ConsentDesk
+from kaged.plugins.consent import ConsentService
 from kaged.plugins.consent_file import ConsentFile
 from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.installation import PluginStore, StoreProblem
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.installer import PluginInstaller
-from kaged.plugins.knob_write import KnobDesk
+from kaged.plugins.knob_write import KnobService
 from kaged.plugins.parts import ActivePipeline, HostParts, HostSettings
 from kaged.plugins.plugin import Plugin
 from kaged.plugins.settings import thaw
@@ -43,7 +43,7 @@ ReloadProject = Callable[[str, Principal], Awaitable[object]]
 """Reads a project's files again on behalf of somebody."""
 
 
-class Plugins:
+class PluginService:
     """Carries out what operators ask of plugins, and tells plugins about projects."""
 
     def __init__(
@@ -52,8 +52,8 @@ class Plugins:
         supervisor: PluginSupervisor,
         *,
         projects: PluginProjects,
-        consents: ConsentDesk,
-        knobs: KnobDesk,
+        consents: ConsentService,
+        knobs: KnobService,
         broker: StorageBroker,
         reload_project: ReloadProject,
         session_of: Callable[[str], Awaitable[SessionRecord]],
@@ -207,9 +207,9 @@ class Plugins:
         await self._changed(done.name)
         return {"name": done.name, "lines": list(done.lines)}
 
-    async def preview_renewal(self, name: str) -> JsonObject:
+    async def preview_changed_files(self, name: str) -> JsonObject:
         """Return what the operator is shown before agreeing to changed files of a plugin."""
-        return (await self._installer.store.prepare_renewal(name)).as_json()
+        return (await self._installer.store.prepare_approval(name)).as_json()
 
     async def renew(self, name: str, digest: str, who: Principal) -> JsonObject:
         """Approve an installed plugin's files as they are now."""
@@ -301,7 +301,7 @@ async def build_plugins(
     reload_project: ReloadProject,
     active_sessions: Callable[[Collection[str]], int],
     on_tools: Callable[[], None] | None = None,
-) -> Plugins:
+) -> PluginService:
     """Put the plugin host together; nothing is started yet."""
     chosen = settings()
     daemon, places = chosen.daemon.value, chosen.places
@@ -354,9 +354,9 @@ async def build_plugins(
     fetcher = SourceFetcher(
         spawner, places.data_dir / "quarantine", ids, allowed=daemon.plugins.allow_sources
     )
-    consents = ConsentDesk(installer, fetcher, audit, ids)
-    knobs = KnobDesk(supervisor, audit, models=lambda: _models(settings()))
-    return Plugins(
+    consents = ConsentService(installer, fetcher, audit, ids)
+    knobs = KnobService(supervisor, audit, models=lambda: _models(settings()))
+    return PluginService(
         installer,
         supervisor,
         projects=PluginProjects(supervisor, consents, ConsentFile(plugin_store.directory), may_use),
@@ -397,4 +397,4 @@ def _absolute(path: str) -> Path:
     return Path(os.path.normpath(found))
 
 
-__all__ = ["Plugins", "build_plugins"]
+__all__ = ["PluginService", "build_plugins"]

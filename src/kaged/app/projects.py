@@ -1,4 +1,4 @@
-"""`Projects`: the projects that the daemon holds; load, reload, trust and unload, all on record."""
+"""`ProjectService`: the projects that the daemon holds; load, reload, trust, unload, on record."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class LoadedProject:
         )
 
 
-class Projects:
+class ProjectService:
     """Holds the loaded projects and changes them one at a time.
 
     A change is on record before it is made; when the audit trail cannot be written, nothing is
@@ -289,4 +289,10 @@ def _not_found(project_id: str) -> ProjectNotFound:
     )
 
 
-__all__ = ["LoadedProject", "ProjectNotFound", "ProjectRootInvalid", "Projects", "TooManyProjects"]
+__all__ = [
+    "LoadedProject",
+    "ProjectNotFound",
+    "ProjectRootInvalid",
+    "ProjectService",
+    "TooManyProjects",
+]

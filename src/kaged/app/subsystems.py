@@ -29,13 +29,13 @@ from kaged.app.models import build_models
 from kaged.app.pipeline import PolicyPipeline
 from kaged.app.plugins import build_plugins
 from kaged.app.project_tools import WorkProjects, both, build_project_work
-from kaged.app.projects import Projects
+from kaged.app.projects import ProjectService
 from kaged.app.sandbox_channels import SandboxChannels
 from kaged.app.services import build_services
 from kaged.app.sessions import build_sessions
 from kaged.app.status import status_of
 from kaged.app.toolboxes import open_toolboxes, quota_rules, sealed_folder
-from kaged.app.undo import UndoDesk, open_undo
+from kaged.app.undo import UndoService, open_undo
 from kaged.audit import AuditEvent
 from kaged.base import JsonValue, Tasks
 from kaged.cage import Spawner
@@ -224,7 +224,7 @@ async def start_subsystems(
         ids=ids,
         closing=closing,
     )
-    projects = Projects(
+    projects = ProjectService(
         store,
         audit,
         lambda: state.settings,
@@ -296,7 +296,7 @@ async def start_subsystems(
         tools=agent_tools,
         work=work,
         code=bridges,
-        undo=UndoDesk(agent_tools.workspace_of, audit),
+        undo=UndoService(agent_tools.workspace_of, audit),
         models=models,
         sessions=sessions,
         lua=scripts,
@@ -328,7 +328,7 @@ def _open_cages(core: DaemonCore, closing: AsyncExitStack) -> tuple[NetGate, Spa
     return net_gate, spawner
 
 
-def _watch(core: DaemonCore, projects: Projects, mcp: McpService) -> None:
+def _watch(core: DaemonCore, projects: ProjectService, mcp: McpService) -> None:
     core.services.metrics.watch(
         "kaged_mcp_clients", "MCP clients that are connected.", lambda: mcp.endpoint.client_sessions
     )

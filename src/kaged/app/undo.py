@@ -1,4 +1,4 @@
-"""`UndoDesk`: takes back what tools did to the files of a project, on record."""
+"""`UndoService`: takes back what tools did to the files of a project, on record."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def open_undo(data_dir: Path, closing: AsyncExitStack) -> Callable[[str], Journa
     return lambda project_id: JournalFiles(data_dir / "undo" / project_id, thread.submit)
 
 
-class UndoDesk:
+class UndoService:
     """Lists and undoes steps; a step is one tool call that changed files."""
 
     def __init__(self, workspace_of: Callable[[str], Workspace], audit: AuditLog) -> None:
@@ -99,4 +99,4 @@ def _files(undone: Undone) -> list[JsonObject]:
     ]
 
 
-__all__ = ["UndoDesk", "open_undo"]
+__all__ = ["UndoService", "open_undo"]

@@ -1,4 +1,4 @@
-"""`ConsentDesk`: a project asks for plugins that are not there; the operator answers, in two steps.
+"""`ConsentService`: a project asks for missing plugins; the operator answers, in two steps.
 
 git source: yes to fetching (name, constraint, address) → quarantine → yes to installing (version,
 capabilities). `./path`: only the second. No source: the operator names a directory. A plugin that
@@ -98,7 +98,7 @@ class ConsentRequest:
         }
 
 
-class ConsentDesk:
+class ConsentService:
     """Keeps open questions. Nothing is fetched or installed but by `answer`."""
 
     def __init__(
@@ -206,7 +206,7 @@ class ConsentDesk:
         """Read the manifest where that needs no fetching; a bad one is told in the request."""
         try:
             if request.step is ConsentStep.USE:
-                prompt = await self._installer.store.prepare_renewal(request.plugin)
+                prompt = await self._installer.store.prepare_approval(request.plugin)
                 return replace(request, prompt=prompt)
             if request.step is ConsentStep.INSTALL:
                 source = parse_source(request.source)
@@ -411,4 +411,4 @@ def _require_wanted(request: ConsentRequest, prompt: InstallPrompt) -> None:
         )
 
 
-__all__ = ["ConsentDesk", "ConsentRequest", "ConsentStep", "ProjectState", "source_text"]
+__all__ = ["ConsentRequest", "ConsentService", "ConsentStep", "ProjectState", "source_text"]

@@ -247,10 +247,10 @@ class PluginStore:
     async def approve(
         self, name: str, digest: str, *, request_id: str | None = None
     ) -> InstalledPlugin:
-        """Approve the files of an installed plugin as they are now (see `prepare_renewal`)."""
+        """Approve the files of an installed plugin as they are now (see `prepare_approval`)."""
         async with self._turn:
             with self._steps.locked():
-                prompt = await asyncio.to_thread(self._reader.renewal, name)
+                prompt = await asyncio.to_thread(self._reader.changed_files_prompt, name)
                 if prompt.digest != digest:
                     raise ConsentMissing(
                         f"the files of {name} changed again", fix="look at them again"
@@ -273,9 +273,9 @@ class PluginStore:
                 await asyncio.to_thread(self._steps.note_version, name, prompt.version)
             return await asyncio.to_thread(self.get, name)
 
-    async def prepare_renewal(self, name: str) -> InstallPrompt:
+    async def prepare_approval(self, name: str) -> InstallPrompt:
         """Return the prompt for approving changed files. Raises ConfigInvalid."""
-        return await asyncio.to_thread(self._reader.renewal, name)
+        return await asyncio.to_thread(self._reader.changed_files_prompt, name)
 
     async def allow_project(self, name: str, project_id: str) -> None:
         """Let a further project use a plugin that is not everybody's."""

@@ -1,4 +1,4 @@
-"""`KnobDesk`: show a plugin's knobs, and write one into the project file that declares the plugin.
+"""`KnobService`: show a plugin's knobs, and write one into the project file.
 
 A value must please the knob and the config schema. It is written where the declaring agent keeps
 its config, comments and order stay, the project is read again, and the plugin gets `config.update`.
@@ -57,7 +57,7 @@ def knob_schema(manifest: Manifest) -> JsonObject:
     return {name: _drawn(knob) for name, knob in manifest.knobs.items()}
 
 
-class KnobDesk:
+class KnobService:
     """Reads and writes knobs of plugins in loaded projects.
 
     `models` returns the operator's model aliases.
@@ -255,4 +255,4 @@ def _drawn(knob: Knob) -> JsonObject:
     }
 
 
-__all__ = ["KnobChange", "KnobDesk", "knob_schema"]
+__all__ = ["KnobChange", "KnobService", "knob_schema"]

@@ -256,7 +256,7 @@ class StoreReader:
             return "unknown", CapabilitySet()  # so that everything counts as new
         return str(manifest.version), manifest.capabilities
 
-    def renewal(self, name: str) -> InstallPrompt:
+    def changed_files_prompt(self, name: str) -> InstallPrompt:
         """Return the prompt for approving changed files of an installed plugin."""
         directory = self.require(name)
         loaded = read_manifest(directory)

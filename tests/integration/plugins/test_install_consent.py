@@ -20,7 +20,7 @@ from kaged.config.project import load_project
 from kaged.config.reading import Loaded
 from kaged.config.toolsections import OptionalSource
 from kaged.plugins.admission import Admitted
-from kaged.plugins.consent import ConsentDesk, ConsentRequest, ConsentStep, ProjectState
+from kaged.plugins.consent import ConsentRequest, ConsentService, ConsentStep, ProjectState
 from kaged.plugins.install_errors import ConsentMissing, ConsentUnknown, SourceUnavailable
 from kaged.plugins.installation import PluginStore
 from kaged.plugins.installer import PluginInstaller
@@ -53,7 +53,7 @@ class Host:
             lab.spawner, self.quarantine, parts.ids, allowed=(OptionalSource.GIT_FILE,)
         )
         self.installer = PluginInstaller(self.store, self.supervisor)
-        self.desk = ConsentDesk(self.installer, fetcher, parts.audit, parts.ids)
+        self.service = ConsentService(self.installer, fetcher, parts.audit, parts.ids)
 
     async def load(
         self, project: str, declaration: dict[str, Any]
@@ -66,7 +66,7 @@ class Host:
         )
         tree = resolve_agents(load_project(root), Loaded(DaemonConfig()), Loaded(LocalConfig()))
         admitted = await self.supervisor.load_project(project, tree)
-        return admitted, await self.desk.request(project, admitted.missing)
+        return admitted, await self.service.request(project, admitted.missing)
 
     def untouched(self) -> bool:
         return not self.local_toml.exists() and not (self.store.directory / "sample").exists()
@@ -79,7 +79,7 @@ class Host:
 async def host(lab: PluginLab, tmp_path: Path) -> AsyncIterator[Host]:
     made = Host(lab, tmp_path)
     yield made
-    await made.desk.close()
+    await made.service.close()
     await made.supervisor.stop_all()
     assert made.fetches() == 0
 
@@ -100,7 +100,7 @@ async def test_a_git_source_is_fetched_after_one_yes_and_installed_after_two(
     assert declaration["source"] in request.question
     assert host.fetches() == 0
     assert host.untouched()
-    second = await host.desk.answer(request.id, allowed=True)
+    second = await host.service.answer(request.id, allowed=True)
     assert second is not None
     assert second.step is ConsentStep.INSTALL
     assert second.prompt is not None
@@ -108,11 +108,11 @@ async def test_a_git_source_is_fetched_after_one_yes_and_installed_after_two(
     assert second.capabilities == ("read:fs:/opt/sample",)
     assert host.untouched()
     with pytest.raises(ConsentMissing):
-        await host.desk.answer(request.id, allowed=True, digest="wrong")
+        await host.service.answer(request.id, allowed=True, digest="wrong")
     assert host.untouched()
-    assert await host.desk.answer(request.id, allowed=True, digest=second.prompt.digest) is None
+    assert await host.service.answer(request.id, allowed=True, digest=second.prompt.digest) is None
     assert host.store.get("sample").version == "1.2.0"
-    assert host.desk.state("p1") is ProjectState.READY
+    assert host.service.state("p1") is ProjectState.READY
     assert host.fetches() == 0
     asked = await host.lab.seen("plugin.consent_requested", "plugin.consent_answered")
     assert [(name, data["step"]) for name, data in asked][:3] == [
@@ -127,10 +127,10 @@ async def test_a_no_leaves_the_project_pending_and_fetches_nothing(
     host: Host, tmp_path: Path
 ) -> None:
     _, (request,) = await host.load("p1", git_declaration(tmp_path))
-    declined = await host.desk.answer(request.id, allowed=False)
+    declined = await host.service.answer(request.id, allowed=False)
     assert declined is not None
     assert declined.declined
-    assert host.desk.state("p1") is ProjectState.PENDING
+    assert host.service.state("p1") is ProjectState.PENDING
     assert host.fetches() == 0
     assert not host.quarantine.exists()
     assert host.untouched()
@@ -147,7 +147,7 @@ async def test_a_second_project_needs_its_own_yes(host: Host) -> None:
     assert request.step is ConsentStep.INSTALL
     assert request.capabilities == ("read:fs:/opt/sample",)
     assert request.prompt is not None
-    await host.desk.answer(request.id, allowed=True, digest=request.prompt.digest)
+    await host.service.answer(request.id, allowed=True, digest=request.prompt.digest)
     assert "local = false" in host.local_toml.read_text(encoding="utf-8")
     admitted, requests = await host.load("p1", declaration)
     assert [d.plugin_name for d in admitted.accepted] == ["sample"]
@@ -156,7 +156,7 @@ async def test_a_second_project_needs_its_own_yes(host: Host) -> None:
     assert admitted.accepted == ()
     assert second.step is ConsentStep.USE
     assert second.capabilities == ("read:fs:/opt/sample",)
-    await host.desk.answer(second.id, allowed=True)
+    await host.service.answer(second.id, allowed=True)
     admitted, requests = await host.load("p2", declaration)
     assert [d.plugin_name for d in admitted.accepted] == ["sample"]
     assert requests == ()
@@ -168,12 +168,12 @@ async def test_without_a_source_the_operator_names_a_directory(host: Host) -> No
     assert request.step is ConsentStep.PATH
     assert "source not specified" in request.question
     with pytest.raises(SourceUnavailable, match="source not specified"):
-        await host.desk.answer(request.id, allowed=True)
+        await host.service.answer(request.id, allowed=True)
     path = write_plugin(host.root / "by-hand")
-    second = await host.desk.answer(request.id, allowed=True, path=path)
+    second = await host.service.answer(request.id, allowed=True, path=path)
     assert second is not None
     assert second.prompt is not None
-    await host.desk.answer(request.id, allowed=True, digest=second.prompt.digest)
+    await host.service.answer(request.id, allowed=True, digest=second.prompt.digest)
     assert host.store.get("sample").version == "1.0.0"
     with pytest.raises(ConfigInvalid, match=r"write them under primary\.plugins"):
         _project_level(host.root / "p3")
@@ -198,30 +198,32 @@ async def test_the_wrong_plugin_or_version_is_not_installed(host: Host, tmp_path
     source = f"git+file://{bare}"
     _, (request,) = await host.load("p1", {"package": "sample", "source": source})
     with pytest.raises(SourceUnavailable, match="holds the plugin other"):
-        await host.desk.answer(request.id, allowed=True)
-    assert host.desk.get(request.id).problem
+        await host.service.answer(request.id, allowed=True)
+    assert host.service.get(request.id).problem
     _, (request,) = await host.load(
         "p2", {"package": "other", "source": source, "version": "1.0.0"}
     )
     with pytest.raises(SourceUnavailable, match=r"holds version 1\.5\.0"):
-        await host.desk.answer(request.id, allowed=True)
+        await host.service.answer(request.id, allowed=True)
     assert host.fetches() == 0
 
 
 async def test_requests_are_kept_over_a_restart(host: Host, tmp_path: Path) -> None:
     _, (request,) = await host.load("p1", git_declaration(tmp_path))
-    await host.desk.answer(request.id, allowed=True)
-    kept = host.desk.snapshot()
-    await host.desk.close()
-    desk = ConsentDesk(host.installer, host.desk._fetcher, host.lab.parts.audit, host.lab.parts.ids)
-    desk.restore(kept)
-    restored = desk.get(request.id)
+    await host.service.answer(request.id, allowed=True)
+    kept = host.service.snapshot()
+    await host.service.close()
+    service = ConsentService(
+        host.installer, host.service._fetcher, host.lab.parts.audit, host.lab.parts.ids
+    )
+    service.restore(kept)
+    restored = service.get(request.id)
     assert restored.step is ConsentStep.FETCH
-    assert desk.state("p1") is ProjectState.PENDING
-    second = await desk.answer(request.id, allowed=True)
+    assert service.state("p1") is ProjectState.PENDING
+    second = await service.answer(request.id, allowed=True)
     assert second is not None
-    await desk.close()
+    await service.close()
     with pytest.raises(ConsentUnknown):
-        desk.get("consent_nobody")
+        service.get("consent_nobody")
     with pytest.raises(ValueError, match="no consent request"):
-        desk.restore([{"id": 1}])
+        service.restore([{"id": 1}])

@@ -15,7 +15,7 @@ from kaged.config.localconfig import LocalConfig
 from kaged.config.pluginwords import Isolation
 from kaged.config.reading import Loaded
 from kaged.plugins.install_errors import KnobRefused
-from kaged.plugins.knob_write import KnobDesk
+from kaged.plugins.knob_write import KnobService
 from kaged.plugins.supervisor import PluginSupervisor
 from requirements import requirement
 
@@ -40,7 +40,7 @@ class Stage:
         self.lab = lab
         self.root = root / "project"
         self.supervisor = PluginSupervisor(lab.parts)
-        self.desk = KnobDesk(self.supervisor, lab.parts.audit, models=dict)
+        self.service = KnobService(self.supervisor, lab.parts.audit, models=dict)
         installed = lab.install({}, config_schema=SCHEMA, knobs=KNOB)
         self.supervisor.register(installed)
         self.supervisor.register(lab.install({}, name="plain"))
@@ -73,7 +73,7 @@ class Stage:
         async def reload(project: str) -> None:
             await self.supervisor.load_project(project, self.tree())
 
-        await self.desk.write(
+        await self.service.write(
             "p", "primary", "stub", "isolation", value, request_id="req_1", reload=reload
         )
 

@@ -17,7 +17,7 @@ from kaged.config.reading import Loaded
 from kaged.config.yamledit import EditRefused
 from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.install_errors import KnobRefused, KnobUnknown
-from kaged.plugins.knob_write import KnobDesk
+from kaged.plugins.knob_write import KnobService
 from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
 from requirements import requirement
@@ -91,7 +91,7 @@ class Stage:
         self.file = self.root / ".kaged" / "project.yaml"
         self.file.write_text(PROJECT, encoding="utf-8")
         self.supervisor = PluginSupervisor(lab.parts)
-        self.desk = KnobDesk(
+        self.service = KnobService(
             self.supervisor,
             lab.parts.audit,
             models=lambda: {"quick": frozenset({ModelTrait.FAST}), "deep": frozenset()},
@@ -128,7 +128,7 @@ class Stage:
         assert admitted.refused == ()
 
     async def write(self, knob: str, value: Any, agent: str = "primary") -> Any:
-        return await self.desk.write(
+        return await self.service.write(
             "p", agent, "stub", knob, value, request_id="req_1", reload=self.reload
         )
 
@@ -165,7 +165,7 @@ async def test_a_knob_is_written_audited_and_delivered_once(stage: Stage) -> Non
         "agent_path": "primary",
         "request_id": "req_1",
     }
-    values = stage.desk.values("p", "primary", "stub")
+    values = stage.service.values("p", "primary", "stub")
     assert isinstance(values["budget"], dict)
     assert values["budget"]["value"] == 5
     assert values["budget"]["is_set"] is True
@@ -210,7 +210,7 @@ async def test_a_subagent_gets_a_value_of_its_own(stage: Stage) -> None:
     await stage.write("budget", 7, coder)
     assert stage.updates()[-1]["budget"] == 7
     assert "mem: { config: { budget: 7 } }" in stage.text()
-    primary = stage.desk.values("p", "primary", "stub")
+    primary = stage.service.values("p", "primary", "stub")
     assert isinstance(primary["budget"], dict)
     assert primary["budget"]["value"] == 3
 
@@ -221,7 +221,7 @@ async def test_what_does_not_exist_cannot_be_written(stage: Stage) -> None:
     with pytest.raises(KnobUnknown, match="does not declare"):
         await stage.write("budget", 1, "primary.subagents.nobody")
     with pytest.raises(PluginNotFound):
-        stage.desk.schema("nobody")
+        stage.service.schema("nobody")
     assert stage.text() == PROJECT
 
 
@@ -249,17 +249,17 @@ async def test_a_stopped_plugin_gets_the_value_later(stage: Stage) -> None:
 
 @requirement("PH-KNOB-23")
 async def test_the_compaction_view_has_observers_and_compactors_only(stage: Stage) -> None:
-    view = stage.desk.compaction_view("p", "primary")
+    view = stage.service.compaction_view("p", "primary")
     assert [entry["plugin"] for entry in view] == ["stub"]
     knobs = view[0]["knobs"]
     assert isinstance(knobs, dict)
     assert set(knobs) == set(KNOBS)
-    assert stage.desk.compaction_view("p", "nobody") == []
+    assert stage.service.compaction_view("p", "nobody") == []
 
 
 @requirement("PH-KNOB-24")
 async def test_a_renderer_that_knows_only_the_schema_draws_every_type(stage: Stage) -> None:
-    answer: dict[str, Any] = json.loads(json.dumps(stage.desk.schema("stub")))
+    answer: dict[str, Any] = json.loads(json.dumps(stage.service.schema("stub")))
     drawn = {name: render(schema) for name, schema in answer.items()}
     assert drawn == {
         "budget": "Budget: <slider 0..10 by 1 at 1>",

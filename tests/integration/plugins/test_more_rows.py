@@ -22,7 +22,7 @@ from kaged.config.manifest import parse_manifest
 from kaged.config.problems import ConfigInvalid
 from kaged.plugins.errors import PluginTimedOut, PluginUnavailable, ToolNameInvalid
 from kaged.plugins.install_errors import KnobRefused
-from kaged.plugins.knob_write import KnobDesk
+from kaged.plugins.knob_write import KnobService
 from kaged.plugins.states import PluginState as S
 from kaged.wire.context import CallContext
 from kaged.wire.errors import RpcError
@@ -295,7 +295,7 @@ def knob(kind: str, **more: Any) -> dict[str, Any]:
 
 async def turn(stage: ProjectStage, knobs: dict[str, Any], value: Any) -> None:
     """Write a knob of a freshly declared plugin."""
-    desk = KnobDesk(
+    service = KnobService(
         stage.supervisor,
         stage.lab.parts.audit,
         models=lambda: {"quick": frozenset({ModelTrait.FAST}), "deep": frozenset()},
@@ -307,7 +307,7 @@ async def turn(stage: ProjectStage, knobs: dict[str, Any], value: Any) -> None:
     async def reload(project: str) -> None:
         await stage.supervisor.load_project(project, stage.tree(DECLARED))
 
-    await desk.write("p", "primary", "stub", "x", value, request_id="r", reload=reload)
+    await service.write("p", "primary", "stub", "x", value, request_id="r", reload=reload)
 
 
 async def judge(

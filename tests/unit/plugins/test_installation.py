@@ -248,7 +248,7 @@ async def test_changed_files_or_capabilities_need_a_new_yes(lab: StoreLab, tmp_p
     assert "net:*" in problem.detail
     with pytest.raises(StoreFailed):
         await lab.store.set_enabled("sample", enabled=True)
-    prompt = await lab.store.prepare_renewal("sample")
+    prompt = await lab.store.prepare_approval("sample")
     assert [line.text for line in prompt.added] == ["net:*"]
     with pytest.raises(ConsentMissing):
         await lab.store.approve("sample", "another digest")
@@ -293,7 +293,7 @@ async def test_the_scoped_package_of_local_toml_is_found_again(
     found = lab.store.get("sample")
     assert found.package == "@scope/sample"
     assert found.grants.texts == ("read:fs:/srv",)
-    prompt = await lab.store.prepare_renewal("sample")
+    prompt = await lab.store.prepare_approval("sample")
     assert prompt.name == "sample"
 
 

@@ -15,9 +15,9 @@ import structlog
 from kaged.audit import AuditLog
 from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError
 from kaged.kernel.capabilities import CapabilitySet, StorageAccess, StorageCapability
-from kaged.plugins.storage.desk import Desk, Transaction
 from kaged.plugins.storage.export import StorageExport, write_export
 from kaged.plugins.storage.names import OUTSIDE_TABLES, PluginSchema, outside
+from kaged.plugins.storage.plugin_state import PluginStorageState, StorageTransaction
 from kaged.plugins.storage.quota import StorageQuota
 from kaged.plugins.storage.refusal import denied_event, refusal
 from kaged.plugins.storage.requests import (
@@ -67,7 +67,7 @@ class StorageBroker:
         self._quota = quota or StorageQuota()
         self._quotas = dict(quotas or {})
         self._rewriter = rewriter
-        self._desks: dict[str, Desk] = {}
+        self._states: dict[str, PluginStorageState] = {}
         # One plugin's write at a time is in the writer's queue: the host's own writes wait for
         # one statement of a plugin at most, however many plugins there are.
         self._turn = asyncio.Lock()
@@ -118,7 +118,7 @@ class StorageBroker:
 
     async def plugin_exited(self, plugin: str) -> None:
         """Roll back what the ended process left open and close what was open for it."""
-        self._desks.pop(plugin, None)
+        self._states.pop(plugin, None)
         await self._tables.leave(plugin)
 
     def tables_of(self, plugin: str) -> list[str]:
@@ -127,7 +127,7 @@ class StorageBroker:
 
     async def drop(self, plugin: str) -> list[str]:
         """Drop all tables of a plugin (uninstall); return their names as the plugin knew them."""
-        self._desks.pop(plugin, None)
+        self._states.pop(plugin, None)
         async with self._turn:
             return await self._tables.drop(plugin)
 
@@ -150,7 +150,7 @@ class StorageBroker:
     ) -> JsonValue:
         if method == StorageMethod.QUERY:
             _require(access, StorageAccess.READ, method)
-            return await self._query(self._desk(plugin), params, access)
+            return await self._query(self._state_of(plugin), params, access)
         if method == StorageMethod.SCHEMA:
             _require(access, StorageAccess.READ, method)
             tables: list[JsonValue] = list(self._tables.tables_of(plugin))
@@ -158,118 +158,121 @@ class StorageBroker:
         if method not in {StorageMethod.EXEC, BEGIN, COMMIT, ROLLBACK}:
             raise MethodNotFound(f"the host has no method {method[:100]}")
         _require(access, StorageAccess.WRITE, method)
-        desk = self._desk(plugin)
-        async with desk.lock:
+        state = self._state_of(plugin)
+        async with state.lock:
             match method:
                 case StorageMethod.EXEC:
-                    return await self._exec(desk, params)
+                    return await self._exec(state, params)
                 case _ if method == BEGIN:
-                    return self._begin(desk)
+                    return self._begin(state)
                 case _ if method == COMMIT:
-                    return await self._commit(desk, parse_transaction(params))
+                    return await self._commit(state, parse_transaction(params))
                 case _:
-                    desk.require(parse_transaction(params), self._clock.monotonic_s())
-                    desk.transaction = None
+                    state.require(parse_transaction(params), self._clock.monotonic_s())
+                    state.transaction = None
                     return {}
 
     async def _query(
-        self, desk: Desk, params: JsonValue, access: StorageAccess | None
+        self, state: PluginStorageState, params: JsonValue, access: StorageAccess | None
     ) -> JsonObject:
         request = parse_request(params)
         if request.transaction is not None:
             raise InvalidParams("query sees what is committed; it takes no transaction")
-        async with desk.lock:
-            statement = desk.recall(request.sql) or await self._rewrite(desk, request.sql)
+        async with state.lock:
+            statement = state.recall(request.sql) or await self._rewrite(state, request.sql)
             if not statement.reads_only:
                 if access is not StorageAccess.WRITE:
                     raise StorageAccessDenied(f"{statement.kind} needs kaged:storage:write")
                 raise InvalidParams(f"query runs SELECT only; {statement.kind} is for exec")
-            self._require_inside(desk, statement)
-            quota = self._quota_of(desk)
+            self._require_inside(state, statement)
+            quota = self._quota_of(state)
 
             def shape(rows: GuestRows) -> JsonObject:
                 return shape_rows(rows, statement, quota.result_bytes)
 
             return await self._tables.query(
-                desk.schema.plugin,
-                desk.schema.prefix,
+                state.schema.plugin,
+                state.schema.prefix,
                 GuestStep(statement.guest, request.values),
                 quota.reading(),
                 shape,
             )
 
-    async def _exec(self, desk: Desk, params: JsonValue) -> JsonObject:
+    async def _exec(self, state: PluginStorageState, params: JsonValue) -> JsonObject:
         request = parse_request(params)
-        held: Transaction | None = None
+        held: StorageTransaction | None = None
         if request.transaction is not None:
-            held = desk.require(request.transaction, self._clock.monotonic_s())
-        statement = desk.recall(request.sql) or await self._rewrite(desk, request.sql)
+            held = state.require(request.transaction, self._clock.monotonic_s())
+        statement = state.recall(request.sql) or await self._rewrite(state, request.sql)
         if statement.reads_only:
             raise InvalidParams("exec changes something; a SELECT is for query")
-        self._require_inside(desk, statement, held)
+        self._require_inside(state, statement, held)
         step = GuestStep(statement.guest, request.values)
         if held is not None:
             held.add(statement, step, self._clock.monotonic_s())
             return {"rows_affected": 0, "queued": len(held.steps)}
-        counts = await self._run(desk, [step])
+        counts = await self._run(state, [step])
         return {"rows_affected": counts[0]}
 
-    def _begin(self, desk: Desk) -> JsonObject:
+    def _begin(self, state: PluginStorageState) -> JsonObject:
         now_s = self._clock.monotonic_s()
-        if desk.current(now_s) is not None:
+        if state.current(now_s) is not None:
             raise ResourceBusy("a transaction is open already; commit it or roll it back")
-        desk.transaction = Transaction(self._ids.tagged("txn"), now_s)
-        return {"transaction": desk.transaction.id}
+        state.transaction = StorageTransaction(self._ids.tagged("txn"), now_s)
+        return {"transaction": state.transaction.id}
 
-    async def _commit(self, desk: Desk, transaction_id: str) -> JsonObject:
+    async def _commit(self, state: PluginStorageState, transaction_id: str) -> JsonObject:
         now_s = self._clock.monotonic_s()
-        held = desk.require(transaction_id, now_s)
-        desk.require_rested(now_s)
-        desk.transaction = None  # it ends here, one way or the other
-        counts = await self._run(desk, held.steps) if held.steps else []
+        held = state.require(transaction_id, now_s)
+        state.require_rested(now_s)
+        state.transaction = None  # it ends here, one way or the other
+        counts = await self._run(state, held.steps) if held.steps else []
         each: list[JsonValue] = list(counts)
         return {"rows_affected": sum(counts), "statements": each}
 
     # -- own -----------------------------------------------------------------------------------
 
-    async def _run(self, desk: Desk, steps: list[GuestStep]) -> list[int]:
-        desk.require_rested(self._clock.monotonic_s())
-        limits = self._quota_of(desk).writing()
-        plugin, prefix = desk.schema.plugin, desk.schema.prefix
+    async def _run(self, state: PluginStorageState, steps: list[GuestStep]) -> list[int]:
+        state.require_rested(self._clock.monotonic_s())
+        limits = self._quota_of(state).writing()
+        plugin, prefix = state.schema.plugin, state.schema.prefix
         try:
             async with self._turn:
                 return await self._tables.change(plugin, prefix, steps, limits)
         except GuestFault as fault:
             if fault.kind is FaultKind.TIME:
-                desk.rest(self._clock.monotonic_s())
+                state.rest(self._clock.monotonic_s())
             raise
 
-    async def _rewrite(self, desk: Desk, sql: str) -> Rewritten:
-        schema = desk.schema
+    async def _rewrite(self, state: PluginStorageState, sql: str) -> Rewritten:
+        schema = state.schema
         rewriter = self._rewriter or _rewrite_with_sqlglot
         statement = await self._tables.aside(
             schema.plugin, schema.prefix, lambda: rewriter(schema, sql)
         )
-        desk.remember(sql, statement)
+        state.remember(sql, statement)
         return statement
 
     def _require_inside(
-        self, desk: Desk, statement: Rewritten, held: Transaction | None = None
+        self,
+        state: PluginStorageState,
+        statement: Rewritten,
+        held: StorageTransaction | None = None,
     ) -> None:
         """Refuse the host's tables by name, unless the plugin has one of that name itself."""
         for name in statement.uses & OUTSIDE_TABLES:
-            owner = self._tables.owner_of(fold_name(desk.schema.physical(name)))
-            if owner != desk.schema.plugin and (held is None or name not in held.made):
+            owner = self._tables.owner_of(fold_name(state.schema.physical(name)))
+            if owner != state.schema.plugin and (held is None or name not in held.made):
                 raise outside(name)
 
-    def _quota_of(self, desk: Desk) -> StorageQuota:
-        return self._quotas.get(desk.schema.plugin, self._quota)
+    def _quota_of(self, state: PluginStorageState) -> StorageQuota:
+        return self._quotas.get(state.schema.plugin, self._quota)
 
-    def _desk(self, plugin: str) -> Desk:
-        desk = self._desks.get(plugin)
-        if desk is None:
-            desk = self._desks[plugin] = Desk(PluginSchema.of(plugin))
-        return desk
+    def _state_of(self, plugin: str) -> PluginStorageState:
+        state = self._states.get(plugin)
+        if state is None:
+            state = self._states[plugin] = PluginStorageState(PluginSchema.of(plugin))
+        return state
 
     async def _record(
         self,

@@ -26,7 +26,7 @@ class ConsentIn(PluginPathIn):
     digest: Digest
 
 
-class RenewalIn(RequestBody):
+class ApproveChangedFilesIn(RequestBody):
     """The operator's yes to an installed plugin's changed files."""
 
     digest: Digest
@@ -70,11 +70,11 @@ class PluginsOut(Model):
 
 
 __all__ = [
+    "ApproveChangedFilesIn",
     "ConsentAnswerIn",
     "ConsentIn",
     "ConsentsOut",
     "KnobWriteIn",
     "PluginPathIn",
     "PluginsOut",
-    "RenewalIn",
 ]

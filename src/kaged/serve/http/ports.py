@@ -155,7 +155,7 @@ class PluginPort(Protocol):
         """Install or upgrade exactly the files whose digest the operator agreed to."""
         ...
 
-    async def preview_renewal(self, name: str) -> JsonObject:
+    async def preview_changed_files(self, name: str) -> JsonObject:
         """Return what the operator is shown before agreeing to changed files of a plugin."""
         ...
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from kaged.plugins.conversation_machine import STORAGE_METHODS
 from kaged.plugins.storage import StorageQuota
-from kaged.plugins.storage.desk import (
+from kaged.plugins.storage.dialect import NESTING_LIMIT, TOKENS_LIMIT
+from kaged.plugins.storage.gate import SQL_LIMIT_CHARS
+from kaged.plugins.storage.names import NAME_LIMIT_CHARS, RESERVED_BEGINNINGS
+from kaged.plugins.storage.plugin_state import (
     REST_S,
     TRANSACTION_IDLE_S,
     TRANSACTION_LIMIT_CHARS,
     TRANSACTION_STATEMENTS,
 )
-from kaged.plugins.storage.dialect import NESTING_LIMIT, TOKENS_LIMIT
-from kaged.plugins.storage.gate import SQL_LIMIT_CHARS
-from kaged.plugins.storage.names import NAME_LIMIT_CHARS, RESERVED_BEGINNINGS
 from kaged.plugins.storage.quota import ENVELOPE_BYTES
 from kaged.plugins.storage.values import VALUES_LIMIT
 from kaged.store.backends.sqlite_fence import SCRATCH_LIMIT_BYTES

@@ -10,13 +10,13 @@ from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.errors import InvalidRequest
 from kaged.serve.http.plugin_models import (
+    ApproveChangedFilesIn,
     ConsentAnswerIn,
     ConsentIn,
     ConsentsOut,
     KnobWriteIn,
     PluginPathIn,
     PluginsOut,
-    RenewalIn,
 )
 from kaged.serve.http.ports import PluginPort, Principal
 from kaged.serve.http.routes.projects import PROJECT_ID
@@ -176,7 +176,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
     )
     app.add_api_route(
         f"{prefix}/plugins/{{name}}/renewal",
-        preview_renewal,
+        preview_changed_files,
         methods=["GET"],
         tags=["plugins"],
         responses=errors(404, 409),
@@ -184,7 +184,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
     )
     app.add_api_route(
         f"{prefix}/plugins/{{name}}/renewal",
-        renew,
+        approve_changed_files,
         methods=["POST"],
         tags=["plugins"],
         responses=errors(404, 409),
@@ -304,12 +304,14 @@ async def reload(service: Service, who: Who, name: Name) -> dict[str, Any]:
     return dict(await service.reload(name, who))
 
 
-async def preview_renewal(service: Service, name: Name) -> dict[str, Any]:
+async def preview_changed_files(service: Service, name: Name) -> dict[str, Any]:
     """Return what agreeing to an installed plugin's files as they are now would mean."""
-    return dict(await service.preview_renewal(name))
+    return dict(await service.preview_changed_files(name))
 
 
-async def renew(service: Service, who: Who, name: Name, body: RenewalIn) -> dict[str, Any]:
+async def approve_changed_files(
+    service: Service, who: Who, name: Name, body: ApproveChangedFilesIn
+) -> dict[str, Any]:
     """Approve the files with this digest, which puts a changed plugin into use again."""
     return dict(await service.renew(name, body.digest, who))
 

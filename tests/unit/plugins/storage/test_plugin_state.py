@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 
 from kaged.base import ManualClock
-from kaged.plugins.storage.desk import (
+from kaged.plugins.storage.names import PluginSchema
+from kaged.plugins.storage.plugin_state import (
     REMEMBERED_LIMIT_CHARS,
     REMEMBERED_STATEMENTS,
     REST_S,
     TRANSACTION_IDLE_S,
     TRANSACTION_STATEMENTS,
-    Desk,
-    Transaction,
+    PluginStorageState,
+    StorageTransaction,
 )
-from kaged.plugins.storage.names import PluginSchema
 from kaged.plugins.storage.statement import Rewritten, StatementKind
 from kaged.store.guest import GuestStatement, GuestStep
 from kaged.wire.errors import PluginError, ResourceBusy
 
 
-def desk() -> Desk:
-    return Desk(PluginSchema.of("foo"))
+def state() -> PluginStorageState:
+    return PluginStorageState(PluginSchema.of("foo"))
 
 
 def statement(sql: str = "DELETE FROM t") -> Rewritten:
@@ -29,7 +29,7 @@ def statement(sql: str = "DELETE FROM t") -> Rewritten:
 
 
 def test_statements_are_remembered_the_latest_used_longest() -> None:
-    kept = desk()
+    kept = state()
     kept.remember("first", statement())
     for number in range(REMEMBERED_STATEMENTS - 1):
         kept.remember(f"s{number}", statement())
@@ -40,14 +40,14 @@ def test_statements_are_remembered_the_latest_used_longest() -> None:
 
 
 def test_a_long_statement_is_not_remembered() -> None:
-    kept = desk()
+    kept = state()
     kept.remember("x" * (REMEMBERED_LIMIT_CHARS + 1), statement())
     assert kept.recall("x" * (REMEMBERED_LIMIT_CHARS + 1)) is None
 
 
 def test_a_transaction_ends_when_it_is_idle_for_too_long(clock: ManualClock) -> None:
-    kept = desk()
-    kept.transaction = Transaction("txn_1", clock.monotonic_s())
+    kept = state()
+    kept.transaction = StorageTransaction("txn_1", clock.monotonic_s())
     clock.advance(TRANSACTION_IDLE_S)
     held = kept.require("txn_1", clock.monotonic_s())
     held.add(statement(), GuestStep(GuestStatement("DELETE FROM t")), clock.monotonic_s())
@@ -60,14 +60,14 @@ def test_a_transaction_ends_when_it_is_idle_for_too_long(clock: ManualClock) -> 
 
 
 def test_a_transaction_of_another_id_is_not_found(clock: ManualClock) -> None:
-    kept = desk()
-    kept.transaction = Transaction("txn_1", clock.monotonic_s())
+    kept = state()
+    kept.transaction = StorageTransaction("txn_1", clock.monotonic_s())
     with pytest.raises(PluginError):
         kept.require("txn_2", clock.monotonic_s())
 
 
 def test_a_transaction_holds_a_bounded_number_of_statements() -> None:
-    held = Transaction("txn_1", 0.0)
+    held = StorageTransaction("txn_1", 0.0)
     step = GuestStep(GuestStatement("DELETE FROM t"))
     for _ in range(TRANSACTION_STATEMENTS):
         held.add(statement(), step, 0.0)
@@ -80,7 +80,7 @@ def test_a_transaction_holds_a_bounded_number_of_statements() -> None:
 
 
 def test_a_transaction_holds_a_bounded_amount_of_text() -> None:
-    held = Transaction("txn_1", 0.0)
+    held = StorageTransaction("txn_1", 0.0)
     step = GuestStep(GuestStatement("DELETE FROM t"), ("x" * 1_000_000,))
     for _ in range(4):
         held.add(statement(), step, 0.0)
@@ -90,7 +90,7 @@ def test_a_transaction_holds_a_bounded_amount_of_text() -> None:
 
 
 def test_writes_rest_after_one_that_took_too_long(clock: ManualClock) -> None:
-    kept = desk()
+    kept = state()
     kept.require_rested(clock.monotonic_s())
     kept.rest(clock.monotonic_s())
     clock.advance(REST_S - 1)

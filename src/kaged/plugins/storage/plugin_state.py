@@ -1,4 +1,4 @@
-"""`Desk`: what the broker keeps for one plugin: remembered statements, an open transaction."""
+"""`PluginStorageState`: what the broker keeps for one plugin: statements, an open transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REST_S = 10.0  # what slow writes may take of the one writer is a tenth of its t
 
 
 @dataclass(slots=True)
-class Transaction:
+class StorageTransaction:
     """Statements that wait for their commit. Nothing in the database is held for them."""
 
     id: str
@@ -48,12 +48,12 @@ class Transaction:
 
 
 @dataclass(slots=True)
-class Desk:
+class PluginStorageState:
     """One plugin's side of the broker. Its requests are served one at a time, in order."""
 
     schema: PluginSchema
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    transaction: Transaction | None = None
+    transaction: StorageTransaction | None = None
     rests_until_s: float = 0.0  # no write before then
     _known: OrderedDict[str, Rewritten] = field(default_factory=OrderedDict[str, Rewritten])
 
@@ -87,14 +87,14 @@ class Desk:
                 detail={"retry_after_seconds": round(self.rests_until_s - now_s, 3)},
             )
 
-    def current(self, now_s: float) -> Transaction | None:
+    def current(self, now_s: float) -> StorageTransaction | None:
         """Return the open transaction; one that was idle for too long is rolled back by this."""
         held = self.transaction
         if held is not None and now_s - held.touched_s > TRANSACTION_IDLE_S:
             self.transaction = held = None
         return held
 
-    def require(self, transaction_id: str, now_s: float) -> Transaction:
+    def require(self, transaction_id: str, now_s: float) -> StorageTransaction:
         """Return the open transaction with this id.
 
         Raises:
@@ -117,4 +117,4 @@ def _full(limit: str, value: int) -> PluginError:
     )
 
 
-__all__ = ["REST_S", "TRANSACTION_IDLE_S", "Desk", "Transaction"]
+__all__ = ["REST_S", "TRANSACTION_IDLE_S", "PluginStorageState", "StorageTransaction"]
