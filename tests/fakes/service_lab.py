@@ -34,7 +34,7 @@ from kaged.services.manager import CapabilityManager, ManagerParts
 from kaged.services.registry import CapabilityRegistry, ProviderRules
 from kaged.services.rpc import CapabilityRpc
 from kaged.services.sanitize import harden
-from kaged.services.skills import SkillBook
+from kaged.services.skills import SkillRegistry
 from kaged.services.trail import Trail
 from kaged.services.vault import Vault
 from kaged.services.vault_key import FileRing, open_ring
@@ -140,7 +140,7 @@ class ServiceLab:
         self.clock = clock or ManualClock()
         self.ids = Ids(self.clock)
         self.events: list[tuple[str, dict[str, Any]]] = []
-        self.skills = SkillBook()
+        self.skills = SkillRegistry()
         self.provider = FakeProvider()
         self.tasks = Tasks("lab", lambda _name, _error: None)
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from kaged.app.service_desk import PlannedProvider, Services
+from kaged.app.account_service import AccountService, PlannedProvider
 from kaged.app.settings import Settings
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, JsonObject, KagedError, Tasks
@@ -43,7 +43,7 @@ from kaged.services.providers.bridge import BridgeProvider
 from kaged.services.providers.bridge_command import BridgeSpec
 from kaged.services.registry import CapabilityRegistry, ProviderRules
 from kaged.services.skill_files import read_skills
-from kaged.services.skills import SkillBook, SkillSettings
+from kaged.services.skills import SkillRegistry, SkillSettings
 from kaged.services.trail import Trail
 from kaged.services.vault import Vault
 from kaged.services.vault_key import KeyPlace, open_ring, ring_stores
@@ -82,8 +82,8 @@ async def build_services(
     clock: Clock,
     closing: AsyncExitStack,
     first_party: FirstParty | None = None,
-) -> Services:
-    """Build everything about people's accounts; providers are started by `Services.run`.
+) -> AccountService:
+    """Build everything about people's accounts; providers are started by `AccountService.run`.
 
     Inputs are told apart by a digest with the key `fingerprints`. It outlives the process: a call
     that is repeated after a restart, or waited for consent, is the same call.
@@ -102,7 +102,7 @@ async def build_services(
     registry = CapabilityRegistry(clock, lambda name, data: audit.post(AuditEvent(name, data)))
     trail = Trail(audit, clock, fingerprints)
     tokens = ContextTokens(key, clock)
-    skills = SkillBook(
+    skills = SkillRegistry(
         {
             name: SkillSettings(one.enabled, one.allow_chat_ids)
             for name, one in config.skills.good.items()
@@ -138,7 +138,7 @@ async def build_services(
     lost = await calls.settle()
     if lost:
         _log.warning("services.outcomes_unknown", calls=lost)
-    services = Services(manager, tokens, accounts, consents, flows, memory.vault, audit)
+    services = AccountService(manager, tokens, accounts, consents, flows, memory.vault, audit)
     everybody = asyncio.Semaphore(section.max_bridges)
 
     def bridge(one: Provider) -> CapabilityProvider:
@@ -268,4 +268,4 @@ def _no_first_party(one: Provider) -> KagedError:
     return CapabilityError(f"{one.name}: this daemon was built without providers of its own")
 
 
-__all__ = ["Services", "build_services"]
+__all__ = ["AccountService", "build_services"]

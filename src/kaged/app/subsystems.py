@@ -15,12 +15,12 @@ from fastapi import FastAPI
 
 from kaged.app.agent_tools import AgentToolService, OutcomeStream
 from kaged.app.ash_program import stock_ash
-from kaged.app.bridges import Bridges, without
 from kaged.app.cages import cage_settings
 from kaged.app.daemon_core import DaemonCore
 from kaged.app.doctor import CageCheck, Live, examine
 from kaged.app.driving import open_loop
 from kaged.app.first_party import FirstPartyProviders
+from kaged.app.language_services import LanguageServices, without
 from kaged.app.leftovers import Leftovers
 from kaged.app.lock import HomeUnusable
 from kaged.app.lua import build_scripts
@@ -105,7 +105,7 @@ async def start_subsystems(
         file_wait_s=settings.daemon.value.tools.limits.file_wait_seconds,
         refuse_hard_links=settings.daemon.value.tools.refuse_hard_links,
         cages_off=lambda: state.settings.daemon.value.sandbox.no_sandbox,
-        run_ended=lambda project, run: bridges.run_ended(project, run),  # noqa: PLW0108 - `bridges` is made below
+        run_ended=lambda project, run: language_services.run_ended(project, run),  # noqa: PLW0108 - `language_services` is made below
         on_session=store.sessions.ensure,
         outside=lambda *place: mcp.admits(*place),  # noqa: PLW0108 - `mcp` is made below
         delegate=lambda call: loop.delegate(call),  # noqa: PLW0108 - `loop` is made below
@@ -155,7 +155,7 @@ async def start_subsystems(
         takes_over=lambda context: loop.driver.takes_over(context),  # noqa: PLW0108 - `loop` is made below
         on_answered=lambda record: loop.driver.answered(record),  # noqa: PLW0108 - `loop` is made below
     )
-    bridges = Bridges(
+    language_services = LanguageServices(
         spawner,
         lambda: state.settings,
         agent_tools.workspace_of,
@@ -172,7 +172,7 @@ async def start_subsystems(
             spawner,
             work,
             settings.daemon.value.tools,
-            bridges,
+            language_services,
             clock=clock,
             closing=closing,
             attach=SandboxChannels(
@@ -206,7 +206,7 @@ async def start_subsystems(
         models=models,
         audit=audit,
         pipeline=lambda: active_pipeline.pipeline,
-        run_ended=[bridges.run_ended],
+        run_ended=[language_services.run_ended],
         clock=clock,
         ids=ids,
         closing=closing,
@@ -232,7 +232,7 @@ async def start_subsystems(
             plugins.project_loaded,
             work_projects.project_loaded,
             agent_tools.project_loaded,
-            bridges.project_loaded,
+            language_services.project_loaded,
             mcp.project_loaded,
             scripts.project_loaded,
             Leftovers(tasks, clock).project_loaded,
@@ -241,7 +241,7 @@ async def start_subsystems(
             plugins.project_unloaded,
             work_projects.project_unloaded,
             agent_tools.project_unloaded,
-            bridges.project_unloaded,
+            language_services.project_unloaded,
             mcp.project_unloaded,
             scripts.project_unloaded,
             loop.driver.project_unloaded,
@@ -295,7 +295,7 @@ async def start_subsystems(
         plugins=plugins,
         tools=agent_tools,
         work=work,
-        code=bridges,
+        code=language_services,
         undo=UndoService(agent_tools.workspace_of, audit),
         models=models,
         sessions=sessions,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Final
 
-from kaged.app.bridges import Bridges
+from kaged.app.language_services import LanguageServices
 from kaged.base import Clock
 from kaged.cage import Spawner
 from kaged.config.projectpaths import KAGED_DIR
@@ -33,7 +33,7 @@ def open_toolboxes(
     spawner: Spawner,
     work: ProjectWork,
     section: ToolsSection,
-    bridges: Bridges,
+    language_services: LanguageServices,
     *,
     clock: Clock,
     closing: AsyncExitStack,
@@ -61,7 +61,7 @@ def open_toolboxes(
     broker = PtyBroker(output_bytes=shell.output_bytes)
     closing.push_async_callback(broker.dispose_all)
     # Closed in reverse: when the terminals go, no server or debugger is left (AT-LSP-11).
-    closing.push_async_callback(bridges.close)
+    closing.push_async_callback(language_services.close)
     tools = (
         *file_tools(),
         *search_tools(
@@ -86,10 +86,10 @@ def open_toolboxes(
         ),
         *shell_tools(broker, spawner, caged_launcher(spawner, attach), settings=shell, clock=clock),
         *project_tools(work),
-        *bridges.tools(),
+        *language_services.tools(),
     )
     if section.diagnose_edits:
-        watch = bridges.diagnosis().watch
+        watch = language_services.diagnosis().watch
         tools = tuple(watch(one) if one.definition.name in CHANGING_FILES else one for one in tools)
     return tools, f"{len(tools)} built-in tools"
 

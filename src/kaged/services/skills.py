@@ -97,7 +97,7 @@ class SkillSettings:
 
 
 @dataclass(slots=True)
-class SkillBook:
+class SkillRegistry:
     """The skills of this host: the operator's settings over what each skill's file says."""
 
     settings: Mapping[str, SkillSettings] = field(default_factory=dict)
@@ -152,11 +152,11 @@ def _chat_types(name: str, value: object) -> tuple[str, ...]:
 
 
 __all__ = [
-    "SkillBook",
     "SkillMetadata",
     "SkillMetadataInvalid",
     "SkillPolicies",
     "SkillPolicy",
+    "SkillRegistry",
     "SkillSettings",
     "parse_skill_metadata",
 ]

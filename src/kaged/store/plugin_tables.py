@@ -18,9 +18,9 @@ from sqlalchemy import Connection, select
 
 from kaged.base import Clock
 from kaged.store.backends.sqlite_books import (
-    BookChange,
-    GuestBooks,
+    NameChange,
     OwnedName,
+    PluginNameRegistry,
     drop_names,
     read_catalog,
     read_usage,
@@ -69,7 +69,7 @@ class PluginTables:
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
-        self._books = GuestBooks()
+        self._plugin_names = PluginNameRegistry()
         self._guests: dict[str, _Guest] = {}
         self._loaded = False
         self._closed = False
@@ -89,7 +89,7 @@ class PluginTables:
             rows = conn.execute(select(names.physical, names.plugin, names.plain, names.kind))
             return [OwnedName(row[0], row[1], row[2], NameKind(row[3])) for row in rows]
 
-        self._books.fill(await self._database.read(work))
+        self._plugin_names.fill(await self._database.read(work))
         self._loaded = True
 
     def tables_of(self, plugin: str) -> list[str]:
@@ -98,13 +98,13 @@ class PluginTables:
 
     def owner_of(self, physical: str) -> str | None:
         """Return which plugin a name belongs to."""
-        found = self._books.names.get(physical)
+        found = self._plugin_names.names.get(physical)
         return None if found is None else found.plugin
 
     def mentions_foreign(self, plugin: str, text: str) -> bool:
         """Return whether a text holds a name that belongs to another plugin."""
         folded = fold_name(text)
-        names = list(self._books.names.values())
+        names = list(self._plugin_names.names.values())
         return any(name.physical in folded for name in names if name.plugin != plugin)
 
     async def used_bytes(self, plugin: str) -> int:
@@ -140,7 +140,7 @@ class PluginTables:
             GuestFault: it failed, is denied or ran into a limit.
         """
         reader = self._guest(plugin, prefix).reader
-        self._books.require_free(plugin, step.statement.names)
+        self._plugin_names.require_free(plugin, step.statement.names)
         return await reader.call(lambda: shape(reader.connection.query(step, limits)))
 
     async def change(
@@ -179,13 +179,13 @@ class PluginTables:
     def _change(self, guest: _Guest, steps: Sequence[GuestStep], limits: GuestLimits) -> list[int]:
         if guest.writer is None:
             guest.writer = self._connect(GuestConnection.writing, guest.guard)
-        done: list[BookChange] = []
+        done: list[NameChange] = []
         try:
             with guest.writer.transaction():
                 return self._run_steps(guest, guest.writer, steps, limits, done)
         except BaseException:
             for change in reversed(done):
-                self._books.revert(change)
+                self._plugin_names.revert(change)
             raise
 
     def _run_steps(
@@ -194,7 +194,7 @@ class PluginTables:
         conn: GuestConnection,
         steps: Sequence[GuestStep],
         limits: GuestLimits,
-        done: list[BookChange],
+        done: list[NameChange],
     ) -> list[int]:
         ends_s = self._clock.monotonic_s() + limits.time_s
         used = read_usage(conn, guest.plugin)
@@ -204,7 +204,7 @@ class PluginTables:
         for number, step in enumerate(steps):
             left_s = max(0.0, ends_s - self._clock.monotonic_s())
             try:
-                self._books.require_free(guest.plugin, step.statement.names)
+                self._plugin_names.require_free(guest.plugin, step.statement.names)
                 if verb_of(step.statement.sql) is Verb.ROWS:
                     counts.append(conn.change(step, left_s))
                 else:
@@ -227,15 +227,15 @@ class PluginTables:
         conn: GuestConnection,
         step: GuestStep,
         time_s: float,
-        done: list[BookChange],
+        done: list[NameChange],
     ) -> None:
         claims = step.statement.claims
         before = read_catalog(conn)
-        self._books.require_claimable(guest.plugin, claims, before)
+        self._plugin_names.require_claimable(guest.plugin, claims, before)
         conn.change(step, time_s)
-        change = self._books.compare(guest.plugin, claims, before, read_catalog(conn))
+        change = self._plugin_names.compare(guest.plugin, claims, before, read_catalog(conn))
         # Later statements of the same transaction meet the names as they are now.
-        self._books.apply(change)
+        self._plugin_names.apply(change)
         done.append(change)
         tables = [name.physical for name in self._names_of(guest.plugin) if _is_table(name)]
         require_own_parents(conn, guest.owned, tables)
@@ -250,7 +250,7 @@ class PluginTables:
                 drop_names(conn, names, plugin)
         finally:
             conn.close()
-        self._books.apply(BookChange(removed=names))
+        self._plugin_names.apply(NameChange(removed=names))
         return sorted(name.plain for name in names if _is_table(name))
 
     # -- own -----------------------------------------------------------------------------------
@@ -268,7 +268,7 @@ class PluginTables:
         return GuestFault(kind, message, limit=limit, name=fault.name, step=step)
 
     def _names_of(self, plugin: str) -> list[OwnedName]:
-        return [name for name in list(self._books.names.values()) if name.plugin == plugin]
+        return [name for name in list(self._plugin_names.names.values()) if name.plugin == plugin]
 
     def _guest(self, plugin: str, prefix: str) -> _Guest:
         found = self._guests.get(plugin)
@@ -276,7 +276,7 @@ class PluginTables:
             return found
         if self._closed or not self._loaded:
             raise StoreUnavailable("the plugins' tables are not open")
-        owned = self._books.owned(plugin)
+        owned = self._plugin_names.owned(plugin)
 
         def connect() -> GuestConnection:
             return self._connect(GuestConnection.reading, Guard(prefix, owned))

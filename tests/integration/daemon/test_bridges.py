@@ -15,8 +15,8 @@ import pytest
 
 from fakes.lsp_lab import ALL_CAPABILITIES, FAKE
 from fakes.running_daemon import InProcess, daemon_in_process, environment, make_home, make_project
-from kaged.app.bridges import Bridges
 from kaged.app.gates import Gates
+from kaged.app.language_services import LanguageServices
 from kaged.app.wiring import build
 from kaged.base import ManualClock, SystemClock
 from kaged.config import Locations
@@ -60,9 +60,9 @@ class Stage:
         self.log = folder / "log.jsonl"
 
     @property
-    def bridges(self) -> Bridges:
+    def bridges(self) -> LanguageServices:
         found = self.inside.daemon.services.code
-        assert isinstance(found, Bridges)
+        assert isinstance(found, LanguageServices)
         return found
 
     async def load(self, name: str = "one", text: str = PROJECT) -> str:
@@ -261,7 +261,7 @@ async def test_at_the_end_bridges_go_after_the_http_server_and_before_the_termin
 
         monkeypatch.setattr(kind, name, spied)
 
-    spy(Bridges, "close", "bridges")
+    spy(LanguageServices, "close", "bridges")
     spy(PtyBroker, "dispose_all", "terminals")
     async with AsyncExitStack() as closing:
         daemon = await build(

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.running_daemon import ANY_PORT, InProcess, daemon_in_process, make_project
-from kaged.app.service_desk import Services
+from kaged.app.account_service import AccountService
 from kaged.services.errors import CapabilityMutationNotConfirmed
 from kaged.wire.tokens import RoutingClaims
 from requirements import requirement
@@ -53,9 +53,9 @@ async def _ready(inside: InProcess) -> dict[str, Any]:
     raise AssertionError("the providers never came")
 
 
-def _services(inside: InProcess) -> Services:
+def _services(inside: InProcess) -> AccountService:
     found = inside.daemon.services.readiness.subsystems().accounts
-    assert isinstance(found, Services)
+    assert isinstance(found, AccountService)
     return found
 
 

@@ -14,7 +14,7 @@ import pytest
 from fakes.running_daemon import InProcess, daemon_in_process, make_project
 from kaged.app import toolboxes
 from kaged.app.agent_tools import AgentToolService
-from kaged.app.bridges import Bridges
+from kaged.app.language_services import LanguageServices
 from requirements import requirement
 
 CODER = "primary.subagents.coder"
@@ -125,7 +125,7 @@ wait_seconds = 13
         async with workspace.locks.mutating([path]), asyncio.timeout(60):
             assert await tool_service.refusal("file.read", path="a.txt") == "file_busy"
         bridges = tool_service.inside.daemon.services.code
-        assert isinstance(bridges, Bridges)
+        assert isinstance(bridges, LanguageServices)
         assert bridges.get_bridges_for_project(str(tool_service.root)).lsp.limit_s == 9
 
 

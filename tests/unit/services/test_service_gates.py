@@ -17,7 +17,7 @@ from kaged.services.gates import decide_chat, decide_skill
 from kaged.services.limits import DEFAULT_RATES, RateLimits, RateRules
 from kaged.services.registry import Capability, CapabilityRegistry
 from kaged.services.skill_files import read_skills
-from kaged.services.skills import SkillBook, SkillMetadataInvalid, parse_skill_metadata
+from kaged.services.skills import SkillMetadataInvalid, SkillRegistry, parse_skill_metadata
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import RoutingClaims
 from requirements import requirement
@@ -57,13 +57,13 @@ async def test_a_sensitive_capability_is_private_by_default() -> None:
 
 
 def test_a_skill_that_is_known_without_a_list_declared_nothing() -> None:
-    book = SkillBook(metadata={"mail": parse_skill_metadata("mail", {})})
+    skills = SkillRegistry(metadata={"mail": parse_skill_metadata("mail", {})})
     caller = _caller("private", skill="mail")
-    assert not decide_skill(caller, EMAIL, book, require_skill=False).allowed
+    assert not decide_skill(caller, EMAIL, skills, require_skill=False).allowed
     named = _caller("private", skill="mail", caps=("gog.email",))
-    assert decide_skill(named, EMAIL, book, require_skill=False).allowed
+    assert decide_skill(named, EMAIL, skills, require_skill=False).allowed
     odd = _caller("private", skill="mail", caps=("not an id",))
-    assert not decide_skill(odd, EMAIL, book, require_skill=False).allowed
+    assert not decide_skill(odd, EMAIL, skills, require_skill=False).allowed
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`GuestBooks`: which name in the database belongs to which plugin, checked against the catalog.
+"""`PluginNameRegistry`: which name in the database is which plugin's, checked against the catalog.
 
 A statement that changes the schema is judged twice: by the names it is said to use, and by what
 it did. The second look compares SQLite's catalog before and after, inside the transaction: what
@@ -32,14 +32,14 @@ class OwnedName:
 
 
 @dataclass(slots=True)
-class BookChange:
+class NameChange:
     """What one statement did to the names of a plugin."""
 
     added: list[OwnedName] = field(default_factory=list[OwnedName])
     removed: list[OwnedName] = field(default_factory=list[OwnedName])
 
 
-class GuestBooks:
+class PluginNameRegistry:
     """The names of all plugins. Changed in the writer's thread only; may be read in any."""
 
     def __init__(self) -> None:
@@ -55,14 +55,14 @@ class GuestBooks:
         """Return the live set of a plugin's names, for its guards."""
         return self._owned.setdefault(plugin, set())
 
-    def apply(self, change: BookChange) -> None:
+    def apply(self, change: NameChange) -> None:
         """Note what a statement did."""
         for name in change.removed:
             self._remove(name)
         for name in change.added:
             self._add(name)
 
-    def revert(self, change: BookChange) -> None:
+    def revert(self, change: NameChange) -> None:
         """Forget what a statement did, because it was undone."""
         for name in change.added:
             self._remove(name)
@@ -94,7 +94,7 @@ class GuestBooks:
 
     def compare(
         self, plugin: str, claims: Iterable[Claim], before: Catalog, after: Catalog
-    ) -> BookChange:
+    ) -> NameChange:
         """Return what a statement did to the plugin's names.
 
         Raises:
@@ -105,7 +105,7 @@ class GuestBooks:
         mine = owned | {
             name for name, claim in claimed.items() if claim.kind is not NameKind.RESERVED
         }
-        change = BookChange()
+        change = NameChange()
         for name, entry in before.items():
             if after.get(name) != entry:
                 _require_mine(name, entry, owned)
@@ -120,7 +120,7 @@ class GuestBooks:
         self._keep_reserved(plugin, claimed.values(), change)
         return change
 
-    def _keep_reserved(self, plugin: str, claims: Iterable[Claim], change: BookChange) -> None:
+    def _keep_reserved(self, plugin: str, claims: Iterable[Claim], change: NameChange) -> None:
         added = {name.physical for name in change.added}
         removed = {name.physical for name in change.removed}
         # Reserved by a foreign key before, made now.
@@ -159,7 +159,7 @@ def require_own_parents(conn: GuestConnection, owned: set[str], tables: Iterable
                 raise GuestFault(FaultKind.DENIED, "a foreign key leads outside", name=table)
 
 
-def record_names(conn: GuestConnection, change: BookChange, now_ms: int) -> None:
+def record_names(conn: GuestConnection, change: NameChange, now_ms: int) -> None:
     """Write what a statement did to the names, in its own transaction."""
     for name in change.removed:
         conn.host("DELETE FROM kaged_plugin_names WHERE physical = ?", name.physical)
@@ -219,10 +219,10 @@ def _text(raw: bytes) -> str:
 
 
 __all__ = [
-    "BookChange",
     "Catalog",
-    "GuestBooks",
+    "NameChange",
     "OwnedName",
+    "PluginNameRegistry",
     "drop_names",
     "read_catalog",
     "read_usage",

@@ -15,7 +15,7 @@ from kaged.serve.http.routes.projects import ProjectId
 from kaged.serve.http.services import HttpServices, services_of
 
 
-class BridgesAbsent(KagedError):
+class LanguageServicesAbsent(KagedError):
     """The application was built without language servers."""
 
     code: ClassVar[str] = "bridges_absent"
@@ -46,7 +46,7 @@ class LanguageServersOut(Model):
 
 async def _bridges(services: Annotated[HttpServices, Depends(services_of)]) -> CodePort:
     if services.code is None:
-        raise BridgesAbsent("This daemon runs without language servers.")
+        raise LanguageServicesAbsent("This daemon runs without language servers.")
     return services.code
 
 

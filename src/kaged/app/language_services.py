@@ -1,4 +1,4 @@
-"""`Bridges`: the language servers and debuggers of the loaded projects, one pair per project."""
+"""`LanguageServices`: language servers and debuggers of the loaded projects, one pair each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SWEEP_S: Final = 30.0  # how late an idle server may be stopped
 _log = structlog.get_logger("kaged.bridges")
 
 
-class BridgePair(NamedTuple):
+class LanguageServicePair(NamedTuple):
     """What answers questions about a project's code, and what debugs it."""
 
     lsp: LspBridge
@@ -57,10 +57,10 @@ class _Project:
     unsubscribe: Callable[[], None]
     asked: object = None
     choice: _Choice | None = None
-    pair: BridgePair | None = None
+    pair: LanguageServicePair | None = None
 
 
-class Bridges:
+class LanguageServices:
     """Makes each project's bridges when they are first needed, and ends them in time.
 
     A pair exists from the first question or the first file that a tool touches: servers that
@@ -146,7 +146,7 @@ class Bridges:
             project.unsubscribe()
             self._end_later(project.pair, StopReason.PROJECT)
 
-    def get_bridges_for_project(self, root: str) -> BridgePair:
+    def get_bridges_for_project(self, root: str) -> LanguageServicePair:
         """Return the pair of the loaded project with this root. Raises ProjectNotFound."""
         for project in self._projects.values():
             if project.workspace.root == root:
@@ -217,11 +217,11 @@ class Bridges:
 
     # -- own -------------------------------------------------------------------------------------
 
-    def _pair_of(self, call: ToolCall) -> BridgePair | None:
+    def _pair_of(self, call: ToolCall) -> LanguageServicePair | None:
         project = self._projects.get(call.context.project_id)
         return None if project is None else self._pair(project)
 
-    def _pair(self, project: _Project) -> BridgePair | None:
+    def _pair(self, project: _Project) -> LanguageServicePair | None:
         """Return the pair of a project as its servers are chosen now; None when all is ending."""
         if self._closed:
             return project.pair
@@ -244,11 +244,11 @@ class Bridges:
             self._tasks.start(self._sweep_for_ever(), "idle language servers")
         return project.pair
 
-    def _make(self, project: _Project, choice: _Choice) -> BridgePair:
+    def _make(self, project: _Project, choice: _Choice) -> LanguageServicePair:
         def emit(name: str, data: JsonObject) -> None:
             self._post(AuditEvent(name, data, project_id=project.id))
 
-        return BridgePair(
+        return LanguageServicePair(
             LspBridge(
                 project.workspace,
                 choice.servers,
@@ -293,7 +293,7 @@ class Bridges:
             for language in ({} if project.choice is None else project.choice.servers)
         }
 
-    def _end_later(self, pair: BridgePair | None, reason: StopReason) -> None:
+    def _end_later(self, pair: LanguageServicePair | None, reason: StopReason) -> None:
         if pair is not None:
             self._keep(_end(pair, reason), "end of bridges")
 
@@ -325,7 +325,7 @@ def without(environ: Mapping[str, str], patterns: Iterable[str]) -> dict[str, st
     }
 
 
-async def _end(pair: BridgePair, reason: StopReason) -> None:
+async def _end(pair: LanguageServicePair, reason: StopReason) -> None:
     await pair.dap.close()
     await pair.lsp.close(reason)
 
@@ -334,4 +334,4 @@ def _report_failure(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=repr(error))
 
 
-__all__ = ["BridgePair", "Bridges", "without"]
+__all__ = ["LanguageServicePair", "LanguageServices", "without"]

@@ -1,4 +1,4 @@
-"""`Services`: the operator's desk for people's accounts, and the providers behind it."""
+"""`AccountService`: the operator's view of people's accounts, and the providers behind it."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class ServiceProviderUnknown(KagedError):
     code: ClassVar[str] = "service_provider_unknown"
 
 
-class Services:
-    """The service capabilities of this daemon, and the operator's desk for them."""
+class AccountService:
+    """The service capabilities of this daemon, and what the operator does with them."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class Services:
         ]
         return rows
 
-    # ---- the operator's desk
+    # ---- for the operator
 
     def providers(self) -> Sequence[JsonObject]:
         """Describe the providers and what they offer."""
@@ -316,4 +316,4 @@ def _provider_row(entry: ProviderEntry) -> CheckRow:
     return CheckRow(name, CheckStatus.OK, what, "It works.")
 
 
-__all__ = ["PlannedProvider", "Services"]
+__all__ = ["AccountService", "PlannedProvider"]
