@@ -88,7 +88,7 @@ class StoreLab:
             return []
         return sorted(p.name for p in self.directory.iterdir() if not p.name.startswith("."))
 
-    def leftovers(self) -> list[Path]:
+    def stale_files(self) -> list[Path]:
         """Return what the store keeps of unfinished work."""
         private = self.directory / ".kaged"
         found = [*private.glob("staging/*"), *private.glob("retired/*"), *private.glob("*.json")]

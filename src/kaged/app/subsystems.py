@@ -21,7 +21,6 @@ from kaged.app.doctor import CageCheck, Live, examine
 from kaged.app.driving import open_loop
 from kaged.app.first_party import FirstPartyProviders
 from kaged.app.language_services import LanguageServices, without
-from kaged.app.leftovers import Leftovers
 from kaged.app.lock import HomeUnusable
 from kaged.app.lua import build_scripts
 from kaged.app.mcp import McpService, build_mcp
@@ -33,6 +32,7 @@ from kaged.app.projects import ProjectService
 from kaged.app.sandbox_channels import SandboxChannels
 from kaged.app.services import build_services
 from kaged.app.sessions import build_sessions
+from kaged.app.stale_files import StaleFileSweeper
 from kaged.app.status import status_of
 from kaged.app.toolboxes import open_toolboxes, quota_rules, sealed_folder
 from kaged.app.undo import UndoService, open_undo
@@ -235,7 +235,7 @@ async def start_subsystems(
             language_services.project_loaded,
             mcp.project_loaded,
             scripts.project_loaded,
-            Leftovers(tasks, clock).project_loaded,
+            StaleFileSweeper(tasks, clock).project_loaded,
         ),
         on_unloaded=both(
             plugins.project_unloaded,

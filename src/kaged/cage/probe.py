@@ -79,7 +79,7 @@ class _Probe:
 
     async def rows(self) -> list[ProbeRow]:
         static = [self._kernel(), self._bwrap(), self._seccomp()]
-        static += [self._limits(), self._open_files(), self._leftovers()]
+        static += [self._limits(), self._open_files(), self._stale_groups()]
         if any(row.status is Status.FAIL for row in static):
             return static
         started = await self._start()
@@ -152,7 +152,7 @@ class _Probe:
             return ProbeRow.warn(row, protects, f"only {detail}", fix)
         return ProbeRow.ok(row, protects, detail)
 
-    def _leftovers(self) -> ProbeRow:
+    def _stale_groups(self) -> ProbeRow:
         swept = self._spawner.swept
         detail = f"{swept} groups of a dead daemon were removed" if swept else "none"
         return ProbeRow.ok("cage.leftovers", "the machine, from what a killed daemon left", detail)

@@ -21,13 +21,13 @@ from kaged.cage.hints import resource_fix
 from kaged.cage.launch import Launch, start_uncaged
 from kaged.cage.launchers import Launchers
 from kaged.cage.limits import LimitGroup, LimitsBackend, ScopeRequest, choose_backend
+from kaged.cage.orphan_processes import MARK
 from kaged.cage.prepare import Preparer
 from kaged.cage.process import CageProcess
 from kaged.cage.report import ExitReport
 from kaged.cage.request import CageRequest, SpawnRequest, UncagedRequest
 from kaged.cage.settings import CageSettings
 from kaged.cage.steward import Steward
-from kaged.cage.stragglers import MARK
 
 OnEvent = Callable[[str, JsonObject], None]
 

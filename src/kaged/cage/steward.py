@@ -22,7 +22,7 @@ from pathlib import Path
 from kaged.base import JsonObject
 from kaged.cage import steward_main
 from kaged.cage.errors import CageStartFailed, CageUnavailable
-from kaged.cage.stragglers import MARK, daemon_mark
+from kaged.cage.orphan_processes import MARK, daemon_mark
 from kaged.cage.waiting import writable
 
 ANSWER_TIMEOUT_S = 10.0

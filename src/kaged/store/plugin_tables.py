@@ -17,7 +17,10 @@ from typing import TypeVar
 from sqlalchemy import Connection, select
 
 from kaged.base import Clock
-from kaged.store.backends.sqlite_books import (
+from kaged.store.backends.sqlite_faults import open_fault
+from kaged.store.backends.sqlite_guard import Guard, Verb, verb_of
+from kaged.store.backends.sqlite_guest import GuestConnection
+from kaged.store.backends.sqlite_plugin_names import (
     NameChange,
     OwnedName,
     PluginNameRegistry,
@@ -28,9 +31,6 @@ from kaged.store.backends.sqlite_books import (
     record_usage,
     require_own_parents,
 )
-from kaged.store.backends.sqlite_faults import open_fault
-from kaged.store.backends.sqlite_guard import Guard, Verb, verb_of
-from kaged.store.backends.sqlite_guest import GuestConnection
 from kaged.store.backends.sqlite_words import fold_name
 from kaged.store.database import Database
 from kaged.store.errors import StoreUnavailable

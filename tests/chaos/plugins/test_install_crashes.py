@@ -77,7 +77,7 @@ async def recover(root: Path) -> None:
     await lab.open()
     found = await lab.store.open()
     assert found.problems == ()
-    assert lab.leftovers() == []
+    assert lab.stale_files() == []
     assert lab.names() == [plugin.name for plugin in found.plugins]
     version = found.plugins[0].version if found.plugins else ""
     assert (tables.tables_of("sample") == ["notes"]) == bool(version or (root / "fresh").exists())

@@ -15,7 +15,7 @@ import pytest
 
 from fakes.bridge_lab import BridgeLab, alive, until
 from fakes.service_lab import KEY
-from kaged.cage.stragglers import MARK
+from kaged.cage.orphan_processes import MARK
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
 from kaged.services.contract import AuthBeginCall, CapabilityCallContext
 from kaged.services.errors import (

@@ -11,7 +11,7 @@ import pytest
 
 from fakes.dap_lab import DapLab
 from fakes.tool_lab import ToolLab, cage
-from kaged.cage.stragglers import MARK, mark_value
+from kaged.cage.orphan_processes import MARK, mark_value
 from kaged.toolbox.dap.tool import DEFINITION
 from requirements import requirement
 

@@ -14,7 +14,7 @@ import pytest
 from fakes.dap_lab import DapLab
 from fakes.runtimes import ROOT
 from fakes.tool_lab import ToolLab, cage
-from kaged.cage.stragglers import MARK, mark_value
+from kaged.cage.orphan_processes import MARK, mark_value
 from requirements import requirement
 
 PROGRAM = """package main

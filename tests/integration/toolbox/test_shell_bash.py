@@ -574,7 +574,7 @@ def _resident_bytes() -> int:
 
 async def test_only_processes_of_this_very_daemon_are_ended(lab: Lab) -> None:
     """Another daemon's command may have the same request id; it is none of our business."""
-    from kaged.cage.stragglers import MARK
+    from kaged.cage.orphan_processes import MARK
 
     foreign = await asyncio.create_subprocess_exec(  # noqa: TID251 - stands for another daemon's
         "sleep", "600", env={MARK: f"{os.getpid() + 1}:req_1", "PATH": os.environ["PATH"]}

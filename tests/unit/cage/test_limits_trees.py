@@ -61,11 +61,11 @@ def test_a_container_whose_mount_starts_at_its_own_group_is_understood(tmp_path:
 
 
 def test_only_groups_of_dead_daemons_are_leftovers() -> None:
-    assert not tree.is_leftover(tree.instance_name())
-    assert tree.is_leftover(f"kaged-{os.getpid()}-1")
-    assert tree.is_leftover("kaged-4194305-77")
-    assert not tree.is_leftover("kaged-daemon")
-    assert not tree.is_leftover("user.slice")
+    assert not tree.is_stale_group(tree.instance_name())
+    assert tree.is_stale_group(f"kaged-{os.getpid()}-1")
+    assert tree.is_stale_group("kaged-4194305-77")
+    assert not tree.is_stale_group("kaged-daemon")
+    assert not tree.is_stale_group("user.slice")
 
 
 def test_leftovers_are_swept_with_what_is_in_them(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def set_a(edit: YamlEdit) -> None:
     edit.set(("a",), 2)
 
 
-def leftovers(folder: Path) -> list[str]:
+def stale_files(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir() if "tmp" in path.name]
 
 
@@ -34,7 +34,7 @@ def test_an_edit_keeps_comments_mode_and_the_rest(file: Path) -> None:
     assert edit_yaml(file, set_a) is True
     assert file.read_text(encoding="utf-8") == "a: 2 # one\nb: 2\n"
     assert file.stat().st_mode & 0o777 == 0o640
-    assert leftovers(file.parent) == []
+    assert stale_files(file.parent) == []
 
 
 def test_an_edit_that_changes_nothing_writes_nothing(file: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_failing_disk_leaves_the_old_file_whole(
         edit_yaml(file, set_a)
     monkeypatch.undo()
     assert file.read_text(encoding="utf-8") == "a: 1 # one\nb: 2\n"
-    assert leftovers(file.parent) == []
+    assert stale_files(file.parent) == []
 
 
 def test_a_failing_rename_leaves_the_old_file_whole(
@@ -74,7 +74,7 @@ def test_a_failing_rename_leaves_the_old_file_whole(
     with pytest.raises(ConfigWriteFailed):
         edit_yaml(file, set_a)
     assert file.read_text(encoding="utf-8") == "a: 1 # one\nb: 2\n"
-    assert leftovers(file.parent) == []
+    assert stale_files(file.parent) == []
 
 
 def test_a_directory_that_cannot_be_flushed_is_told_after_the_write(
@@ -164,10 +164,10 @@ def test_an_open_secrets_file_is_not_edited(tmp_path: Path) -> None:
 
 
 def test_a_leftover_of_a_crash_is_replaced(file: Path) -> None:
-    leftover = file.with_name(f".kaged-tmp-{file.name}-{os.getpid()}")
-    leftover.write_text("half", encoding="utf-8")
+    stale_file = file.with_name(f".kaged-tmp-{file.name}-{os.getpid()}")
+    stale_file.write_text("half", encoding="utf-8")
     assert edit_yaml(file, set_a)
-    assert not leftover.exists()
+    assert not stale_file.exists()
 
 
 def test_a_refused_edit_writes_nothing(file: Path) -> None:

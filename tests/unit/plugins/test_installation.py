@@ -51,7 +51,7 @@ async def test_installing_copies_the_directory_and_writes_the_entry(
         "local": True,
         "capabilities": ["read:fs:/opt/sample"],
     }
-    assert lab.leftovers() == []
+    assert lab.stale_files() == []
 
 
 @requirement("PH-MANI-26", "PH-INST-03", "PH-INST-04", "PH-MANI-01")
@@ -155,7 +155,7 @@ async def test_a_copy_that_fails_half_way_leaves_the_old_state(
     with pytest.raises(StoreFailed, match="No space left"):
         await lab.store.install(source, prompt.digest)
     assert (lab.names(), lab.local()) == before
-    assert lab.leftovers() == []
+    assert lab.stale_files() == []
     if version == "2.0.0":
         assert tree(lab.directory / "sample") == tree(tmp_path / "old")
 
@@ -181,7 +181,7 @@ async def test_a_change_the_audit_log_cannot_take_is_taken_back(
         await (store.uninstall("sample") if removing else store.install(new, prompt.digest))
     assert (lab.names(), lab.local()) == lab_before
     assert lab.store.discover().problems == ()
-    assert lab.leftovers() == []
+    assert lab.stale_files() == []
 
 
 @requirement("PH-INST-28", "PH-AMB-54")
@@ -202,7 +202,7 @@ async def test_enable_edits_one_file_install_the_other_and_uninstall_both(
     assert lab.config_toml.read_text(encoding="utf-8") == text
     assert "sample" not in lab.local()
     assert lab.names() == []
-    assert lab.leftovers() == []
+    assert lab.stale_files() == []
     (event,) = await lab.seen("plugin.uninstalled")
     assert event[1] == {"name": "sample", "version": "1.0.0"}
 

@@ -62,7 +62,7 @@ async def test_an_interrupted_upgrade_is_finished_and_audited(
     assert [plugin.version for plugin in found.plugins] == ["2.0.0"]
     assert tree(lab.directory / "sample") == tree(new)
     assert len(await lab.seen("plugin.upgraded")) == 1
-    assert lab.leftovers() == []
+    assert lab.stale_files() == []
 
 
 async def test_what_cannot_be_finished_now_keeps_its_plugin_out_of_use(

@@ -1,4 +1,4 @@
-"""Files of a cgroup tree: where this process is in it, whose groups are leftovers."""
+"""Files of a cgroup tree: where this process is in it, whose groups are stale."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def backend_name() -> str:
     return f"b{next(_BACKENDS)}"
 
 
-def is_leftover(name: str) -> bool:
+def is_stale_group(name: str) -> bool:
     """Return whether a group of this name belongs to a daemon that no longer runs."""
     found = _INSTANCE.fullmatch(name)
     return found is not None and _start_time(int(found[1])) != found[2]
@@ -166,7 +166,7 @@ def sweep(folder: Path) -> int:
     removed = 0
     with contextlib.suppress(OSError):
         for child in folder.iterdir():
-            if is_leftover(child.name) and child.is_dir():
+            if is_stale_group(child.name) and child.is_dir():
                 kill_members(child)
                 removed += remove(child)
     return removed
@@ -185,7 +185,7 @@ __all__ = [
     "backend_name",
     "cgroup_mounts",
     "instance_name",
-    "is_leftover",
+    "is_stale_group",
     "keyed",
     "kill_members",
     "number",

@@ -26,7 +26,7 @@ from kaged.cage import (
     Uncaged,
     UncagedRequest,
 )
-from kaged.cage.stragglers import MARK, mark_value
+from kaged.cage.orphan_processes import MARK, mark_value
 from kaged.kernel.policy import CagePolicy
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
@@ -35,7 +35,7 @@ from kaged.services.errors import (
 )
 from kaged.services.known_secrets import scrub
 from kaged.services.providers.bridge_command import BridgeSpec
-from kaged.services.providers.bridge_leavers import Leavers
+from kaged.services.providers.bridge_orphans import BridgeOrphans
 
 STDERR_LIMIT_BYTES: Final = 64 * 1024
 TERM_GRACE_S: Final = 0.5
@@ -117,7 +117,7 @@ class BridgeRunner:
         self._discard: asyncio.TimerHandle | None = None
         self._preparing = False
         self._closed = False
-        self._leavers = Leavers(spec.name)
+        self._orphans = BridgeOrphans(spec.name)
         self.running = 0
         self.most = 0
 
@@ -166,9 +166,9 @@ class BridgeRunner:
             self._place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if self._spec.cage is not None:
                 return await self._spawner.spawn(self._caged(self._spec.cage))
-            account = self._leavers.account()
+            account = self._orphans.account()
             process = await self._spawner.spawn(self._uncaged(account))
-            self._leavers.follow(account, process)
+            self._orphans.watch(account, process)
             return process  # noqa: TRY300 - what can fail is above
         except (CageError, OSError) as error:
             _log.warning("bridge.not_started", provider=self._spec.name, error=str(error)[:300])
@@ -181,7 +181,7 @@ class BridgeRunner:
         self._closed = True
         self._drop_standby()
         await self._tasks.close()
-        await self._leavers.close()
+        await self._orphans.close()
 
     # ---- one exchange
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, assert_never
 
 from kaged.base import JsonObject
-from kaged.cage.stragglers import end_stragglers
+from kaged.cage.orphan_processes import end_orphans
 from kaged.toolbox.dap.adapters import AdapterPlan, Kind
 from kaged.toolbox.dap.bun_inspector import BunDialect
 from kaged.toolbox.dap.dialect import Dialect
@@ -55,7 +55,7 @@ class ProcessBackend:
         await self.adapter.close()
         code = await self.running.end()
         if not self.running.process.caged and not self.spare_program:
-            await asyncio.to_thread(end_stragglers, self.running.mark)
+            await asyncio.to_thread(end_orphans, self.running.mark)
         if self.built is not None and not self.running.process.caged:
             # The debugger removes what it has built, unless it was killed. A cage's goes with it.
             await asyncio.to_thread(Path(self.built).unlink, missing_ok=True)

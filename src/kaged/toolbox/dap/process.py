@@ -18,7 +18,7 @@ from kaged.cage import (
     Uncaged,
     UncagedRequest,
 )
-from kaged.cage.stragglers import MARK, mark_value
+from kaged.cage.orphan_processes import MARK, mark_value
 from kaged.kernel.policy import CagePolicy
 from kaged.peer import StderrTail
 from kaged.toolbox.dap.adapters import AdapterPlan

@@ -1,6 +1,6 @@
 """The shell: `shell.bash` runs one command on a terminal of the `PtyBroker`'s, caged as its caller.
 
-bash (tool) → launch (caged or not, environment) → broker (terminal, scrollback) → stragglers
+bash (tool) → launch (caged or not, environment) → broker (terminal, scrollback) → orphan processes
 """
 
 from kaged.toolbox.shell.bash import ShellSettings, shell_tools

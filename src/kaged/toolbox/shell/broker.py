@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kaged.cage import CageProcess
-from kaged.cage.stragglers import end_stragglers
+from kaged.cage.orphan_processes import end_orphans
 from kaged.toolbox.shell.errors import ShellSpawnFailed
 from kaged.toolbox.shell.scrollback import OUTPUT_LIMIT_BYTES, Scrollback
 
@@ -73,7 +73,7 @@ class PtySession:
         self.process.kill()
         await self.process.wait()
         if not self.process.caged:
-            await asyncio.to_thread(end_stragglers, self.key)
+            await asyncio.to_thread(end_orphans, self.key)
 
     def close(self) -> None:
         """Let go of the terminal."""

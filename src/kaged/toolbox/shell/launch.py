@@ -23,7 +23,7 @@ from kaged.cage import (
 )
 from kaged.cage.compile import SYSTEM_PATH
 from kaged.cage.gate_port import Service
-from kaged.cage.stragglers import MARK, mark_value
+from kaged.cage.orphan_processes import MARK, mark_value
 from kaged.kernel.policy import CagePolicy
 from kaged.tools.context import CallerIdentity
 

@@ -30,7 +30,7 @@ def everything(disk: Path) -> dict[str, bytes]:
     }
 
 
-def leftovers(disk: Path) -> list[str]:
+def stale_files(disk: Path) -> list[str]:
     return [one.name for one in disk.rglob(".kaged-tmp-*")]
 
 
@@ -71,7 +71,7 @@ async def one(disk: Path) -> dict[str, Any]:
     (disk / "ballast").unlink()
     await lab.call("file.write", path="a", content=large)
     seen["afterwards"] = "written" if (disk / "a").read_text() == large else "lost"
-    seen["leftovers"] = leftovers(disk)
+    seen["leftovers"] = stale_files(disk)
     return seen
 
 
@@ -98,7 +98,7 @@ async def many(disk: Path) -> dict[str, Any]:
         seen["code"] = error.code
     seen["staged_before_it_failed"] = staged
     seen["unchanged"] = everything(disk) == before
-    seen["leftovers"] = leftovers(disk)
+    seen["leftovers"] = stale_files(disk)
     author = Author("ses_1", "run_1", "primary", "edit.ast")
     workspace.settle(author, workspace.write_all(plans(b"small")))
     fill(disk)

@@ -1,4 +1,4 @@
-"""`Leavers`: what a bridge without a cage started and did not take along when it ended.
+"""`BridgeOrphans`: what a bridge without a cage started and did not take along when it ended.
 
 Each process gets a mark of its own in its environment, and only the mark of a process that has
 ended is ever looked for: whoever carries it cannot be a call under way.
@@ -14,14 +14,14 @@ import structlog
 
 from kaged.base import Tasks
 from kaged.cage import CageProcess
-from kaged.cage.stragglers import end_stragglers_of
+from kaged.cage.orphan_processes import end_orphans_of
 
 GATHER_S: Final = 0.25  # a look at all processes costs milliseconds; endings share one
 
 _log = structlog.get_logger("kaged.services")
 
 
-class Leavers:
+class BridgeOrphans:
     """Follows the processes of one bridge and ends what outlives them."""
 
     def __init__(self, provider: str, gather_s: float = GATHER_S) -> None:
@@ -36,10 +36,10 @@ class Leavers:
         """Return the account that the next process is started on; no two processes share one."""
         return f"bridge:{self._provider}:{secrets.token_hex(8)}"
 
-    def follow(self, account: str, process: CageProcess) -> None:
+    def watch(self, account: str, process: CageProcess) -> None:
         """Look after a process that was just started on this account."""
         self._alive[account] = process
-        self._tasks.start(self._follow(account, process), "follow a bridge")
+        self._tasks.start(self._watch(account, process), "follow a bridge")
 
     async def close(self) -> None:
         """End the processes that still run, and what any of them left."""
@@ -53,7 +53,7 @@ class Leavers:
         self._alive.clear()
         self._ended.clear()
 
-    async def _follow(self, account: str, process: CageProcess) -> None:
+    async def _watch(self, account: str, process: CageProcess) -> None:
         await process.wait()
         del self._alive[account]
         self._ended.add(account)
@@ -72,7 +72,7 @@ class Leavers:
 
     async def _look(self, accounts: tuple[str, ...]) -> None:
         if accounts:
-            ended = await asyncio.to_thread(end_stragglers_of, accounts)
+            ended = await asyncio.to_thread(end_orphans_of, accounts)
             if ended:
                 _log.warning("bridge.orphans_ended", provider=self._provider, ended=ended)
 
@@ -81,4 +81,4 @@ def _report_failure(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=type(error).__name__)
 
 
-__all__ = ["Leavers"]
+__all__ = ["BridgeOrphans"]

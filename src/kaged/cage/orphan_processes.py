@@ -38,12 +38,12 @@ def _run() -> str:
     return secrets.token_hex(4)  # a process number is used again one day
 
 
-def end_stragglers(account: str) -> int:
+def end_orphans(account: str) -> int:
     """Kill every process that was started for this account; returns how many. Blocks a moment."""
-    return end_stragglers_of((account,))
+    return end_orphans_of((account,))
 
 
-def end_stragglers_of(accounts: Collection[str]) -> int:
+def end_orphans_of(accounts: Collection[str]) -> int:
     """Kill every process that was started for one of these accounts, in one look at all processes.
 
     Gives how many; blocks a moment.
@@ -91,4 +91,4 @@ def _kill(pid: int, wanted: frozenset[bytes]) -> bool:
         os.close(pidfd)
 
 
-__all__ = ["MARK", "daemon_mark", "end_stragglers", "end_stragglers_of", "mark_value"]
+__all__ = ["MARK", "daemon_mark", "end_orphans", "end_orphans_of", "mark_value"]

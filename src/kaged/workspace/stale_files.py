@@ -1,4 +1,4 @@
-"""`sweep_leftovers`: remove the temporary files of a daemon that was killed while it wrote.
+"""`remove_stale_files`: remove the temporary files of a daemon that was killed while it wrote.
 
 A file on its way to its name lies beside it under a name of the daemon's own (`staging`). Whoever
 was told that a change is done finds it under its real name; what still has a temporary one was
@@ -21,7 +21,7 @@ MAX_FILES: Final = 2_000_000
 _NAME: Final = re.compile(re.escape(TEMP_PREFIX) + r"(\d{1,10})-\d{1,12}\Z")
 
 
-def sweep_leftovers(root: str, before_s: float) -> int:
+def remove_stale_files(root: str, before_s: float) -> int:
     """Remove what is below a folder under a temporary name since a moment; returns how many.
 
     `before_s` is when this daemon started, in seconds since the epoch: its own files are younger.
@@ -67,4 +67,4 @@ def _runs(pid: int) -> bool:
     return True
 
 
-__all__ = ["sweep_leftovers"]
+__all__ = ["remove_stale_files"]

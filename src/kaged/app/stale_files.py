@@ -1,4 +1,4 @@
-"""`Leftovers`: clears a project of what a killed daemon left there half written, once per start."""
+"""`StaleFileSweeper`: clears a project of half-written files of a killed daemon, once per start."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import structlog
 
 from kaged.base import Clock, Tasks
 from kaged.config.agents import AgentTree
-from kaged.workspace.leftovers import sweep_leftovers
+from kaged.workspace.stale_files import remove_stale_files
 
 _log = structlog.get_logger("kaged.projects")
 
 
-class Leftovers:
+class StaleFileSweeper:
     """Looks through each project when it is first loaded, beside everything else."""
 
     def __init__(self, tasks: Tasks, clock: Clock) -> None:
@@ -27,12 +27,12 @@ class Leftovers:
         root = str(tree.project.root)
         if root not in self._seen:
             self._seen.add(root)
-            self._tasks.start(self._sweep(root), "leftovers")
+            self._tasks.start(self._sweep(root), "stale files")
 
     async def _sweep(self, root: str) -> None:
-        removed = await asyncio.to_thread(sweep_leftovers, root, self._since_s)
+        removed = await asyncio.to_thread(remove_stale_files, root, self._since_s)
         if removed:
             _log.info("project.stale_files_removed", root=root, removed=removed)
 
 
-__all__ = ["Leftovers"]
+__all__ = ["StaleFileSweeper"]
