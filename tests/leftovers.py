@@ -18,7 +18,7 @@ import pytest
 PATIENCE_S = 5.0  # what was just killed is gone in a moment
 PAUSE_S = 0.02
 _LIMIT_LINE = "Max msgqueue size"
-_HELPERS = (b"/steward_main.py", b"/launcher_main.py", b"/nsworker.py")
+_HELPERS = (b"/setup_helper_main.py", b"/launcher_main.py", b"/nsworker.py")
 
 
 class Leftovers:

@@ -31,7 +31,7 @@ def test_every_exception_in_the_product_says_why() -> None:
     assert [path for path, _ in allowed] == [
         "cage/launcher_main.py",
         "cage/net/nsworker.py",
-        "cage/steward_main.py",
+        "cage/setup_helper_main.py",
         "cli/launch.py",
         "toolbox/dap/adapter_relay.py",
     ]

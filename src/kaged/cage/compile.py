@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass, field, fields
 
 from kaged.cage.arguments import Slot, Token, check_command, check_environment, check_path
+from kaged.cage.base_programs import BASE_PROGRAMS_INSIDE, SESSION_PROGRAM
 from kaged.cage.binfolder import BinFolder
 from kaged.cage.errors import PolicyConflict, UnsafeArgument
 from kaged.cage.facts import HostFacts
@@ -25,7 +26,6 @@ from kaged.cage.layout import (
 )
 from kaged.cage.programs import ProgramPlan
 from kaged.cage.request import CageKind, CageRequest, Programs, Pty
-from kaged.cage.shelf import SESSION_PROGRAM, SHELF_INSIDE
 from kaged.kernel.policy import CageState
 
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -134,8 +134,8 @@ def _command(request: CageRequest, facts: HostFacts) -> tuple[str, ...]:
     # bwrap's new session has no controlling terminal; this gives the command one of its own, so
     # that job control and Ctrl-C work. It execs without a fork: the command keeps its pid.
     keys = isinstance(request.stdio, Pty) and request.stdio.keys
-    if keys and facts.shelf.session_program:
-        return (f"{SHELF_INSIDE}/bin/{SESSION_PROGRAM}", "--ctty", *request.command)
+    if keys and facts.base_programs.session_program:
+        return (f"{BASE_PROGRAMS_INSIDE}/bin/{SESSION_PROGRAM}", "--ctty", *request.command)
     return request.command
 
 

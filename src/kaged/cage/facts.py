@@ -11,7 +11,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from kaged.cage.shelf import Shelf, stock_shelf
+from kaged.cage.base_programs import BaseProgramDir, build_base_programs
 
 BWRAP_MIN_VERSION = (0, 8, 0)
 BWRAP_OPTIONS = (
@@ -63,7 +63,7 @@ class HostFacts:
     etc_shown: tuple[str, ...]
     etc_system: tuple[str, ...]
     etc_present: tuple[str, ...]
-    shelf: Shelf
+    base_programs: BaseProgramDir
     search_path: tuple[str, ...]
     setpriv: str | None = None
 
@@ -100,7 +100,7 @@ def gather_facts(
         etc_shown=tuple(path for path in _ETC_DIRS if Path(path).exists()),
         etc_system=tuple(path for path in _ETC_SYSTEM if Path(path).exists()),
         etc_present=tuple(name for name in MADE_UP_ETC if Path("/etc", name).exists()),
-        shelf=stock_shelf(cache_dir),
+        base_programs=build_base_programs(cache_dir),
         search_path=tuple(
             dict.fromkeys(
                 part for part in search.split(":") if part.startswith("/") and "\0" not in part

@@ -29,9 +29,9 @@ from kaged.cage.prepare import Prepared
 from kaged.cage.process import CageDetails, CageProcess
 from kaged.cage.report import ExitReport
 from kaged.cage.request import Pty, UncagedRequest
+from kaged.cage.setup_helper import SetupHelper, SetupTask, inotify_ceilings
 from kaged.cage.startgate import StartGate
 from kaged.cage.stdio import StdioEnds
-from kaged.cage.steward import Errand, Steward, inotify_ceilings
 
 _UMASK = 0o022
 
@@ -69,7 +69,7 @@ class Launch:
         serial: int,
         *,
         backend: LimitsBackend,
-        steward: Steward,
+        setup_helper: SetupHelper,
         launchers: Launchers,
         gate: NetGate | None,
         on_end: OnEnd,
@@ -78,7 +78,7 @@ class Launch:
         self._prepared = prepared
         self._serial = serial
         self._backend = backend
-        self._steward = steward
+        self._setup_helper = setup_helper
         self._launchers = launchers
         self._gate = gate
         self._on_end = on_end
@@ -146,7 +146,7 @@ class Launch:
                 undo.callback(os.close, started.init_pidfd)
             # First the processes, then the pipes: an open gate would be the cage's release.
             if started.child is not None:
-                undo.callback(self._steward.forget, self._serial)
+                undo.callback(self._setup_helper.forget, self._serial)
                 if started.init_pidfd >= 0:  # after the release it is in a group of its own
                     with suppress(ProcessLookupError):
                         signal.pidfd_send_signal(started.init_pidfd, signal.SIGKILL)
@@ -233,7 +233,7 @@ class Launch:
     async def _put_in_place(self, init_pid: int, child: Child, group: LimitGroup) -> bool:
         """Set limits and ceilings and open the network, all at once, while bwrap mounts."""
         request, identity = self._prepared.request, self._prepared.identity
-        errand = Errand(
+        setup_task = SetupTask(
             number=self._serial,
             pid=init_pid,
             uid=identity.uid,
@@ -243,15 +243,16 @@ class Launch:
             ceilings=inotify_ceilings(),
         )
         if self._gate is None or not (request.policy.net or request.services):
-            return await self._steward.run(errand)
+            return await self._setup_helper.run(setup_task)
         try:
             async with asyncio.TaskGroup() as tasks:
-                # The steward first: until it knows the cage, nobody kills it for a dying daemon.
-                errand_done = tasks.create_task(self._steward.run(errand))
+                # The setup helper first: until it knows the cage, nobody kills it for a dying
+                # daemon.
+                setup_task_done = tasks.create_task(self._setup_helper.run(setup_task))
                 tasks.create_task(self._open_gate(self._gate, init_pid, child.pid))
         except BaseExceptionGroup as several:
             raise several.exceptions[0] from None
-        return errand_done.result()
+        return setup_task_done.result()
 
     async def _open_gate(self, gate: NetGate, init_pid: int, outer_pid: int) -> None:
         request = self._prepared.request
@@ -265,7 +266,7 @@ class Launch:
         )
 
     async def _ended(self, process: CageProcess, report: ExitReport) -> None:
-        self._steward.forget(self._serial)
+        self._setup_helper.forget(self._serial)
         try:
             if self._session is not None:
                 await self._session.close()

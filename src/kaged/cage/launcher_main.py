@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 MAX_ORDER_BYTES = 64 * 1024
 MAX_DESCRIPTORS = 100
-MAX_WISH = 8
+MAX_REQUEST = 8
 # Where bwrap finds the descriptors of its order: out of the way of those a launcher has itself.
 FIRST_DESCRIPTOR = 128
 EXIT_NOT_STARTED = 126
@@ -36,17 +36,17 @@ def main() -> int:
     """Fork as many launchers as the daemon asks for, until it hangs up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the daemon
     libc = ctypes.PyDLL(None)  # keeps the interpreter's lock, which a fork must not find let go
-    wishes = socket.socket(fileno=0)
+    requests = socket.socket(fileno=0)
     gc.disable()  # a launcher lives for one order; collecting would only copy shared pages
     gc.freeze()
-    while wish := wishes.recv(16):
-        for _ in range(min(int(wish), MAX_WISH)):
-            if not _add_launcher(libc, wishes):
+    while request := requests.recv(16):
+        for _ in range(min(int(request), MAX_REQUEST)):
+            if not _add_launcher(libc, requests):
                 return 1
     return 0
 
 
-def _add_launcher(libc: Any, wishes: socket.socket) -> bool:
+def _add_launcher(libc: Any, requests: socket.socket) -> bool:
     """Fork one launcher and give the daemon its number and its socket."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # A sister and no child: bwrap must end with the daemon's thread, and be reaped by the daemon.
@@ -56,7 +56,7 @@ def _add_launcher(libc: Any, wishes: socket.socket) -> bool:
     theirs.close()
     if pid > 0:
         ours.recv(1)  # it is ready, or it is gone and the daemon will find that out
-        socket.send_fds(wishes, [str(pid).encode()], [ours.fileno()])
+        socket.send_fds(requests, [str(pid).encode()], [ours.fileno()])
     ours.close()
     return bool(pid > 0)
 

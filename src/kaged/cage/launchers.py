@@ -68,10 +68,10 @@ class Launchers:
     def __init__(self, interpreter: str = sys.executable) -> None:
         self._interpreter = interpreter
         self._process: subprocess.Popen[bytes] | None = None
-        self._wishes: socket.socket | None = None
+        self._requests: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stock: deque[tuple[int, socket.socket]] = deque()
-        self._wished = 0
+        self._requested = 0
         self._inherited: tuple[object, ...] = ()
         self._starts = 0
         self._useless = False  # the helper cannot do its work on this host
@@ -112,27 +112,27 @@ class Launchers:
             return
         if self._loop is not asyncio.get_running_loop():
             self.close()
-        if self._wished:
+        if self._requested:
             return
         try:
-            if self._wishes is None:
+            if self._requests is None:
                 self._start_helper()
-            if self._wishes is not None:
-                self._wishes.send(str(STOCK).encode())
-                self._wished = STOCK
+            if self._requests is not None:
+                self._requests.send(str(STOCK).encode())
+                self._requested = STOCK
         except OSError:
             self._give_up()
 
     def close(self) -> None:
         """End the helper and every launcher that waits. Safe to call twice."""
-        wishes, process = self._wishes, self._process
-        self._wishes = self._process = None
-        self._wished = 0
-        if wishes is not None and process is not None:
+        requests, process = self._requests, self._process
+        self._requests = self._process = None
+        self._requested = 0
+        if requests is not None and process is not None:
             if self._loop is not None and not self._loop.is_closed():
-                self._loop.remove_reader(wishes)
-            self._take_the_last(wishes, process)
-            wishes.close()
+                self._loop.remove_reader(requests)
+            self._take_the_last(requests, process)
+            requests.close()
         while self._stock:
             pid, channel = self._stock.popleft()
             channel.close()
@@ -159,12 +159,12 @@ class Launchers:
             theirs.close()
         ours.setblocking(False)
         loop.add_reader(ours, self._made, ours)
-        self._loop, self._wishes = loop, ours
+        self._loop, self._requests = loop, ours
 
-    def _made(self, wishes: socket.socket) -> None:
+    def _made(self, requests: socket.socket) -> None:
         """Put a new launcher into stock."""
         try:
-            found = _receive(wishes)
+            found = _receive(requests)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -172,7 +172,7 @@ class Launchers:
         if found is None:  # the helper ended, and was not asked to
             self._give_up()
             return
-        self._wished -= 1
+        self._requested -= 1
         self._keep(*found)
 
     def _keep(self, pid: int, channel: socket.socket | None) -> None:
@@ -185,13 +185,13 @@ class Launchers:
         self._useless = True
         self.close()
 
-    def _take_the_last(self, wishes: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    def _take_the_last(self, requests: socket.socket, process: subprocess.Popen[bytes]) -> None:
         # Hanging up ends the helper, after it has told of every launcher that it still made; one
         # nobody knows of would stay behind as a zombie.
         with contextlib.suppress(OSError):
-            wishes.shutdown(socket.SHUT_WR)
-            wishes.settimeout(_CLOSE_S)
-            while found := _receive(wishes):
+            requests.shutdown(socket.SHUT_WR)
+            requests.settimeout(_CLOSE_S)
+            while found := _receive(requests):
                 self._keep(*found)
         process.kill()
         process.wait()
@@ -207,8 +207,8 @@ def _inheritable() -> tuple[object, ...]:
     )
 
 
-def _receive(wishes: socket.socket) -> tuple[int, socket.socket | None] | None:
-    message, fds, _, _ = socket.recv_fds(wishes, _MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
+def _receive(requests: socket.socket) -> tuple[int, socket.socket | None] | None:
+    message, fds, _, _ = socket.recv_fds(requests, _MESSAGE_BYTES, 1, socket.MSG_CMSG_CLOEXEC)
     if not message:
         return None
     return int(message), socket.socket(fileno=fds[0]) if fds else None

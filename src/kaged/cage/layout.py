@@ -7,13 +7,13 @@ import posixpath
 from dataclasses import dataclass, field
 
 from kaged.cage.arguments import Slot, Token
+from kaged.cage.base_programs import BASE_PROGRAMS_INSIDE
 from kaged.cage.binfolder import BinFolder, fold_name
 from kaged.cage.errors import PolicyConflict
 from kaged.cage.facts import HostFacts
 from kaged.cage.places import Places
 from kaged.cage.programs import ProgramPlan
 from kaged.cage.request import CageKind, HostMount, Programs
-from kaged.cage.shelf import SHELF_INSIDE
 from kaged.kernel.policy import FsMode
 
 INSIDE_UID = 1000
@@ -105,7 +105,7 @@ def _strict_system(places: Places, facts: HostFacts) -> None:
         places.bind(path)
     for path, target in facts.library_links:
         places.link(path, target)
-    places.show(facts.shelf.path, SHELF_INSIDE)
+    places.show(facts.base_programs.path, BASE_PROGRAMS_INSIDE)
     places.directory("/usr")
     places.directory("/usr/local/bin")
     for entry in facts.root_entries:
@@ -114,8 +114,8 @@ def _strict_system(places: Places, facts: HostFacts) -> None:
         elif entry.name.startswith("lib"):
             places.bind(f"/{entry.name}")
     for folder in _bins(facts):
-        for name in facts.shelf.programs:
-            places.link(f"{folder}/{name}", f"{SHELF_INSIDE}/bin/{name}")
+        for name in facts.base_programs.programs:
+            places.link(f"{folder}/{name}", f"{BASE_PROGRAMS_INSIDE}/bin/{name}")
 
 
 def _bins(facts: HostFacts) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ def _fold(places: Places, plan: Blueprint, facts: HostFacts) -> tuple[BinFolder,
             continue
         found = places.fold(bin_dir)
         if found is not None:
-            folder = BinFolder(posixpath.dirname(facts.shelf.path), *found)
+            folder = BinFolder(posixpath.dirname(facts.base_programs.path), *found)
             places.show(folder.path, bin_dir)
             folders.append(folder)
     return tuple(folders)
@@ -141,7 +141,7 @@ def _fold(places: Places, plan: Blueprint, facts: HostFacts) -> tuple[BinFolder,
 
 def _whole_system(places: Places, facts: HostFacts) -> None:
     places.bind("/usr")
-    places.show(facts.shelf.path, SHELF_INSIDE)
+    places.show(facts.base_programs.path, BASE_PROGRAMS_INSIDE)
     for entry in facts.root_entries:
         if entry.target is not None:
             places.link(f"/{entry.name}", entry.target)
@@ -155,8 +155,8 @@ def _etc(places: Places, facts: HostFacts) -> None:
     places.directory("/etc")
     for path in facts.etc_shown:
         places.bind(path)
-    for name in facts.shelf.etc:
-        places.link(f"/etc/{name}", f"{SHELF_INSIDE}/etc/{name}")
+    for name in facts.base_programs.etc:
+        places.link(f"/etc/{name}", f"{BASE_PROGRAMS_INSIDE}/etc/{name}")
 
 
 def _made_up(places: Places, plan: Blueprint, facts: HostFacts) -> tuple[tuple[str, bytes], ...]:
@@ -208,7 +208,7 @@ def _lines(tokens: tuple[Token, ...], facts: HostFacts, folders: frozenset[str])
         elif token in folders:
             lines[-1] += f" <{fold_name(token)}>"
         else:  # the shelf's own name changes with every upgrade of a base program
-            lines[-1] += " <shelf>" if token == facts.shelf.path else f" {token}"
+            lines[-1] += " <shelf>" if token == facts.base_programs.path else f" {token}"
     return tuple(lines)
 
 

@@ -2,7 +2,7 @@
 
 A cage takes everything in it along when it ends. A program without one can leave its group with
 `setsid`; the mark that it was started with is what its children still share. When the daemon dies
-without a goodbye, the steward ends whoever carries a mark of it.
+without a goodbye, the setup helper ends whoever carries a mark of it.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any
 
 from kaged.base import Clock
 from kaged.cage.arguments import check_command, encode_arguments
+from kaged.cage.base_programs import base_program_key, base_program_sources, build_base_programs
 from kaged.cage.binfolder import BinFolder, stock_bin_folder
 from kaged.cage.compile import CageCommand, Resolved, ShownPath, compile_cage
 from kaged.cage.errors import CageUnavailable, PolicyConflict
@@ -28,10 +29,9 @@ from kaged.cage.programs import ProgramPlan, plan_programs
 from kaged.cage.request import CageKind, CageRequest, Programs
 from kaged.cage.seccomp import seccomp_fd
 from kaged.cage.settings import CageSettings
-from kaged.cage.shelf import shelf_key, shelf_sources, stock_shelf
 from kaged.kernel.policy import CageLimits, CageState, FsGrant, FsMode
 
-SHELF_CHECK_S = 30.0
+BASE_PROGRAMS_CHECK_S = 30.0
 MAX_CACHED_PLANS = 256
 MAX_KNOWN_FOLDERS = 256
 
@@ -103,14 +103,14 @@ class Preparer:
         self._clock = clock
         self._plans: dict[object, ProgramPlan] = {}
         self._folders: set[BinFolder] = set()
-        self._shelf_seen_s = clock.monotonic_s()
-        self._shelf_key = shelf_key(shelf_sources())
+        self._base_programs_seen_s = clock.monotonic_s()
+        self._base_program_key = base_program_key(base_program_sources())
 
     def prepare(self, request: CageRequest, gate: NetGate | None, serial: int) -> Prepared:
         """Open, find and compile. Raises CageError; nothing stays open then."""
         check_command(request.command)
         _check_limits(request.policy.limits)
-        self._refresh_shelf()
+        self._refresh_base_programs()
         net_plan = gate.prepare(request.policy.net) if gate is not None else None
         protected = Protected(
             paths=(*self._settings.protected, str(self._settings.cache_dir)),
@@ -183,7 +183,7 @@ class Preparer:
         self, request: CageRequest, grants: GrantSet, plan: ProgramPlan, serial: int
     ) -> Identity:
         sources = (
-            self._facts.shelf.path,
+            self._facts.base_programs.path,
             *plan.files,
             *plan.dirs,
             *(source for source, _ in plan.moved),
@@ -221,18 +221,18 @@ class Preparer:
             found.append(f"limits by {self._backend.name}, per process only: {names}")
         return tuple(found)
 
-    def _refresh_shelf(self) -> None:
+    def _refresh_base_programs(self) -> None:
         """Notice upgraded base programs, at most twice a minute."""
         now = self._clock.monotonic_s()
-        if now - self._shelf_seen_s < SHELF_CHECK_S:
+        if now - self._base_programs_seen_s < BASE_PROGRAMS_CHECK_S:
             return
-        self._shelf_seen_s = now
-        key = shelf_key(shelf_sources())
-        if key != self._shelf_key:
-            shelf = stock_shelf(self._settings.cache_dir)
-            self._facts = replace(self._facts, shelf=shelf)
+        self._base_programs_seen_s = now
+        key = base_program_key(base_program_sources())
+        if key != self._base_program_key:
+            base_programs = build_base_programs(self._settings.cache_dir)
+            self._facts = replace(self._facts, base_programs=base_programs)
             self._folders.clear()
-            self._shelf_key = key
+            self._base_program_key = key
 
 
 def _granted(request: CageRequest) -> tuple[FsGrant, ...]:

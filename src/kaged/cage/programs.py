@@ -115,10 +115,14 @@ class _Search:
         """Add one program by name or path, with its interpreters."""
         if depth > _MAX_CHAIN:
             raise ProgramMissing(name, "its chain of interpreters does not end")
-        if "/" not in name and name in self.facts.shelf.programs and name not in self.runtimes:
+        if (
+            "/" not in name
+            and name in self.facts.base_programs.programs
+            and name not in self.runtimes
+        ):
             return
         path = self._locate(name)
-        if self._on_shelf(path):
+        if self._is_base_program(path):
             return
         real = self._follow(path)
         if not self._in_visible(real):
@@ -149,9 +153,9 @@ class _Search:
             fix=f"install {name}, or name its place as a runtime in config.toml",
         )
 
-    def _on_shelf(self, path: str) -> bool:
+    def _is_base_program(self, path: str) -> bool:
         folder, _, name = path.rpartition("/")
-        return folder in {"/usr/bin", "/bin"} and name in self.facts.shelf.programs
+        return folder in {"/usr/bin", "/bin"} and name in self.facts.base_programs.programs
 
     def _follow(self, path: str) -> str:
         """Follow links to the file itself, noting each link that must exist inside too."""

@@ -92,10 +92,10 @@ def _copying(process: CageProcess) -> Generator[None]:
         loop.remove_signal_handler(signal.SIGWINCH)
         loop.remove_reader(keys)
         loop.remove_reader(theirs)
-        _last_words(theirs, screen)
+        _recent_output(theirs, screen)
 
 
-def _last_words(theirs: int, screen: int) -> None:
+def _recent_output(theirs: int, screen: int) -> None:
     os.set_blocking(theirs, False)
     with contextlib.suppress(OSError):
         while data := os.read(theirs, _CHUNK):

@@ -27,7 +27,7 @@ from kaged.cage.process import CageProcess
 from kaged.cage.report import ExitReport
 from kaged.cage.request import CageRequest, SpawnRequest, UncagedRequest
 from kaged.cage.settings import CageSettings
-from kaged.cage.steward import Steward
+from kaged.cage.setup_helper import SetupHelper
 
 OnEvent = Callable[[str, JsonObject], None]
 
@@ -54,7 +54,7 @@ class Spawner:
         clock: Clock | None = None,
         facts: HostFacts | None = None,
         backend: LimitsBackend | None = None,
-        steward: Steward | None = None,
+        setup_helper: SetupHelper | None = None,
     ) -> None:
         self.settings = settings
         self.gate = gate
@@ -69,7 +69,7 @@ class Spawner:
             scope=ScopeRequest() if settings.ask_systemd else None,
         )
         self.swept = self.backend.sweep()
-        self.steward = steward or Steward()
+        self.setup_helper = setup_helper or SetupHelper()
         self.launchers = Launchers()
         self.budget = ProcessBudget()
         self._preparer = Preparer(settings, self.facts, self.backend, self._clock)
@@ -141,7 +141,7 @@ class Spawner:
             await asyncio.sleep(DESTROY_RETRY_S)
         await self._tasks.close()
         self.launchers.close()
-        self.steward.close()
+        self.setup_helper.close()
         self.backend.close()
 
     def check_available(self) -> None:
@@ -168,7 +168,7 @@ class Spawner:
             prepared,
             serial,
             backend=self.backend,
-            steward=self.steward,
+            setup_helper=self.setup_helper,
             launchers=self.launchers,
             gate=self.gate,
             on_end=self._ended,
@@ -186,7 +186,7 @@ class Spawner:
         check_environment(request.env)
         check_path(request.cwd, "working directory")
         if any(name == MARK for name, _ in request.env):
-            self.steward.start()  # it ends whoever carries the mark, should the daemon die
+            self.setup_helper.start()  # it ends whoever carries the mark, should the daemon die
         process = start_uncaged(request, f"uncaged-{serial}", self._ended)
         self._on_event(
             "cage.started",

@@ -232,8 +232,8 @@ def reap_orphans(spawner: Spawner) -> None:
 def helpers(spawner: Spawner) -> dict[int, str]:
     """Return the helper processes that a spawner keeps, with all they have forked ahead."""
     found: dict[int, str] = dict.fromkeys(spawner.launchers.pids, "launcher")
-    if spawner.steward.pid is not None:
-        found[spawner.steward.pid] = "steward"
+    if spawner.setup_helper.pid is not None:
+        found[spawner.setup_helper.pid] = "steward"
     gate = spawner.gate
     if isinstance(gate, NetGate) and gate._helper.pid is not None:
         found[gate._helper.pid] = "namespace helper"

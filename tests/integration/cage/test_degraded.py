@@ -27,7 +27,7 @@ from kaged.cage.facts import gather_facts
 from kaged.cage.limits import LimitGroup, LimitStat, Resource
 from kaged.cage.probe import probe_host
 from kaged.cage.proberow import Status
-from kaged.cage.steward import Errand, Steward
+from kaged.cage.setup_helper import SetupHelper, SetupTask
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import CageLimits, CagePolicy
 
@@ -61,7 +61,7 @@ async def refusal(spawner: Spawner, events: Events, row: str | None) -> str:
     if row is not None:
         assert isinstance(caught.value, CageUnavailable)
         assert caught.value.row == row
-    assert our_children() - before <= {spawner.steward.pid}
+    assert our_children() - before <= {spawner.setup_helper.pid}
     assert spawner.running == frozenset()
     assert events.names() == ["cage.refused"]
     assert events.last("cage.refused")["what"] == "test"
@@ -188,11 +188,11 @@ async def test_without_its_limits_nothing_starts(
 
 
 async def test_a_steward_that_fails_starts_nothing(cage_cache: Path, events: Events) -> None:
-    class Failing(Steward):
-        async def run(self, errand: Errand) -> bool:
+    class Failing(SetupHelper):
+        async def run(self, setup_task: SetupTask) -> bool:
             raise CageStartFailed("limits could not be set: no")
 
-    spawner = Spawner(CageSettings(cache_dir=cage_cache), on_event=events, steward=Failing())
+    spawner = Spawner(CageSettings(cache_dir=cage_cache), on_event=events, setup_helper=Failing())
     await refusal(spawner, events, None)
 
 
@@ -200,14 +200,16 @@ async def test_a_steward_that_cannot_be_started_starts_nothing(
     cage_cache: Path, events: Events
 ) -> None:
     spawner = Spawner(
-        CageSettings(cache_dir=cage_cache), on_event=events, steward=Steward("/no/such/python")
+        CageSettings(cache_dir=cage_cache),
+        on_event=events,
+        setup_helper=SetupHelper("/no/such/python"),
     )
-    assert "steward" in await refusal(spawner, events, None)
+    assert "setup helper" in await refusal(spawner, events, None)
 
 
 async def test_a_steward_that_dies_is_started_again(spawner: Spawner) -> None:
     await collect(await spawner.spawn(REQUEST))
-    first = spawner.steward.pid
+    first = spawner.setup_helper.pid
     assert first is not None
     os.kill(first, 9)
     for _ in range(3):  # one spawn may meet the dying one; it is refused, never unlimited
@@ -217,7 +219,7 @@ async def test_a_steward_that_dies_is_started_again(spawner: Spawner) -> None:
             continue
         assert done.stdout == b"ran\n"
         break
-    assert spawner.steward.pid not in {None, first}
+    assert spawner.setup_helper.pid not in {None, first}
 
 
 async def test_an_error_that_is_nobodys_fault_still_leaves_nothing(
@@ -276,7 +278,7 @@ async def test_a_gate_that_fails_starts_nothing(cage_cache: Path, events: Events
     policy = CagePolicy(net=(NetTarget("api.test", 443),))
     with pytest.raises(CageStartFailed, match="no namespace"):
         await spawner.spawn(CageRequest("test", policy, ("true",)))
-    assert our_children() - before <= {spawner.steward.pid}
+    assert our_children() - before <= {spawner.setup_helper.pid}
     await spawner.close()
 
 

@@ -272,13 +272,13 @@ def launchers_of(pid: int) -> list[int]:
 
 def test_the_steward_ends_with_its_daemon(place: Path, cage_cache: Path) -> None:
     daemon, cages = doomed(place, cage_cache, "running")
-    stewards = [
+    setup_helpers = [
         int(word)
         for word in Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children").read_text().split()
-        if b"steward_main" in Path(f"/proc/{word}/cmdline").read_bytes()
+        if b"setup_helper_main" in Path(f"/proc/{word}/cmdline").read_bytes()
     ]
-    assert len(stewards) == 1
-    watched = os.pidfd_open(stewards[0])
+    assert len(setup_helpers) == 1
+    watched = os.pidfd_open(setup_helpers[0])
     os.kill(daemon.pid, signal.SIGKILL)
     daemon.communicate()
     deadline = time.monotonic() + 10

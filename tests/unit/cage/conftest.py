@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kaged.cage.base_programs import BaseProgramDir
 from kaged.cage.facts import HostFacts, RootEntry
-from kaged.cage.shelf import Shelf
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def facts() -> HostFacts:
         etc_shown=("/etc/ssl/certs",),
         etc_system=("/etc/alternatives",),
         etc_present=("hosts", "nsswitch.conf", "passwd"),
-        shelf=Shelf(
+        base_programs=BaseProgramDir(
             path="/var/cache/kaged/shelf-1",
             programs=("sh", "env", "cat"),
             etc=("ld.so.cache",),

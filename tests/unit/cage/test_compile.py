@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaged.cage.arguments import Slot, Token
+from kaged.cage.base_programs import BaseProgramDir
 from kaged.cage.compile import CageCommand, Resolved, ShownPath, compile_cage
 from kaged.cage.errors import PolicyConflict, UnsafeArgument
 from kaged.cage.facts import HostFacts, RootEntry
 from kaged.cage.programs import ProgramPlan
 from kaged.cage.request import CageKind, CageRequest, HostMount, Programs, Pty
-from kaged.cage.shelf import Shelf
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import CageLimits, CagePolicy, CageState, FsGrant, FsMode
 
@@ -155,7 +155,9 @@ def test_the_id_changes_with_every_grant_and_never_with_a_secret(facts: HostFact
 
 
 def test_an_upgraded_base_program_does_not_change_the_id(facts: HostFacts) -> None:
-    other = replace(facts, shelf=replace(facts.shelf, path="/var/cache/kaged/shelf-2"))
+    other = replace(
+        facts, base_programs=replace(facts.base_programs, path="/var/cache/kaged/shelf-2")
+    )
     assert sample(facts).cage_id == sample(other).cage_id
     assert sample(facts).options != sample(other).options
 
@@ -245,12 +247,16 @@ def test_the_programs_of_a_cage_lie_in_one_directory_that_is_named_by_them(
     (bare,) = compile_cage(request(), facts, Resolved()).folders
     assert bare.path != folder.path
     assert bare.places == ()
-    newer = replace(facts, shelf=replace(facts.shelf, path="/var/cache/kaged/shelf-2"))
+    newer = replace(
+        facts, base_programs=replace(facts.base_programs, path="/var/cache/kaged/shelf-2")
+    )
     assert sample(newer).folders == (folder,)
 
 
 def test_the_cage_id_is_the_same_wherever_the_cache_lies(facts: HostFacts) -> None:
-    moved = replace(facts, shelf=replace(facts.shelf, path="/home/me/.cache/kaged/shelf-1"))
+    moved = replace(
+        facts, base_programs=replace(facts.base_programs, path="/home/me/.cache/kaged/shelf-1")
+    )
     assert sample(moved).cage_id == sample(facts).cage_id
     assert sample(moved).options != sample(facts).options
 
@@ -289,7 +295,7 @@ def test_a_terminal_gives_the_command_a_session_of_its_own(facts: HostFacts) -> 
     command = compile_cage(request(stdio=Pty(), command=("sh",)), facts, Resolved())
     assert command.command == ("/kaged-base/bin/setsid", "--ctty", "sh")
     assert dict(command.environment)["TERM"] == "xterm-256color"
-    bare = replace(facts, shelf=replace(facts.shelf, session_program=False))
+    bare = replace(facts, base_programs=replace(facts.base_programs, session_program=False))
     assert compile_cage(request(stdio=Pty(), command=("sh",)), bare, Resolved()).command == ("sh",)
 
 
@@ -413,6 +419,6 @@ FACTS = HostFacts(
     etc_shown=(),
     etc_system=(),
     etc_present=(),
-    shelf=Shelf("/c/shelf", (), (), session_program=False),
+    base_programs=BaseProgramDir("/c/shelf", (), (), session_program=False),
     search_path=(),
 )

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from kaged.cage import errors, probe
+from kaged.cage.base_programs import BASE_PROGRAMS
 from kaged.cage.errors import CageError
-from kaged.cage.shelf import BASE_PROGRAMS
 
 PAGE = (Path(__file__).parents[3] / "docs/reference/cage.md").read_text(encoding="utf-8")
 

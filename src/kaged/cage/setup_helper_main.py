@@ -1,9 +1,9 @@
-"""The steward's own program: one thread, standard library only, a fork per errand.
+"""The setup helper's own program: one thread, standard library only, a fork per errand.
 
-Started by `kaged.cage.steward`. Standard input is the register: which cages are the daemon's. When
-it ends, the daemon is gone, and its cages are killed, those still waiting at their start included;
-so is whoever carries a mark that begins with the second argument: programs that the daemon (the
-third argument) ran without a cage.
+Started by `kaged.cage.setup_helper`. Standard input is the register: which cages are the daemon's.
+When it ends, the daemon is gone, and its cages are killed, those still waiting at their start
+included; so is whoever carries a mark that begins with the second argument: programs that the
+daemon (the third argument) ran without a cage.
 
 The descriptor in the first argument brings errands to workers, which are forked ahead of time. An
 errand names a waiting cage; its worker puts it into its groups, sets its limits under the cage's
@@ -45,7 +45,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the daemon
     libc = ctypes.CDLL(None, use_errno=True)
     daemon = _watch(int(sys.argv[3]))
-    register, errands = socket.socket(fileno=0), socket.socket(fileno=int(sys.argv[1]))
+    register, setup_tasks = socket.socket(fileno=0), socket.socket(fileno=int(sys.argv[1]))
     gc.disable()  # a worker lives for one errand; collecting would only copy shared pages
     gc.freeze()
     workers: dict[int, int] = {}  # pidfd to pid
@@ -55,7 +55,7 @@ def main() -> int:
             pid = os.fork()  # noqa: TID251 - a worker of the cage itself; it runs no program
             if pid == 0:
                 register.close()  # or it would not end for the daemon when this process does
-                _work(libc, errands)
+                _work(libc, setup_tasks)
             workers[os.pidfd_open(pid)] = pid
         events = select.poll()  # unlike select, it takes descriptors of any number
         for one in (register.fileno(), *workers):
@@ -134,11 +134,11 @@ def _carries(pid: str, mark: bytes) -> bool:
     return any(one.startswith(mark) for one in held.split(b"\0"))
 
 
-def _work(libc: Any, errands: socket.socket) -> NoReturn:
+def _work(libc: Any, setup_tasks: socket.socket) -> NoReturn:
     _rehearse()
-    message = errands.recv(MAX_MESSAGE_BYTES)
+    message = setup_tasks.recv(MAX_MESSAGE_BYTES)
     if message:
-        errands.send(json.dumps(_run(libc, json.loads(message))).encode())
+        setup_tasks.send(json.dumps(_run(libc, json.loads(message))).encode())
     os._exit(0)
 
 
@@ -149,14 +149,14 @@ def _rehearse() -> None:
     os.close(os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
 
 
-def _run(libc: Any, errand: dict[str, Any]) -> dict[str, Any]:
-    number = errand["number"]
+def _run(libc: Any, setup_task: dict[str, Any]) -> dict[str, Any]:
+    number = setup_task["number"]
     try:
-        user_namespace = _namespace_of(errand["pid"])
-        for group in errand["groups"]:
-            _write(group, errand["pid"])
-        _set_limits(errand)
-        ceilings = _set_ceilings(libc, user_namespace, errand["ceilings"])
+        user_namespace = _namespace_of(setup_task["pid"])
+        for group in setup_task["groups"]:
+            _write(group, setup_task["pid"])
+        _set_limits(setup_task)
+        ceilings = _set_ceilings(libc, user_namespace, setup_task["ceilings"])
     except OSError as error:
         return {"number": number, "error": str(error)}
     return {"number": number, "ceilings": ceilings}
@@ -169,17 +169,17 @@ def _namespace_of(pid: int) -> int:
     return fcntl.ioctl(network, _NS_GET_USERNS)
 
 
-def _set_limits(errand: dict[str, Any]) -> None:
-    uid, gid = errand["uid"], errand["gid"]
+def _set_limits(setup_task: dict[str, Any]) -> None:
+    uid, gid = setup_task["uid"], setup_task["gid"]
     if os.geteuid() == 0 and uid != 0:
         # A root without CAP_SYS_RESOURCE may not set another user's limits; that user may.
         os.setgroups([])
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
-    for what, value in errand["rlimits"]:
-        _, hard = resource.prlimit(errand["pid"], what)
+    for what, value in setup_task["rlimits"]:
+        _, hard = resource.prlimit(setup_task["pid"], what)
         limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.prlimit(errand["pid"], what, (limit, limit))
+        resource.prlimit(setup_task["pid"], what, (limit, limit))
 
 
 def _set_ceilings(libc: Any, user_namespace: int, ceilings: dict[str, int]) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Where the shelf is seen inside: in the root, because /usr may be the host's own and read-only.
-SHELF_INSIDE = "/kaged-base"
+BASE_PROGRAMS_INSIDE = "/kaged-base"
 
 # The base set of programs (PH-AMB-52): env, sh and the coreutils. Documented in
 # docs/reference/cage.md; nothing else is on PATH without an exec entry.
@@ -48,7 +48,7 @@ _MAX_FILE_BYTES = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class BaseProgramDir:
     """A shelf on disk: its directory and what lies on it."""
 
     path: str
@@ -58,16 +58,16 @@ class Shelf:
 
 
 @dataclass(frozen=True, slots=True)
-class _Item:
+class _BaseFile:
     name: str  # below the shelf, e.g. "bin/cat"
     source: str
     mode: int
     identity: tuple[int, int, int, int]  # device, inode, size, mtime_ns
 
 
-def shelf_sources() -> tuple[_Item, ...]:
+def base_program_sources() -> tuple[_BaseFile, ...]:
     """List what a shelf would be made of now: every base program and file that this host has."""
-    items: list[_Item] = []
+    items: list[_BaseFile] = []
     for name in (*BASE_PROGRAMS, SESSION_PROGRAM):
         for folder in _SOURCE_DIRS:
             item = _item(f"bin/{name}", f"{folder}/{name}", 0o555)
@@ -81,7 +81,7 @@ def shelf_sources() -> tuple[_Item, ...]:
     return tuple(items)
 
 
-def shelf_key(items: tuple[_Item, ...]) -> str:
+def base_program_key(items: tuple[_BaseFile, ...]) -> str:
     """Return a shelf's name, made of its contents."""
     digest = hashlib.sha256()
     for item in items:
@@ -89,7 +89,7 @@ def shelf_key(items: tuple[_Item, ...]) -> str:
     return digest.hexdigest()[:24]
 
 
-def stock_shelf(cache_dir: Path) -> Shelf:
+def build_base_programs(cache_dir: Path) -> BaseProgramDir:
     """Return the shelf for this host as it is now, copying what is needed when it is a new one.
 
     Safe when several daemons do it at once: a shelf appears whole, by rename, or not at all.
@@ -98,13 +98,13 @@ def stock_shelf(cache_dir: Path) -> Shelf:
         OSError: the cache directory is a link, somebody else's, or others may write to it, so that
             they could put programs of their own into every cage; or it cannot be written.
     """
-    items = shelf_sources()
-    place = cache_dir / f"shelf-{shelf_key(items)}"
+    items = base_program_sources()
+    place = cache_dir / f"shelf-{base_program_key(items)}"
     _open_cache(cache_dir)
     if not _whole(place, items):
         _build(cache_dir, place, items)
     names = [item.name for item in items]
-    return Shelf(
+    return BaseProgramDir(
         path=str(place),
         programs=tuple(name for name in BASE_PROGRAMS if f"bin/{name}" in names),
         etc=tuple(name for name in BASE_ETC if f"etc/{name}" in names),
@@ -125,7 +125,7 @@ def _open_cache(cache_dir: Path) -> None:
             raise OSError(f"{cache_dir} can be changed by other users") from None
 
 
-def _item(name: str, source: str, mode: int) -> _Item | None:
+def _item(name: str, source: str, mode: int) -> _BaseFile | None:
     try:
         found = Path(source).stat()
     except OSError:
@@ -133,10 +133,10 @@ def _item(name: str, source: str, mode: int) -> _Item | None:
     if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_FILE_BYTES:
         return None
     identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-    return _Item(name, source, mode, identity)
+    return _BaseFile(name, source, mode, identity)
 
 
-def _whole(place: Path, items: tuple[_Item, ...]) -> bool:
+def _whole(place: Path, items: tuple[_BaseFile, ...]) -> bool:
     # A crash of the machine may leave a renamed directory with empty files in it.
     try:
         return all((place / item.name).stat().st_size == item.identity[2] for item in items)
@@ -144,7 +144,7 @@ def _whole(place: Path, items: tuple[_Item, ...]) -> bool:
         return False
 
 
-def _build(cache_dir: Path, place: Path, items: tuple[_Item, ...]) -> None:
+def _build(cache_dir: Path, place: Path, items: tuple[_BaseFile, ...]) -> None:
     work = Path(tempfile.mkdtemp(prefix="shelf-new-", dir=cache_dir))
     try:
         work.chmod(0o755)
@@ -175,10 +175,10 @@ def _build(cache_dir: Path, place: Path, items: tuple[_Item, ...]) -> None:
 __all__ = [
     "BASE_ETC",
     "BASE_PROGRAMS",
+    "BASE_PROGRAMS_INSIDE",
     "SESSION_PROGRAM",
-    "SHELF_INSIDE",
-    "Shelf",
-    "shelf_key",
-    "shelf_sources",
-    "stock_shelf",
+    "BaseProgramDir",
+    "base_program_key",
+    "base_program_sources",
+    "build_base_programs",
 ]

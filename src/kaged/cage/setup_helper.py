@@ -1,4 +1,4 @@
-"""`Steward`: a small helper process that prepares a waiting cage where the daemon cannot.
+"""`SetupHelper`: a small helper process that prepares a waiting cage where the daemon cannot.
 
 The ceilings of a user namespace are set from inside it: without them one cage could use up all
 inotify instances of the uid it shares with the daemon. The limits of a process of another uid are
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kaged.base import JsonObject
-from kaged.cage import steward_main
+from kaged.cage import setup_helper_main
 from kaged.cage.errors import CageStartFailed, CageUnavailable
 from kaged.cage.orphan_processes import MARK, daemon_mark
 from kaged.cage.waiting import writable
@@ -28,14 +28,14 @@ from kaged.cage.waiting import writable
 ANSWER_TIMEOUT_S = 10.0
 INOTIFY_INSTANCES = 8
 INOTIFY_WATCHES = 8192
-_SCRIPT = str(Path(steward_main.__file__).resolve())
+_SCRIPT = str(Path(setup_helper_main.__file__).resolve())
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class SetupTask:
     """What is to be done for the waiting cage `pid`: groups to join, limits and ceilings to set.
 
-    From then on, until `Steward.forget`, the cage is killed should the daemon die.
+    From then on, until `SetupHelper.forget`, the cage is killed should the daemon die.
     """
 
     number: int
@@ -47,14 +47,14 @@ class Errand:
     ceilings: tuple[tuple[str, int], ...]
 
 
-class Steward:
+class SetupHelper:
     """Runs errands in a helper process, which it starts when first needed and again if it dies."""
 
     def __init__(self, interpreter: str = sys.executable) -> None:
         self._interpreter = interpreter
         self._process: subprocess.Popen[bytes] | None = None
         self._register: socket.socket | None = None
-        self._errands: socket.socket | None = None
+        self._setup_tasks: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: dict[int, asyncio.Future[bool]] = {}
         self._sending = asyncio.Lock()
@@ -64,37 +64,37 @@ class Steward:
         """The process id of the helper, or None while there is none."""
         return self._process.pid if self._process is not None else None
 
-    async def run(self, errand: Errand) -> bool:
+    async def run(self, setup_task: SetupTask) -> bool:
         """Run one errand; return whether the ceilings could be set (the rest always is).
 
         Raises:
             CageUnavailable: limits could not be set; the cage must not be released.
             CageStartFailed: the helper is gone or silent; the same holds.
         """
-        register, errands = self.start()
+        register, setup_tasks = self.start()
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._waiting[errand.number] = waiter
+        self._waiting[setup_task.number] = waiter
         body: JsonObject = {
-            "number": errand.number,
-            "pid": errand.pid,
-            "uid": errand.uid,
-            "gid": errand.gid,
-            "groups": list(errand.groups),
-            "rlimits": [[what, value] for what, value in errand.rlimits],
-            "ceilings": dict(errand.ceilings),
+            "number": setup_task.number,
+            "pid": setup_task.pid,
+            "uid": setup_task.uid,
+            "gid": setup_task.gid,
+            "groups": list(setup_task.groups),
+            "rlimits": [[what, value] for what, value in setup_task.rlimits],
+            "ceilings": dict(setup_task.ceilings),
         }
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await self._send(register, {"number": errand.number, "pid": errand.pid})
-                await self._send(errands, body)
+                await self._send(register, {"number": setup_task.number, "pid": setup_task.pid})
+                await self._send(setup_tasks, body)
                 return await waiter
         except TimeoutError as error:
-            raise CageStartFailed("the steward did not answer in time") from error
+            raise CageStartFailed("the setup helper did not answer in time") from error
         except OSError as error:
             self.close()
-            raise CageStartFailed(f"the steward could not be reached: {error}") from error
+            raise CageStartFailed(f"the setup helper could not be reached: {error}") from error
         finally:
-            self._waiting.pop(errand.number, None)
+            self._waiting.pop(setup_task.number, None)
             if waiter.done() and not waiter.cancelled():
                 waiter.exception()  # seen: `close` may have failed it while another error came
 
@@ -111,19 +111,19 @@ class Steward:
             CageStartFailed: it cannot be started.
         """
         loop = asyncio.get_running_loop()
-        if self._register is not None and self._errands is not None and self._loop is loop:
-            return self._register, self._errands
+        if self._register is not None and self._setup_tasks is not None and self._loop is loop:
+            return self._register, self._setup_tasks
         self.close()
         register, theirs = _pair()
         try:
-            errands, their_errands = _pair()
+            setup_tasks, their_setup_tasks = _pair()
         except CageStartFailed:
             register.close()
             theirs.close()
             raise
         try:
             theirs_to_know = [
-                str(their_errands.fileno()),
+                str(their_setup_tasks.fileno()),
                 f"{MARK}={daemon_mark()}",
                 str(os.getpid()),
             ]
@@ -134,26 +134,26 @@ class Steward:
                 stderr=subprocess.DEVNULL,
                 env={},
                 cwd="/",
-                pass_fds=[their_errands.fileno()],
+                pass_fds=[their_setup_tasks.fileno()],
                 start_new_session=True,
             )
         except OSError as error:
             register.close()
-            errands.close()
-            raise CageStartFailed(f"the steward could not be started: {error}") from error
+            setup_tasks.close()
+            raise CageStartFailed(f"the setup helper could not be started: {error}") from error
         finally:
             theirs.close()
-            their_errands.close()
-        for one in (register, errands):
+            their_setup_tasks.close()
+        for one in (register, setup_tasks):
             one.setblocking(False)
             loop.add_reader(one, self._answered, one)
-        self._loop, self._register, self._errands = loop, register, errands
-        return register, errands
+        self._loop, self._register, self._setup_tasks = loop, register, setup_tasks
+        return register, setup_tasks
 
     def close(self) -> None:
         """End the helper process and fail whatever still waits for it. Safe to call twice."""
-        channels, process = (self._register, self._errands), self._process
-        self._register = self._errands = self._process = None
+        channels, process = (self._register, self._setup_tasks), self._process
+        self._register = self._setup_tasks = self._process = None
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGKILL)
@@ -165,7 +165,7 @@ class Steward:
                 channel.close()  # its workers wait there and end with it
         for waiter in self._waiting.values():
             if not waiter.done():
-                waiter.set_exception(CageStartFailed("the steward ended"))
+                waiter.set_exception(CageStartFailed("the setup helper ended"))
 
     async def _send(self, channel: socket.socket, body: JsonObject) -> None:
         message = json.dumps(body).encode()
@@ -180,7 +180,7 @@ class Steward:
 
     def _answered(self, channel: socket.socket) -> None:
         try:
-            message = channel.recv(steward_main.MAX_MESSAGE_BYTES)
+            message = channel.recv(setup_helper_main.MAX_MESSAGE_BYTES)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -203,7 +203,7 @@ def _pair() -> tuple[socket.socket, socket.socket]:
     try:
         return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     except OSError as error:
-        raise CageStartFailed(f"the steward could not be started: {error}") from error
+        raise CageStartFailed(f"the setup helper could not be started: {error}") from error
 
 
 def inotify_ceilings() -> tuple[tuple[str, int], ...]:
@@ -233,4 +233,4 @@ def _host_number(name: str) -> int:
     return int(text) if text.isdigit() else 0
 
 
-__all__ = ["Errand", "Steward", "inotify_ceilings"]
+__all__ = ["SetupHelper", "SetupTask", "inotify_ceilings"]
