@@ -128,9 +128,9 @@ async def _never(_seconds: float) -> None:
 
 async def _round_trips() -> tuple[list[float], list[float]]:
     from bench_plugin_call import _plugin
-    from kaged.wire.context import CallContext
+    from kaged.wire.context import WireContext
 
-    context = CallContext(request_id="req", operator_id="op")
+    context = WireContext(request_id="req", operator_id="op")
     ours: list[float] = []
     peer: list[float] = []
     async with _plugin() as (plugin, _), _scripts(1, SOURCE) as ((script,), _):

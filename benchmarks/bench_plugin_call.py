@@ -202,9 +202,9 @@ async def _plugin() -> AsyncGenerator[tuple[Any, Any]]:
 
 async def _round_trips() -> tuple[list[float], list[float], list[float], str]:
     """Return the medians of each round in µs: ours, the floor, the MCP SDK; why not the last."""
-    from kaged.wire.context import CallContext
+    from kaged.wire.context import WireContext
 
-    context = CallContext(request_id="req", operator_id="op")
+    context = WireContext(request_id="req", operator_id="op")
     ours: list[float] = []
     floor: list[float] = []
     mcp: list[float] = []
@@ -238,9 +238,9 @@ def _mcp() -> tuple[PeerProcess | None, str]:
 
 async def _bursts() -> tuple[list[float], list[float]]:
     """Return the rates of each burst: until all are answered, and until all is on disk."""
-    from kaged.wire.context import CallContext
+    from kaged.wire.context import WireContext
 
-    context = CallContext(request_id="req", operator_id="op")
+    context = WireContext(request_id="req", operator_id="op")
     answered: list[float] = []
     durable: list[float] = []
     async with _plugin() as (plugin, audit):

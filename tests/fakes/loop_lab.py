@@ -38,7 +38,7 @@ from kaged.toolbox.project import (
 )
 from kaged.tools import Tool
 from kaged.tools.outcomes import ToolOutcome
-from kaged.wire.context import CallContext
+from kaged.wire.context import WireContext
 
 PROJECT = "prj_1"
 PLAIN = "primary: {model: default, system_prompt: You help.}\n"
@@ -48,7 +48,7 @@ class PlayedHooks:
     """Plugin hooks that the test answers; `fired` is what was fired, with its parameters."""
 
     def __init__(self) -> None:
-        self.fired: list[tuple[str, CallContext, Any]] = []
+        self.fired: list[tuple[str, WireContext, Any]] = []
         self.inject: tuple[str, ...] = ()
         self.outcome = PreCompactOutcome(Observed())
         self.after = Observed()
@@ -57,23 +57,23 @@ class PlayedHooks:
     def participants(self, project_id: str, agent_path: str) -> Sequence[Participant]:
         return cast("list[Participant]", [object()]) if self.takes_part else []
 
-    async def session_start(self, participants: Any, context: CallContext) -> Observed:
+    async def session_start(self, participants: Any, context: WireContext) -> Observed:
         self.fired.append(("on_session_start", context, None))
         return Observed(self.inject)
 
     async def session_idle(
-        self, participants: Any, context: CallContext, transcript: Sequence[JsonObject]
+        self, participants: Any, context: WireContext, transcript: Sequence[JsonObject]
     ) -> None:
         self.fired.append(("on_session_idle", context, list(transcript)))
 
     async def pre_compact(
-        self, participants: Any, context: CallContext, event: CompactionEvent
+        self, participants: Any, context: WireContext, event: CompactionEvent
     ) -> PreCompactOutcome:
         self.fired.append(("pre_compact", context, event))
         return self.outcome
 
     async def post_compact(
-        self, participants: Any, context: CallContext, event: CompactionEvent
+        self, participants: Any, context: WireContext, event: CompactionEvent
     ) -> Observed:
         self.fired.append(("post_compact", context, event))
         return self.after

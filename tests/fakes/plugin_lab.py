@@ -23,7 +23,7 @@ from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.parts import HostParts, HostSettings, Storage
 from kaged.plugins.plugin import Plugin
 from kaged.plugins.states import PluginState
-from kaged.wire.context import CallContext
+from kaged.wire.context import WireContext
 
 STUB = Path(__file__).parents[1] / "guests" / "stub_plugin.py"
 PATIENCE_S = 15.0
@@ -137,8 +137,8 @@ class PluginLab:
         assert plugin.state is PluginState.RUNNING, (plugin.note, self.events)
         return plugin
 
-    def context(self, **members: str | None) -> CallContext:
-        return CallContext(request_id=self.parts.ids.tagged("req"), operator_id="op", **members)
+    def context(self, **members: str | None) -> WireContext:
+        return WireContext(request_id=self.parts.ids.tagged("req"), operator_id="op", **members)
 
     async def call(self, plugin: Plugin, method: str = "a.b", **params: Any) -> Any:
         """Call a method as the daemon itself."""

@@ -18,7 +18,7 @@ from kaged.plugins.admission import Admitted
 from kaged.plugins.plugin import Plugin
 from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
-from kaged.wire.context import CallContext
+from kaged.wire.context import WireContext
 
 
 class ProjectStage:
@@ -75,7 +75,7 @@ class ProjectStage:
         """Call a tool as an agent of the project."""
         return await self.supervisor.call_tool(name, params, self.context(agent))
 
-    def context(self, agent: str = "primary", project: str = "p") -> CallContext:
+    def context(self, agent: str = "primary", project: str = "p") -> WireContext:
         return self.lab.context(project_id=project, agent_path=agent, session_id="ses_1")
 
     def participants(self, agent: str = "primary") -> Any:

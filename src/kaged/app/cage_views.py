@@ -25,7 +25,7 @@ from kaged.config.project import PROJECT_FILE
 from kaged.config.projectpaths import KAGED_DIR
 from kaged.config.reading import INVALID, Reading
 from kaged.config.yamldoc import parse_yaml
-from kaged.kernel.capabilities import Explanation
+from kaged.kernel.capabilities import CapabilityExplanation
 from kaged.kernel.policy import CageLimits, CagePolicy
 from kaged.plugins.declarations import declarations_of
 from kaged.plugins.environment import cage_request, plugin_policy
@@ -37,7 +37,7 @@ from kaged.plugins.storesteps import StoreSteps
 
 SHELL = ("/bin/sh",)
 HERE = "here"
-_UNCAGED = Explanation(
+_UNCAGED = CapabilityExplanation(
     "has no cage: reaches everything that the daemon's user can",
     "nothing stands between it and this machine",
 )
@@ -89,7 +89,7 @@ class CageView:
     capabilities: tuple[CapabilityLine, ...] = ()
 
     @property
-    def allows(self) -> tuple[Explanation, ...]:
+    def allows(self) -> tuple[CapabilityExplanation, ...]:
         """What it may do and what not, in sentences."""
         if self.policy is None:
             return (_UNCAGED,)

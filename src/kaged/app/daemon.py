@@ -29,7 +29,7 @@ from kaged.base.open_files import raise_open_files
 from kaged.base.signals import unmute_for_children
 from kaged.config.coresections import LogLevel
 from kaged.config.locations import Locations
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.serve.http.errors import Internal, error_body
 
 _log = structlog.get_logger("kaged.daemon")
@@ -219,7 +219,7 @@ class _Run:
             changed: list[JsonValue] = []
             try:
                 fresh = await asyncio.to_thread(read_settings, self._places, self._environ)
-            except ConfigInvalid as error:
+            except ConfigFileInvalid as error:
                 problems = [str(problem) for problem in error.problems]
                 _log.error("config.invalid", problems=problems)
             else:

@@ -19,7 +19,7 @@ from kaged.app.settings import Settings
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, Ids, JsonObject, KagedError
 from kaged.cage import CageKind, CageRequest, HostMount, Spawner
-from kaged.config.toolsections import ChangedTools, McpServer
+from kaged.config.toolsections import ChangedTools, McpServerEntry
 from kaged.kernel.net import parse_target
 from kaged.kernel.policy import CageLimits
 from kaged.mcp import host
@@ -224,7 +224,7 @@ def plans_of(settings: Settings) -> Mapping[str, OutsidePlan]:
 
 
 def _plan(
-    name: str, server: McpServer, limits: CageLimits, runtimes: tuple[tuple[str, str], ...]
+    name: str, server: McpServerEntry, limits: CageLimits, runtimes: tuple[tuple[str, str], ...]
 ) -> OutsidePlan:
     policy = server.cage.policy(limits)
     command, mounts, fault = server.command or (), (), "" if server.enabled else "switched off"

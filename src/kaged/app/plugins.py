@@ -34,7 +34,7 @@ from kaged.plugins.storage import StorageBroker, StorageQuota
 from kaged.plugins.supervisor import PluginSupervisor
 from kaged.serve.http.ports import Principal
 from kaged.store import Store
-from kaged.wire.context import CallContext
+from kaged.wire.context import WireContext
 
 if TYPE_CHECKING:
     from kaged.store.session_rows import SessionRecord
@@ -271,7 +271,7 @@ class PluginService:
         Raises:
             SessionNotFound: there is no such session.
         """
-        context = CallContext(request_id=who.request_id, operator_id=who.caller.operator_id)
+        context = WireContext(request_id=who.request_id, operator_id=who.caller.operator_id)
         if session_id is not None:
             session = await self._session_of(session_id)
             context = replace(

@@ -16,7 +16,7 @@ from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import JsonObject, JsonValue, KagedError, iso_utc
 from kaged.config.agents import AgentTree, resolve_agents
 from kaged.config.describe import describe
-from kaged.config.problems import ConfigInvalid, Problem
+from kaged.config.problems import ConfigFileInvalid, Problem
 from kaged.config.project import load_project
 from kaged.serve.http.ports import Principal, ProjectView
 from kaged.store import CursorInvalid, ProjectRecord, Store
@@ -114,7 +114,7 @@ class ProjectService:
                 continue
             try:
                 tree = await self._read(record.root)
-            except ConfigInvalid as error:
+            except ConfigFileInvalid as error:
                 _log.warning("project.restore_failed", root=record.root, error=error.message)
                 self._loaded[record.id] = LoadedProject(record, None, error.problems)
                 await self._record_failure(record.root, error, None)
@@ -127,7 +127,7 @@ class ProjectService:
 
         Raises:
             ProjectRootInvalid: the path is not absolute, or no folder.
-            ConfigInvalid: its files have errors; what was loaded before stays in force.
+            ConfigFileInvalid: its files have errors; what was loaded before stays in force.
             TooManyProjects: the limit is reached.
             AuditUnavailable: it could not be put on record.
         """
@@ -203,7 +203,7 @@ class ProjectService:
         self._audit.require_writable()
         try:
             tree = await self._read(root)
-        except ConfigInvalid as error:
+        except ConfigFileInvalid as error:
             await self._record_failure(root, error, who)
             raise
         project = tree.project
@@ -255,7 +255,9 @@ class ProjectService:
         )
         await self._audit.record(event, durable=True)
 
-    async def _record_failure(self, root: str, error: ConfigInvalid, who: Principal | None) -> None:
+    async def _record_failure(
+        self, root: str, error: ConfigFileInvalid, who: Principal | None
+    ) -> None:
         problems: list[JsonValue] = [str(one) for one in error.problems[:MAX_RECORDED_PROBLEMS]]
         event = AuditEvent(
             "project.load_failed",

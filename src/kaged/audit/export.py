@@ -32,7 +32,7 @@ class _Header(msgspec.Struct):
     filter: dict[str, Any] = {}
 
 
-class _Line(msgspec.Struct):
+class _ExportLine(msgspec.Struct):
     seq: int
     id: str
     timestamp: str
@@ -44,7 +44,7 @@ class _Line(msgspec.Struct):
     hash: str
 
 
-class _End(msgspec.Struct):
+class _ExportEnd(msgspec.Struct):
     rows: int
     complete: bool
     digest: str
@@ -52,7 +52,7 @@ class _End(msgspec.Struct):
 
 
 class _EndLine(msgspec.Struct):
-    end: _End
+    end: _ExportEnd
 
 
 class ExportWriter:
@@ -77,7 +77,7 @@ class ExportWriter:
     def end(self) -> bytes:
         """Return the last line, which signs all the others."""
         summary = _summary(self._rows, self._filter.everything, self._digest.hexdigest())
-        end = _End(
+        end = _ExportEnd(
             self._rows,
             self._filter.everything,
             self._digest.hexdigest(),
@@ -88,7 +88,7 @@ class ExportWriter:
     def _line(self, row: AuditRow) -> bytes:
         self._rows += 1
         self._digest.update(row.hash.encode("utf-8", "surrogatepass"))
-        line = _Line(
+        line = _ExportLine(
             row.seq,
             row.id,
             iso_utc(row.ts_ms),
@@ -124,7 +124,7 @@ class _ExportReader:
         self._chain = ChainVerifier(key)
         self._digest = hashlib.sha256()
         self._header: _Header | None = None
-        self._end: _End | None = None
+        self._end: _ExportEnd | None = None
         self._number = 0
         self._rows = 0
         self._selected = 0
@@ -210,7 +210,7 @@ def read_lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _parse_row(line: bytes) -> AuditRow:
-    parsed = msgspec.json.decode(line, type=_Line)
+    parsed = msgspec.json.decode(line, type=_ExportLine)
     moment = datetime.fromisoformat(parsed.timestamp)
     if moment.tzinfo is None:
         raise ValueError("a timestamp without a zone")

@@ -13,7 +13,7 @@ from kaged.audit.chain import ChainKey
 from kaged.audit.errors import AuditEventInvalid, AuditUnavailable
 from kaged.audit.event import AuditEvent
 from kaged.audit.keyfile import HeadFile
-from kaged.audit.pending import Pending
+from kaged.audit.pending import PendingEvent
 from kaged.audit.pump import AuditLimits, AuditPump, Incident, PumpListener
 from kaged.audit.redact import Redactor
 from kaged.audit.row import AuditRow
@@ -78,7 +78,7 @@ class AuditLog:
         self._pump = AuditPump(self._writer, clock, self._limits, listener)
         self._loop: asyncio.AbstractEventLoop | None = None
         # Who waits for room in the queue, in order; their events are queued for them.
-        self._room: deque[tuple[Pending, asyncio.Future[None]]] = deque()
+        self._room: deque[tuple[PendingEvent, asyncio.Future[None]]] = deque()
         self._subscribers: tuple[Callable[[AuditRow], None], ...] = ()
         self._health_subscribers: tuple[Callable[[AuditHealth], None], ...] = ()
         self._mismatch: JsonObject | None = None
@@ -156,7 +156,7 @@ class AuditLog:
 
         For those who write with every call: nearly always there is nothing to wait for.
         """
-        entry = Pending(event, self._clock.now_ms(), self.redactor.rules)
+        entry = PendingEvent(event, self._clock.now_ms(), self.redactor.rules)
         return not self._room and self._pump.offer(entry)
 
     def post(self, event: AuditEvent) -> None:
@@ -184,7 +184,7 @@ class AuditLog:
         Raises:
             AuditUnavailable: the sink cannot write it now.
         """
-        await self._record_durable(Pending(None, self._clock.now_ms(), self.redactor.rules))
+        await self._record_durable(PendingEvent(None, self._clock.now_ms(), self.redactor.rules))
 
     async def retry(self) -> AuditHealth:
         """Try a failed sink now instead of at the next interval; return the health afterwards."""
@@ -256,13 +256,13 @@ class AuditLog:
                 await self.close()
                 raise
 
-    def _pending(self, event: AuditEvent) -> Pending:
-        return Pending(event, self._clock.now_ms(), self.redactor.rules)
+    def _pending(self, event: AuditEvent) -> PendingEvent:
+        return PendingEvent(event, self._clock.now_ms(), self.redactor.rules)
 
-    def _own_event(self, name: str, data: JsonObject) -> Pending:
+    def _own_event(self, name: str, data: JsonObject) -> PendingEvent:
         return self._pending(AuditEvent(name, data))
 
-    async def _record_durable(self, entry: Pending) -> None:
+    async def _record_durable(self, entry: PendingEvent) -> None:
         entry.waiter = asyncio.get_running_loop().create_future()
         if self._trouble() is not None:
             self._pump.count_refused()
@@ -275,7 +275,7 @@ class AuditLog:
         except TimeoutError as error:
             raise self._unavailable("the disk does not answer") from error
 
-    async def _record_later(self, entry: Pending) -> None:
+    async def _record_later(self, entry: PendingEvent) -> None:
         queued = asyncio.get_running_loop().create_future()
         # No await since the queue said "full": the pump's answer to that cannot have come yet.
         self._room.append((entry, queued))

@@ -1,4 +1,4 @@
-"""`Pending`: an event between the moment it was recorded and the one in which it is written.
+"""`PendingEvent`: an event between the moment it was recorded and the one in which it is written.
 
 Whoever records an event should not wait while it is looked through for secrets. What could still
 change is copied at once, and the looking is done by the thread that writes.
@@ -35,7 +35,7 @@ _Held: TypeAlias = "JsonObject | list[JsonValue] | bytes"
 _log = structlog.get_logger(__name__)
 
 
-class Pending:
+class PendingEvent:
     """An event that waits to be written, as it was when it was recorded.
 
     With a `waiter` someone waits until it is durable. `rules` are those of the moment it was
@@ -136,4 +136,4 @@ def _redacted(event: AuditEvent, held: dict[str, _Held] | None, rules: Rules) ->
         return None, None, kept.decode()
 
 
-__all__ = ["COPY_LIMIT_CHARS", "Pending", "Texts"]
+__all__ = ["COPY_LIMIT_CHARS", "PendingEvent", "Texts"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from kaged.audit.pending import Pending
+from kaged.audit.pending import PendingEvent
 from kaged.audit.row import AuditRow
 from kaged.audit.writer import ChainWriter
 from kaged.base import Clock, JsonObject, KagedError
@@ -46,7 +46,7 @@ class AuditLimits:
 class Incident:
     """A time in which the sink could not be written."""
 
-    started: Pending
+    started: PendingEvent
     since_ms: int
     since_s: float
     error: str
@@ -63,7 +63,7 @@ class PumpListener:
         self,
         settled: Callable[[list[asyncio.Future[None]], Sequence[AuditRow], bool], None],
         failed: Callable[[list[asyncio.Future[None]], Incident], None],
-        event: Callable[[str, JsonObject], Pending],
+        event: Callable[[str, JsonObject], PendingEvent],
     ) -> None:
         self.settled = settled
         self.failed = failed
@@ -87,7 +87,7 @@ class AuditPump:
         self._listener = listener
         self._lock = threading.RLock()
         self._cond = threading.Condition(self._lock)
-        self._queue: deque[Pending] = deque()
+        self._queue: deque[PendingEvent] = deque()
         self._chars = 0
         self._room_wanted = False
         self._probe = False
@@ -130,7 +130,7 @@ class AuditPump:
         since = self._busy_since_s
         return since is not None and self._clock.monotonic_s() - since > self._limits.stall_s
 
-    def offer(self, entry: Pending, *, reserve: bool = False) -> bool:
+    def offer(self, entry: PendingEvent, *, reserve: bool = False) -> bool:
         """Queue an event; False when there is no room, and the listener hears when there is."""
         limits = self._limits
         factor = 2 if reserve else 1
@@ -162,7 +162,7 @@ class AuditPump:
             self._room_wanted = True
             return False
 
-    def offer_waiting(self, entry: Pending) -> bool:
+    def offer_waiting(self, entry: PendingEvent) -> bool:
         """Queue an event, blocking this thread for a while if there is no room."""
         with self._cond:
             self._cond.wait_for(
@@ -194,7 +194,7 @@ class AuditPump:
             self._probe = True
             self._cond.notify_all()
 
-    def _add(self, entry: Pending) -> None:
+    def _add(self, entry: PendingEvent) -> None:
         self._queue.append(entry)
         self._chars += entry.size
         if entry.waiter is not None:
@@ -234,7 +234,7 @@ class AuditPump:
             self._failed([], error)
             _log.critical("audit.thread_ended", error=repr(error), exc_info=error)
 
-    def _take(self) -> list[Pending] | None:
+    def _take(self) -> list[PendingEvent] | None:
         """Wait for work; return the next batch, an empty one for a retry or the head file."""
         with self._cond:
             if self.incident is not None:
@@ -259,8 +259,8 @@ class AuditPump:
             self._lingering = False
             return self._next_batch()
 
-    def _next_batch(self) -> list[Pending]:
-        batch: list[Pending] = []
+    def _next_batch(self) -> list[PendingEvent]:
+        batch: list[PendingEvent] = []
         chars = 0
         queue, limits = self._queue, self._limits
         while queue and len(batch) < limits.batch_events and chars < limits.batch_chars:
@@ -272,7 +272,7 @@ class AuditPump:
         self._chars -= chars
         return batch
 
-    def _write(self, batch: list[Pending]) -> None:
+    def _write(self, batch: list[PendingEvent]) -> None:
         incident = self.incident
         entries = batch
         if incident is not None:
@@ -287,14 +287,14 @@ class AuditPump:
         finally:
             self._busy_since_s = None
 
-    def _written(self, entries: list[Pending]) -> tuple[AuditRow, ...]:
+    def _written(self, entries: list[PendingEvent]) -> tuple[AuditRow, ...]:
         try:
             return self._writer.write(entries)
         except Exception as error:  # noqa: BLE001 - boundary: see above; one failure may be a fluke
             _log.warning("audit.write_retried", error=_text(error))
         return self._writer.write(entries)
 
-    def _succeeded(self, batch: list[Pending], rows: tuple[AuditRow, ...]) -> None:
+    def _succeeded(self, batch: list[PendingEvent], rows: tuple[AuditRow, ...]) -> None:
         waiters = [entry.waiter for entry in batch if entry.waiter is not None]
         with self._cond:
             recovered = self.incident
@@ -311,7 +311,7 @@ class AuditPump:
             )
         self._listener.settled(waiters, rows, room)
 
-    def _failed(self, batch: list[Pending], error: BaseException) -> None:
+    def _failed(self, batch: list[PendingEvent], error: BaseException) -> None:
         started = self._listener.event(
             "audit.degraded", {"error": _text(error), "error_code": _code(error)}
         )
@@ -336,7 +336,7 @@ class AuditPump:
             _log.critical("audit.events_not_written", count=self.unwritten)
         self._listener.failed(waiters, incident)
 
-    def _incident_after(self, error: BaseException, started: Pending) -> tuple[Incident, bool]:
+    def _incident_after(self, error: BaseException, started: PendingEvent) -> tuple[Incident, bool]:
         known = self.incident
         if known is not None:
             known.error, known.error_code = _text(error), _code(error)
@@ -352,7 +352,7 @@ class AuditPump:
         )
         return self.incident, True
 
-    def _recovered(self, incident: Incident) -> Pending:
+    def _recovered(self, incident: Incident) -> PendingEvent:
         with self._cond:
             lost = dict(incident.lost)
             refused = incident.refused

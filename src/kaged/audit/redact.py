@@ -55,7 +55,7 @@ _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
-class _Budget:
+class _RedactBudget:
     """What one event may still spend; a hostile payload runs out instead of filling the disk."""
 
     __slots__ = ("chars", "nodes")
@@ -135,12 +135,12 @@ class Rules:
     def redact(self, kind: EventType, data: JsonObject) -> JsonObject:
         """Return an event's data as it may be kept; `data` itself stays as it is."""
         shortened, clean = kind.shortened, self._clean
-        budget: _Budget | None = None
+        budget: _RedactBudget | None = None
         # Most values stay as they are: the copy is made at once, and only what changes is put in.
         kept = data.copy()
         for name, value in kept.items():
             if name in shortened:
-                budget = budget or _Budget()
+                budget = budget or _RedactBudget()
                 kept[name] = self._shortened(shortened[name], value, budget)
                 continue
             if value is None or value is True or value is False:
@@ -150,7 +150,7 @@ class Rules:
                     continue
                 if name in HOST_IDS and len(value) == HOST_ID_CHARS and _is_host_id(value):
                     continue
-            budget = budget or _Budget()
+            budget = budget or _RedactBudget()
             kept[name] = self._keyed(name, value, 1, budget)
         return kept
 
@@ -166,7 +166,7 @@ class Rules:
             return text
         return self._masked(_sound(text[: limit_chars * 2]))[:limit_chars]
 
-    def _shortened(self, kind: FieldKind, value: object, budget: _Budget) -> JsonValue:
+    def _shortened(self, kind: FieldKind, value: object, budget: _RedactBudget) -> JsonValue:
         if isinstance(value, str):
             if kind is FieldKind.SQL:
                 bare = redact_sql(_sound(value[:SCAN_LIMIT_CHARS]))
@@ -179,7 +179,7 @@ class Rules:
             ]
         return _scalar(value)
 
-    def _keyed(self, key: str, value: object, depth: int, budget: _Budget) -> JsonValue:
+    def _keyed(self, key: str, value: object, depth: int, budget: _RedactBudget) -> JsonValue:
         treatment = _treatment(key)
         if treatment < 0:
             if value is None or value is True or value is False:
@@ -194,7 +194,7 @@ class Rules:
             return cast("str", value)
         return self._value(value, treatment, depth, budget)
 
-    def _value(self, value: object, limit: int, depth: int, budget: _Budget) -> JsonValue:
+    def _value(self, value: object, limit: int, depth: int, budget: _RedactBudget) -> JsonValue:
         if isinstance(value, str):
             return self._string(value, limit, budget)
         if isinstance(value, dict):
@@ -203,7 +203,7 @@ class Rules:
             return self._list(value, limit, depth, budget) if depth < DEPTH_LIMIT else TOO_DEEP
         return _scalar(value)
 
-    def _object(self, value: dict[object, object], depth: int, budget: _Budget) -> JsonValue:
+    def _object(self, value: dict[object, object], depth: int, budget: _RedactBudget) -> JsonValue:
         kept: JsonObject = {}
         # {"name": "Authorization", "value": "…"}: the name of a header is its key.
         named = value.get("name", value.get("key"))
@@ -224,7 +224,11 @@ class Rules:
         return kept
 
     def _list(
-        self, value: list[object] | tuple[object, ...], limit: int, depth: int, budget: _Budget
+        self,
+        value: list[object] | tuple[object, ...],
+        limit: int,
+        depth: int,
+        budget: _RedactBudget,
     ) -> JsonValue:
         # A header as a pair; a list that the event itself declares is never one.
         if depth > 1 and len(value) == 2 and isinstance(value[0], str):
@@ -240,7 +244,7 @@ class Rules:
             kept.append(self._value(inner, limit, depth + 1, budget))
         return kept
 
-    def _environment(self, value: object, depth: int, budget: _Budget) -> JsonValue:
+    def _environment(self, value: object, depth: int, budget: _RedactBudget) -> JsonValue:
         """Keep the names of environment variables and none of their values."""
         if isinstance(value, dict):
             names = [self._key(key, budget) for key in islice(value, NODE_LIMIT)]
@@ -255,7 +259,7 @@ class Rules:
             ]
         return REDACTED if isinstance(value, str) else self._value(value, 0, depth, budget)
 
-    def _key(self, key: object, budget: _Budget) -> str:
+    def _key(self, key: object, budget: _RedactBudget) -> str:
         if not isinstance(key, str):
             return f"[{type(key).__name__}]"
         if key in self._clean:
@@ -265,7 +269,7 @@ class Rules:
             return "…"
         return self._masked(_sound(str.__str__(key)[:KEY_LIMIT_CHARS]))
 
-    def _string(self, value: str, limit: int, budget: _Budget) -> str:
+    def _string(self, value: str, limit: int, budget: _RedactBudget) -> str:
         text = value if type(value) is str else str.__str__(value)
         length = len(text)
         budget.chars -= min(length, limit)
@@ -274,7 +278,7 @@ class Rules:
             return _note(length, "characters", head)
         return self._masked(text if text.isascii() else _sound(text))
 
-    def _cut(self, value: str, limit: int, budget: _Budget) -> str:
+    def _cut(self, value: str, limit: int, budget: _RedactBudget) -> str:
         # Masked before it is cut, so that a cut never leaves half a secret in sight.
         text = self._masked(_sound(str.__str__(value)[:SCAN_LIMIT_CHARS]))[:limit]
         budget.chars -= len(text)

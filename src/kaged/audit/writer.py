@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kaged.audit.chain import ChainHead, ChainKey
 from kaged.audit.errors import ChainMoved
 from kaged.audit.keyfile import HeadFile
-from kaged.audit.pending import Pending
+from kaged.audit.pending import PendingEvent
 from kaged.audit.row import TS_MAX_MS, AuditRow
 from kaged.audit.sink import AuditSink
 from kaged.base import Clock, Ids, JsonObject, JsonValue
@@ -35,7 +35,7 @@ class ChainWriter:
         self._clock = clock
         self._ids = ids
         self._head_file = head_file
-        self._attempted: tuple[Pending, ...] = ()
+        self._attempted: tuple[PendingEvent, ...] = ()
         self._attempted_rows: tuple[AuditRow, ...] = ()
         self._head_written_s: float | None = None
         self._head_dirty = False
@@ -51,7 +51,7 @@ class ChainWriter:
         self.write_head()
         return found
 
-    def write(self, batch: Sequence[Pending]) -> tuple[AuditRow, ...]:
+    def write(self, batch: Sequence[PendingEvent]) -> tuple[AuditRow, ...]:
         """Seal the batch and keep it; return the rows once they are durable."""
         kept = self._settle_attempt()
         if kept:
@@ -94,7 +94,7 @@ class ChainWriter:
             self._head_dirty = False
             self.head_file_error = None
 
-    def _seal(self, batch: Sequence[Pending]) -> tuple[AuditRow, ...]:
+    def _seal(self, batch: Sequence[PendingEvent]) -> tuple[AuditRow, ...]:
         hash_, ulid = self._key.hash, self._ids.ulid
         seq, last_hash = self.head
         rows: list[AuditRow] = []

@@ -9,9 +9,9 @@ from __future__ import annotations
 from kaged.cage.grants import merge_grants
 from kaged.cage.request import CageKind, Programs
 from kaged.kernel.capabilities import (
+    CapabilityExplanation,
     CapabilityPath,
     ExecCapability,
-    Explanation,
     FsCapability,
     ManifestCapability,
     NetCapability,
@@ -22,7 +22,9 @@ from kaged.kernel.paths import AbsPath
 from kaged.kernel.policy import CagePolicy, CageState, FsMode, SeccompProfile
 
 
-def explain(policy: CagePolicy, kind: CageKind = CageKind.PLUGIN) -> tuple[Explanation, ...]:
+def explain(
+    policy: CagePolicy, kind: CageKind = CageKind.PLUGIN
+) -> tuple[CapabilityExplanation, ...]:
     """Return in sentences what a cage with this policy may do, and what it may not.
 
     Dangerous grants carry a warning, so that nobody has to know the grammar.
@@ -33,15 +35,15 @@ def explain(policy: CagePolicy, kind: CageKind = CageKind.PLUGIN) -> tuple[Expla
         *_programs(policy, kind),
         *_named(policy),
         *map(
-            Explanation,
+            CapabilityExplanation,
             (*_state(policy), *_calls(policy), *_limits(policy), *_environment(policy), *_always()),
         ),
     )
 
 
-def _granted(item: ManifestCapability, but: str = "") -> Explanation:
+def _granted(item: ManifestCapability, but: str = "") -> CapabilityExplanation:
     found = in_words(item)
-    return Explanation(f"may {found.words}{but}", found.warning)
+    return CapabilityExplanation(f"may {found.words}{but}", found.warning)
 
 
 def _here(path: str) -> CapabilityPath:
@@ -49,8 +51,8 @@ def _here(path: str) -> CapabilityPath:
     return CapabilityPath(PathBase.HOST, AbsPath(path))
 
 
-def _files(policy: CagePolicy) -> list[Explanation]:
-    found: list[Explanation] = []
+def _files(policy: CagePolicy) -> list[CapabilityExplanation]:
+    found: list[CapabilityExplanation] = []
     grants = merge_grants(policy)
     for grant in sorted(grants, key=lambda one: one.path):
         inside_rw = any(
@@ -61,30 +63,33 @@ def _files(policy: CagePolicy) -> list[Explanation]:
             but += " although what is around it may be changed"
         found.append(_granted(FsCapability(grant.mode, _here(grant.path)), but))
     others = "sees no other file of this machine, apart from system libraries, read-only"
-    return [*found, Explanation(others)]
+    return [*found, CapabilityExplanation(others)]
 
 
-def _network(policy: CagePolicy) -> list[Explanation]:
+def _network(policy: CagePolicy) -> list[CapabilityExplanation]:
     if not policy.net:
-        return [Explanation("has no network")]
+        return [CapabilityExplanation("has no network")]
     found = [_granted(NetCapability(target)) for target in policy.net]
-    return [*found, Explanation("every connection is checked outside the cage and recorded")]
+    return [
+        *found,
+        CapabilityExplanation("every connection is checked outside the cage and recorded"),
+    ]
 
 
-def _programs(policy: CagePolicy, kind: CageKind) -> list[Explanation]:
+def _programs(policy: CagePolicy, kind: CageKind) -> list[CapabilityExplanation]:
     if kind is not CageKind.PLUGIN:
         words = f"may start the programs of this machine ({Programs.SYSTEM}), inside its cage"
-        return [Explanation(words)]
+        return [CapabilityExplanation(words)]
     found = [_granted(ExecCapability(one.binary, _here(one.cwd))) for one in policy.exec]
     own = "may start its own program and interpreter, sh, env and the coreutils, and no other"
-    return [*found, Explanation(f"{own} program by name")]
+    return [*found, CapabilityExplanation(f"{own} program by name")]
 
 
-def _named(policy: CagePolicy) -> list[Explanation]:
+def _named(policy: CagePolicy) -> list[CapabilityExplanation]:
     if not policy.capabilities:
         return []
     names = ", ".join(sorted(policy.capabilities))
-    return [Explanation(f"may use tools that ask for these grants by name: {names}")]
+    return [CapabilityExplanation(f"may use tools that ask for these grants by name: {names}")]
 
 
 def _state(policy: CagePolicy) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from kaged.cage.arguments import check_path
 from kaged.cage.errors import GrantRefused
 from kaged.cage.grants import MAX_GRANTS
-from kaged.kernel.mounts import Glob, has_magic
+from kaged.kernel.mounts import MountGlob, has_magic
 from kaged.kernel.policy import FsGrant, FsMode
 
 MAX_LOOKED_AT = 50_000
@@ -48,7 +48,7 @@ def expand_patterns(grants: Iterable[FsGrant]) -> tuple[FsGrant, ...]:
 
 
 def _matches(pattern: str) -> list[str]:
-    glob = Glob(pattern)
+    glob = MountGlob(pattern)
     start = pattern[: next(at for at, char in enumerate(pattern) if char in "*?[")]
     found: list[str] = []
     waiting = [start.rpartition("/")[0] or "/"]

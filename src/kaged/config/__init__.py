@@ -2,8 +2,8 @@
 
 A file becomes a frozen value in one walk: `files` reads it without trusting it, `yamldoc` and
 `tomldoc` turn it into `Node`s that remember their lines, `shapes` and `records` read nodes into
-types and note every `Problem`, and `reading` returns `Loaded` or raises `ConfigInvalid`. `editing`
-goes the other way and changes a file byte by byte.
+types and note every `Problem`, and `reading` returns `Loaded` or raises `ConfigFileInvalid`.
+`editing` goes the other way and changes a file byte by byte.
 
 Names are looked up when they are first used: a command that only needs `Locations` does not pay
 for the project file's types.
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from kaged.config.locations import Locations, LocationsUnknown, LocationUnsafe
     from kaged.config.manifest import Manifest, load_manifest, parse_manifest
     from kaged.config.pluginwords import AgentPath
-    from kaged.config.problems import ConfigInvalid, Origin, Problem, Severity
+    from kaged.config.problems import ConfigFileInvalid, Origin, Problem, Severity
     from kaged.config.project import AgentSpec, Project, load_project, parse_project
     from kaged.config.providers import plan_providers
     from kaged.config.reading import Loaded
@@ -48,7 +48,7 @@ _HOMES = {
     "AgentTree": "agents",
     "ConfigBusy": "atomic",
     "ConfigChanged": "atomic",
-    "ConfigInvalid": "problems",
+    "ConfigFileInvalid": "problems",
     "ConfigWriteFailed": "atomic",
     "DaemonConfig": "daemonconfig",
     "EditRefused": "yamledit",
@@ -116,7 +116,7 @@ __all__ = [
     "AgentTree",
     "ConfigBusy",
     "ConfigChanged",
-    "ConfigInvalid",
+    "ConfigFileInvalid",
     "ConfigWriteFailed",
     "DaemonConfig",
     "EditRefused",

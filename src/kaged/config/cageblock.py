@@ -14,9 +14,9 @@ from kaged.config.frozen import frozen
 from kaged.config.nodes import Node, kind_of
 from kaged.config.problems import Severity
 from kaged.config.projectpaths import parse_project_path
-from kaged.config.reading import Invalid, Place, nearest
+from kaged.config.reading import DocumentPosition, NoValue, nearest
 from kaged.config.records import RecordShape, empty_map, key, optional, record
-from kaged.config.shapes import Choice, Shape, Text, Whole
+from kaged.config.shapes import Choice, Shape, TextShape, Whole
 from kaged.kernel.mounts import has_magic
 from kaged.kernel.net import NetTarget, parse_target
 from kaged.kernel.paths import join, normalise
@@ -37,12 +37,12 @@ KNOWN_CAPABILITIES: Final = ("shell", "exec", "services")
 """Grants that built-in tools ask for; plugins may ask for others by a name of their own."""
 
 ENV_NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_]*"
-ENV_NAME: Final = Text(
+ENV_NAME: Final = TextShape(
     max_chars=128, pattern=ENV_NAME_PATTERN, means="the name of an environment variable"
 )
-ENV_VALUE: Final = Text(min_chars=0, max_chars=32 * 1024, one_line=False)
+ENV_VALUE: Final = TextShape(min_chars=0, max_chars=32 * 1024, one_line=False)
 NET_TARGET: Final = Mapped(
-    Text(max_chars=300), parse_target, "target (`host:port`, `host:*` or `*`)"
+    TextShape(max_chars=300), parse_target, "target (`host:port`, `host:*` or `*`)"
 )
 
 
@@ -93,7 +93,7 @@ class FsEntry:
 
     mode: FsMode = key(Choice(FsMode), "Read-only or read-write.")
     path: str = key(
-        Mapped(Text(max_chars=4000), parse_project_path, "path relative to the project root"),
+        Mapped(TextShape(max_chars=4000), parse_project_path, "path relative to the project root"),
         "The path, relative to the project root; `*`, `?`, `[…]` and `**` are globs.",
     )
 
@@ -135,7 +135,7 @@ class CageBlock:
     )
     capabilities: tuple[str, ...] = key(
         ListOf(
-            Text(max_chars=64, pattern=r"[a-z][a-z0-9_-]*", means="the name of a capability"),
+            TextShape(max_chars=64, pattern=r"[a-z][a-z0-9_-]*", means="the name of a capability"),
             unique=True,
         ),
         "Named grants: `shell` and `exec` for tools, `services` for people's accounts (`ash-sb`).",
@@ -167,7 +167,7 @@ class CageBlock:
         )
 
 
-def _check_block(given: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_block(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     root = place.reading.root
     entries: tuple[FsEntry, ...] = given.get("fs", ())
     fs_node = node.child("fs") or node
@@ -203,7 +203,7 @@ def _check_block(given: Mapping[str, Any], node: Node, place: Place) -> None:
 class CageShape(Shape["CageBlock | CageWord"]):
     """A cage: the word `disabled`, or a block."""
 
-    def read(self, node: Node, place: Place) -> CageBlock | CageWord | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> CageBlock | CageWord | NoValue:
         """Read the word or the block."""
         if node.value == CageWord.DISABLED.value:
             return CageWord.DISABLED

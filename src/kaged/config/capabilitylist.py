@@ -5,7 +5,7 @@ from __future__ import annotations
 from kaged.base import JsonObject
 from kaged.config.frozen import frozen
 from kaged.config.nodes import Node, to_json
-from kaged.config.reading import INVALID, Invalid, Place
+from kaged.config.reading import INVALID, DocumentPosition, NoValue
 from kaged.config.shapes import Shape, wrong_kind
 from kaged.kernel.capabilities import (
     FORMS,
@@ -28,7 +28,7 @@ CAPABILITY_PATTERN = (
 class CapabilityListShape(Shape[CapabilitySet]):
     """A list of capabilities; every wrong entry is reported at its own line."""
 
-    def read(self, node: Node, place: Place) -> CapabilitySet | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> CapabilitySet | NoValue:
         """Read the list with the kernel's grammar."""
         if not isinstance(node.value, tuple):
             return wrong_kind(node, place, "a list of capabilities")

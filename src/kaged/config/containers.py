@@ -10,14 +10,14 @@ from typing import Any, Final, Generic, TypeVar
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.config.frozen import frozen
 from kaged.config.nodes import Node, Odd, to_json
-from kaged.config.reading import INVALID, Invalid, Place
+from kaged.config.reading import INVALID, DocumentPosition, NoValue
 from kaged.config.secret import Secret
-from kaged.config.shapes import Shape, Text, wrong_kind
+from kaged.config.shapes import Shape, TextShape, wrong_kind
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-ANY_NAME: Final = Text(max_chars=256)
+ANY_NAME: Final = TextShape(max_chars=256)
 """A name that is only limited in length."""
 
 
@@ -30,7 +30,7 @@ class ListOf(Shape[tuple[T, ...]]):
     max_items: int = 1000
     unique: bool = False
 
-    def read(self, node: Node, place: Place) -> tuple[T, ...] | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> tuple[T, ...] | NoValue:
         """Read every item; one bad item makes the list invalid."""
         if not isinstance(node.value, tuple):
             return wrong_kind(node, place, "a list")
@@ -42,7 +42,7 @@ class ListOf(Shape[tuple[T, ...]]):
         complete = True
         for index, inner in enumerate(node.value):
             item = self.item.read(inner, place.under(index, inner.mark))
-            if isinstance(item, Invalid):
+            if isinstance(item, NoValue):
                 complete = False
             elif self.unique and item in items:
                 place.under(index, inner.mark).error(inner, f"{place.show(item)} is listed twice")
@@ -73,7 +73,7 @@ class MapOf(Shape[Mapping[str, T]]):
     names: Shape[str] = ANY_NAME
     max_items: int = 1000
 
-    def read(self, node: Node, place: Place) -> Mapping[str, T] | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> Mapping[str, T] | NoValue:
         """Read every pair; one bad pair makes the map invalid."""
         if not isinstance(node.value, Mapping):
             return wrong_kind(node, place, "a map")
@@ -85,7 +85,7 @@ class MapOf(Shape[Mapping[str, T]]):
             below = place.under(name, entry.mark)
             named = self.names.read(Node(name, entry.mark), below)
             item = self.value.read(entry.node, below)
-            if isinstance(item, Invalid) or isinstance(named, Invalid):
+            if isinstance(item, NoValue) or isinstance(named, NoValue):
                 complete = False
             else:
                 pairs[name] = item
@@ -109,7 +109,7 @@ class MapOf(Shape[Mapping[str, T]]):
 class JsonTable(Shape[Mapping[str, JsonValue]]):
     """A map of anything that JSON can hold."""
 
-    def read(self, node: Node, place: Place) -> Mapping[str, JsonValue] | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> Mapping[str, JsonValue] | NoValue:
         """Read a map as plain data, remembering where its keys stand."""
         if not isinstance(node.value, Mapping):
             return wrong_kind(node, place, "a map")
@@ -142,10 +142,10 @@ class Mapped(Shape[U], Generic[T, U]):
     means: str = ""
     show: bool = True
 
-    def read(self, node: Node, place: Place) -> U | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> U | NoValue:
         """Read the inner shape, then parse it."""
         value = self.inner.read(node, place)
-        if isinstance(value, Invalid):
+        if isinstance(value, NoValue):
             return INVALID
         try:
             return self.parse(value)
@@ -169,10 +169,10 @@ class Hidden(Shape[Secret[T]]):
 
     inner: Shape[T]
 
-    def read(self, node: Node, place: Place) -> Secret[T] | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> Secret[T] | NoValue:
         """Read the inner shape and hide it."""
         value = self.inner.read(node, place)
-        return INVALID if isinstance(value, Invalid) else Secret(value)
+        return INVALID if isinstance(value, NoValue) else Secret(value)
 
     def schema(self, defs: JsonObject) -> JsonObject:
         """Return the inner shape's schema, marked as write-only."""
@@ -189,7 +189,7 @@ class Later(Shape[T]):
 
     find: Callable[[], Shape[T]]
 
-    def read(self, node: Node, place: Place) -> T | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> T | NoValue:
         """Read with the shape found."""
         return self.find().read(node, place)
 
@@ -207,7 +207,7 @@ def bare_words(shape: Shape[Any]) -> str:
     return re.sub(r"^(?:an?|the) ", "", shape.words())
 
 
-def _is_json(node: Node, place: Place) -> bool:
+def _is_json(node: Node, place: DocumentPosition) -> bool:
     value = node.value
     if isinstance(value, Odd):
         if not value.reported:

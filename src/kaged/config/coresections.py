@@ -14,13 +14,13 @@ from kaged.config.hostvalues import BIND, NETWORK, Bind, HostPath, IpNetwork
 from kaged.config.pluginwords import MAX_PLUGIN_NAME_CHARS, PLUGIN_NAME_PATTERN
 from kaged.config.records import RecordShape, empty_map, key, optional, record
 from kaged.config.secret import Secret
-from kaged.config.shapes import Choice, Flag, Text
+from kaged.config.shapes import Choice, Flag, TextShape
 from kaged.config.variables import WithVariables
 
 DEFAULT_BIND: Final = ("127.0.0.1", 7460)
 
-NAME: Final = Text(max_chars=64, pattern=r"[a-z][a-z0-9_+-]*", means="a lower-case name")
-PLUGIN_NAME: Final = Text(
+NAME: Final = TextShape(max_chars=64, pattern=r"[a-z][a-z0-9_+-]*", means="a lower-case name")
+PLUGIN_NAME: Final = TextShape(
     max_chars=MAX_PLUGIN_NAME_CHARS, pattern=PLUGIN_NAME_PATTERN, means="a plugin name"
 )
 
@@ -96,7 +96,7 @@ class AuthSection:
         default=AuthMode.SECURE,
     )
     operator: str = key(
-        Text(max_chars=128),
+        TextShape(max_chars=128),
         "The operator's id, as plugins and the audit log see it.",
         default="operator",
     )
@@ -106,12 +106,12 @@ class AuthSection:
         default=(),
     )
     allowed_hosts: tuple[str, ...] = key(
-        ListOf(Text(max_chars=253)),
+        ListOf(TextShape(max_chars=253)),
         "Further values of the Host header that are answered, for example behind a proxy.",
         default=(),
     )
     allowed_origins: tuple[str, ...] = key(
-        ListOf(Text(max_chars=300, pattern=r"https?://[^/\s]+", means="an origin")),
+        ListOf(TextShape(max_chars=300, pattern=r"https?://[^/\s]+", means="an origin")),
         "Further web origins that may use the API from a browser.",
         default=(),
     )
@@ -123,7 +123,7 @@ class StorageSection:
 
     url: Secret[str] | None = optional(
         WithVariables(
-            Hidden(Mapped(Text(max_chars=2000), parse_storage_url, "database URL", show=False))
+            Hidden(Mapped(TextShape(max_chars=2000), parse_storage_url, "database URL", show=False))
         ),
         "The database. Left out: SQLite in the data directory.",
         default=None,

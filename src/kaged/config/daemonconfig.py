@@ -23,9 +23,9 @@ from kaged.config.coresections import (
 )
 from kaged.config.files import Privacy, is_missing, read_text
 from kaged.config.nodes import Node
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.config.providers import CapabilitiesSection, SkillSection
-from kaged.config.reading import INVALID, Loaded, Place, Reading
+from kaged.config.reading import INVALID, DocumentPosition, Loaded, Reading
 from kaged.config.records import RecordShape, key, record
 from kaged.config.sections import Sections, SectionsOf
 from kaged.config.sessionsection import SessionsSection
@@ -88,13 +88,13 @@ class DaemonConfig:
     mcp: McpSection = key(RecordShape(McpSection), "MCP servers.", default_factory=McpSection)
 
 
-def _check_config(given: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_config(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     auth: AuthSection = given.get("auth", AuthSection())
     daemon: DaemonSection = given.get("daemon", DaemonSection())
     if auth.mode is AuthMode.INSECURE and daemon.bind is not None and not daemon.bind.loopback:
         section = node.child("daemon")
         bind = None if section is None else section.child("bind")
-        Place(place.reading, ("daemon", "bind")).error(
+        DocumentPosition(place.reading, ("daemon", "bind")).error(
             bind or node,
             f"insecure mode may not listen on {daemon.bind}, which others can reach",
             'bind to 127.0.0.1, or set [auth] mode = "secure"',
@@ -118,11 +118,11 @@ def load_daemon_config(path: Path, environ: Mapping[str, str]) -> Loaded[DaemonC
     """Read `config.toml`; an absent file gives the defaults.
 
     Raises:
-        ConfigInvalid: with every problem, or because others may change the file.
+        ConfigFileInvalid: with every problem, or because others may change the file.
     """
     try:
         found = read_text(path, privacy=Privacy.TRUSTED)
-    except ConfigInvalid as error:
+    except ConfigFileInvalid as error:
         if is_missing(error):
             return Loaded(DaemonConfig())
         raise

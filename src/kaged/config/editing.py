@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from kaged.config.atomic import file_lock, replace_file
 from kaged.config.files import FileText, Privacy, is_missing, read_text
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.config.tomledit import TomlEdit
 from kaged.config.yamledit import YamlEdit
 
@@ -26,7 +26,7 @@ def edit_yaml(
     value stay. A link is followed and stays; with `inside` it may not lead out of that directory.
 
     Raises:
-        ConfigInvalid: the file is missing or cannot be read.
+        ConfigFileInvalid: the file is missing or cannot be read.
         EditRefused: the change would touch more than it should; nothing is written.
         ConfigBusy, ConfigChanged, ConfigWriteFailed: nothing is written.
     """
@@ -40,14 +40,14 @@ def edit_toml(
     """Change a TOML file, or make it with mode 0600; return whether it changed. Blocks on the disk.
 
     Raises:
-        ConfigInvalid: the file cannot be read, or others may touch it (`privacy`).
+        ConfigFileInvalid: the file cannot be read, or others may touch it (`privacy`).
         EditRefused: the change would touch more than it should; nothing is written.
         ConfigBusy, ConfigChanged, ConfigWriteFailed: nothing is written.
     """
     found: FileText | None = None
     try:
         found = read_text(path, privacy=privacy)
-    except ConfigInvalid as error:
+    except ConfigFileInvalid as error:
         if not is_missing(error):
             raise
     return _edit(path, found, TomlEdit, change, privacy, None)

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NoReturn, assert_never
 
-from kaged.config.problems import ConfigInvalid, Mark, Problem, Severity
+from kaged.config.problems import ConfigFileInvalid, Mark, Problem, Severity
 
 MAX_FILE_BYTES = 1024 * 1024
 """The largest configuration, project, manifest or prompt file that is read."""
@@ -63,7 +63,7 @@ def read_text(
     the advice given when there is no such file.
 
     Raises:
-        ConfigInvalid: with one problem that names the file, for everything that can be wrong.
+        ConfigFileInvalid: with one problem that names the file, for everything that can be wrong.
     """
     try:
         # O_NONBLOCK: opening a FIFO that nobody writes to must not hang.
@@ -92,7 +92,7 @@ def read_text(
     )
 
 
-def is_missing(error: ConfigInvalid) -> bool:
+def is_missing(error: ConfigFileInvalid) -> bool:
     """Return whether the only thing wrong is that there is no such file."""
     return [problem.code for problem in error.problems] == ["file_missing"]
 
@@ -106,7 +106,7 @@ def _refuse(
     path: Path, code: str, message: str, fix: str = "", mark: Mark | None = None
 ) -> NoReturn:
     line, column = (None, None) if mark is None else (mark.line, mark.column)
-    raise ConfigInvalid(
+    raise ConfigFileInvalid(
         [Problem(str(path), line, column, "", message, fix, Severity.ERROR, code)]
     ) from None
 

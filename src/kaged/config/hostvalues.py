@@ -12,15 +12,15 @@ from kaged.base import JsonObject, KagedError
 from kaged.config.containers import ListOf, Mapped
 from kaged.config.frozen import frozen
 from kaged.config.nodes import Node
-from kaged.config.reading import INVALID, Invalid, Place
-from kaged.config.shapes import Shape, Text, wrong_kind
+from kaged.config.reading import INVALID, DocumentPosition, NoValue
+from kaged.config.shapes import Shape, TextShape, wrong_kind
 from kaged.kernel.paths import normalise
 
 IpNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_WORD: Final = Text(max_chars=4096, one_line=False)
+_WORD: Final = TextShape(max_chars=4096, one_line=False)
 _WORDS: Final = ListOf(_WORD, max_items=200)
-_PATH: Final = Text(max_chars=4000)
+_PATH: Final = TextShape(max_chars=4000)
 
 
 class HostValueInvalid(KagedError):
@@ -33,10 +33,10 @@ class HostValueInvalid(KagedError):
 class HostPath(Shape[Path]):
     """A path of this machine: absolute, below `~/`, or relative to the file it is written in."""
 
-    def read(self, node: Node, place: Place) -> Path | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> Path | NoValue:
         """Read it as an absolute path."""
         text = _PATH.read(node, place)
-        if isinstance(text, Invalid):
+        if isinstance(text, NoValue):
             return INVALID
         base: Path | None = place.reading.base
         if text == "~" or text.startswith("~/"):
@@ -57,14 +57,14 @@ class HostPath(Shape[Path]):
 
 
 @frozen
-class Command(Shape[tuple[str, ...]]):
+class CommandShape(Shape[tuple[str, ...]]):
     """A command: a list of words, or one text that is split like a shell would; no shell runs."""
 
-    def read(self, node: Node, place: Place) -> tuple[str, ...] | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> tuple[str, ...] | NoValue:
         """Read the words; blank ones are dropped."""
         if isinstance(node.value, str):
             text = _WORD.read(node, place)
-            if isinstance(text, Invalid):
+            if isinstance(text, NoValue):
                 return INVALID
             try:
                 words = tuple(shlex.split(text))
@@ -72,7 +72,7 @@ class Command(Shape[tuple[str, ...]]):
                 return place.error(node, f"cannot be split into words: {error}", "write a list")
         elif isinstance(node.value, tuple):
             read = _WORDS.read(node, place)
-            if isinstance(read, Invalid):
+            if isinstance(read, NoValue):
                 return INVALID
             words = read
         else:
@@ -145,16 +145,16 @@ def parse_absolute(text: str) -> str:
     return normalise(text)
 
 
-BIND: Final = Mapped(Text(max_chars=200), parse_bind, '`address:port` or `"off"`')
-NETWORK: Final = Mapped(Text(max_chars=100), parse_network, "address or network")
-ABSOLUTE: Final = Mapped(Text(max_chars=4000), parse_absolute, "absolute path")
+BIND: Final = Mapped(TextShape(max_chars=200), parse_bind, '`address:port` or `"off"`')
+NETWORK: Final = Mapped(TextShape(max_chars=100), parse_network, "address or network")
+ABSOLUTE: Final = Mapped(TextShape(max_chars=4000), parse_absolute, "absolute path")
 
 __all__ = [
     "ABSOLUTE",
     "BIND",
     "NETWORK",
     "Bind",
-    "Command",
+    "CommandShape",
     "HostPath",
     "HostValueInvalid",
     "IpNetwork",

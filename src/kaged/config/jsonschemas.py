@@ -10,7 +10,7 @@ from kaged.base import JsonObject, JsonValue
 from kaged.config.frozen import frozen
 from kaged.config.nodes import Node, to_json
 from kaged.config.problems import KeyPath
-from kaged.config.reading import INVALID, Invalid, Place
+from kaged.config.reading import INVALID, DocumentPosition, NoValue
 from kaged.config.shapes import Shape, wrong_kind
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -37,7 +37,7 @@ class ObjectSchemaShape(Shape[Mapping[str, JsonValue]]):
 
     objects: bool = True
 
-    def read(self, node: Node, place: Place) -> Mapping[str, JsonValue] | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> Mapping[str, JsonValue] | NoValue:
         """Read the schema and refuse one that could not be used for validation."""
         if not isinstance(node.value, Mapping):
             return wrong_kind(node, place, "a JSON Schema (a map)")
@@ -144,7 +144,7 @@ def _is_keyword(path: KeyPath) -> bool:
     return not any(step in {"const", "enum", "default", "examples"} for step in path)
 
 
-def _walk(node: Node, path: KeyPath, place: Place) -> tuple[Node, Place]:
+def _walk(node: Node, path: KeyPath, place: DocumentPosition) -> tuple[Node, DocumentPosition]:
     """Find the node that a path inside the schema leads to, or the nearest above it."""
     for step in path:
         value = node.value
@@ -152,7 +152,7 @@ def _walk(node: Node, path: KeyPath, place: Place) -> tuple[Node, Place]:
             node = value[step]
         elif isinstance(step, str) and isinstance(value, Mapping) and step in value:
             node = value[step].node
-        place = Place(place.reading, (*place.path, step))
+        place = DocumentPosition(place.reading, (*place.path, step))
     return node, place
 
 

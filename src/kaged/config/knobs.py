@@ -18,9 +18,9 @@ from kaged.config.jsonschemas import compile_schema
 from kaged.config.localconfig import ModelTrait
 from kaged.config.nodes import Node
 from kaged.config.projectpaths import ProjectPathInvalid, parse_location
-from kaged.config.reading import Invalid, Place
+from kaged.config.reading import DocumentPosition, NoValue
 from kaged.config.records import empty_map, key, optional, record
-from kaged.config.shapes import Choice, Flag, Number, Shape, Text, Whole
+from kaged.config.shapes import Choice, Flag, Number, Shape, TextShape, Whole
 from kaged.kernel.decision import Decision
 
 MAX_LABEL_CHARS: Final = 64
@@ -28,8 +28,8 @@ MAX_DESCRIPTION_CHARS: Final = 280
 KNOB_NAME_PATTERN: Final = r"[a-z][a-z0-9_]*"
 RULE: Final = "knob.bounds"
 
-_ANY_TEXT: Final = Text(min_chars=0)
-_LONG_TEXT: Final = Text(min_chars=0, one_line=False)
+_ANY_TEXT: Final = TextShape(min_chars=0)
+_LONG_TEXT: Final = TextShape(min_chars=0, one_line=False)
 
 
 class ModelFilter(StrEnum):
@@ -63,15 +63,16 @@ class KnobFacts:
 class KnobBase:
     """What every knob has."""
 
-    type: str = key(Text(), "One of the eight types.")
-    label: str = key(Text(max_chars=MAX_LABEL_CHARS), "The words next to the control.")
+    type: str = key(TextShape(), "One of the eight types.")
+    label: str = key(TextShape(max_chars=MAX_LABEL_CHARS), "The words next to the control.")
     description: str = key(
-        Text(min_chars=0, max_chars=MAX_DESCRIPTION_CHARS, one_line=False),
+        TextShape(min_chars=0, max_chars=MAX_DESCRIPTION_CHARS, one_line=False),
         "Help text.",
         default="",
     )
     binds_to: str = key(
-        Text(max_chars=200), "The field of the project-side config it writes: `config.<field>`."
+        TextShape(max_chars=200),
+        "The field of the project-side config it writes: `config.<field>`.",
     )
 
     @property
@@ -134,7 +135,7 @@ class EnumKnob(KnobBase):
     )
     default: str = key(_ANY_TEXT, "The value at first.")
     labels: Mapping[str, str] = key(
-        MapOf(Text(max_chars=200), _ANY_TEXT),
+        MapOf(TextShape(max_chars=200), _ANY_TEXT),
         "How the words are shown.",
         default_factory=empty_map,
     )
@@ -164,7 +165,7 @@ class TextKnob(KnobBase):
         Whole(0, 1_000_000), "How many characters it may have.", default=None
     )
     pattern: str | None = optional(
-        Text(max_chars=1000), "A regular expression it must match.", default=None
+        TextShape(max_chars=1000), "A regular expression it must match.", default=None
     )
 
     def refusal(self, value: JsonValue, facts: KnobFacts) -> str:
@@ -199,9 +200,9 @@ class MultilineKnob(KnobBase):
 class _TextOrNull(Shape["str | None"]):
     """Text, or null for none."""
 
-    def read(self, node: Node, place: Place) -> str | Invalid | None:
+    def read(self, node: Node, place: DocumentPosition) -> str | NoValue | None:
         """Read either."""
-        return None if node.value is None else Text(max_chars=128).read(node, place)
+        return None if node.value is None else TextShape(max_chars=128).read(node, place)
 
     def schema(self, defs: JsonObject) -> JsonObject:
         """Return either."""
@@ -237,7 +238,7 @@ class ModelAliasKnob(KnobBase):
 class PathKnob(KnobBase):
     """A place in the project, or in the directory kept for the plugin."""
 
-    default: str = key(Text(max_chars=1000), "The value at first.")
+    default: str = key(TextShape(max_chars=1000), "The value at first.")
     prefixes: tuple[PathPrefix, ...] = key(
         ListOf(Choice(PathPrefix), min_items=1, unique=True), "What the value may begin with."
     )

@@ -19,21 +19,21 @@ from kaged.config.knobs import (
 )
 from kaged.config.nodes import Node
 from kaged.config.problems import Severity
-from kaged.config.reading import INVALID, Invalid, Place, nearest
+from kaged.config.reading import INVALID, DocumentPosition, NoValue, nearest
 from kaged.config.records import RecordShape, keys_of
-from kaged.config.shapes import Shape, Text, wrong_kind
+from kaged.config.shapes import Shape, TextShape, wrong_kind
 
 
 class KnobShape(Shape[Knob]):
     """A knob of one of the eight types; unknown keys are errors."""
 
-    def read(self, node: Node, place: Place) -> Knob | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> Knob | NoValue:
         """Read the type, then the knob."""
         if not isinstance(node.value, Mapping):
             return wrong_kind(node, place, "a map")
         kind = node.child("type")
         if kind is None:
-            missing = Place(place.reading, (*place.path, "type"))
+            missing = DocumentPosition(place.reading, (*place.path, "type"))
             return missing.error(node, "is missing", f"one of {_types()}", "missing_key")
         if not isinstance(kind.value, str) or kind.value not in KNOB_TYPES:
             near = nearest(str(kind.value), KNOB_TYPES)
@@ -44,7 +44,7 @@ class KnobShape(Shape[Knob]):
             )
         shape = _SHAPES[kind.value]
         knob = shape.read(node, place)
-        return INVALID if isinstance(knob, Invalid) else knob
+        return INVALID if isinstance(knob, NoValue) else knob
 
     def schema(self, defs: JsonObject) -> JsonObject:
         """Return one alternative per type."""
@@ -59,7 +59,7 @@ class KnobShape(Shape[Knob]):
         return "knob"
 
 
-def _check_knob(given: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_knob(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     """Check that a knob agrees with itself: its default, its bounds, its labels."""
     low, high = given.get("min"), given.get("max")
     if low is not None and high is not None and low > high:
@@ -112,7 +112,9 @@ _SHAPES: Final[Mapping[str, RecordShape[Any]]] = MappingProxyType(
 
 KNOBS_SHAPE: Final = MapOf(
     KnobShape(),
-    Text(max_chars=64, pattern=KNOB_NAME_PATTERN, means="a knob name (lower case, digits and _)"),
+    TextShape(
+        max_chars=64, pattern=KNOB_NAME_PATTERN, means="a knob name (lower case, digits and _)"
+    ),
     max_items=200,
 )
 

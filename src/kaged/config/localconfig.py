@@ -18,13 +18,13 @@ from kaged.base import JsonValue
 from kaged.config.capabilitylist import CapabilityListShape
 from kaged.config.containers import Hidden, JsonTable, ListOf, Mapped
 from kaged.config.files import Privacy, is_missing, read_text
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.config.reading import INVALID, Loaded, Reading
 from kaged.config.records import RecordShape, empty_map, key, optional, record
 from kaged.config.secret import Secret
 from kaged.config.sections import Sections, SectionsOf
 from kaged.config.semver import Version, parse_version
-from kaged.config.shapes import Choice, Flag, Number, Text, Whole
+from kaged.config.shapes import Choice, Flag, Number, TextShape, Whole
 from kaged.config.tomldoc import parse_toml
 from kaged.config.variables import WithVariables
 from kaged.kernel.capabilities import CapabilitySet
@@ -42,7 +42,7 @@ class ModelEntry:
     """A model that agents can name by its alias."""
 
     model: str = key(
-        Text(
+        TextShape(
             max_chars=300,
             pattern=r"scripted|[a-z][a-z0-9_-]*:\S+",
             means="vendor:model (or scripted)",
@@ -50,12 +50,12 @@ class ModelEntry:
         "Vendor and model, for example `openai:gpt-5` or `scripted:demo.yaml`.",
     )
     base_url: str | None = optional(
-        Text(max_chars=2000, pattern=r"https?://\S+", means="an http or https URL"),
+        TextShape(max_chars=2000, pattern=r"https?://\S+", means="an http or https URL"),
         "The server, for anything that speaks the OpenAI protocol.",
         default=None,
     )
     api_key: Secret[str] | None = optional(
-        Hidden(Text(max_chars=4000)),
+        Hidden(TextShape(max_chars=4000)),
         "The key for the vendor; better written as `${VAR}`.",
         default=None,
         aliases=("key",),
@@ -72,7 +72,7 @@ class ModelEntry:
         default_factory=empty_map,
     )
     fallbacks: tuple[str, ...] = key(
-        ListOf(Text(max_chars=128), max_items=8, unique=True),
+        ListOf(TextShape(max_chars=128), max_items=8, unique=True),
         "Aliases that are asked, in this order, while this model is out of order.",
         default=(),
     )
@@ -96,7 +96,7 @@ class PluginSettings:
     """One plugin on this machine: what is installed, what it was granted, its secrets."""
 
     installed: Version | None = optional(
-        Mapped(Text(max_chars=128), parse_version, "version"),
+        Mapped(TextShape(max_chars=128), parse_version, "version"),
         "The installed version; written by `kaged plugin install`.",
         default=None,
     )
@@ -121,7 +121,9 @@ class LocalConfig:
     models: Sections[ModelEntry] = key(
         SectionsOf(
             WithVariables(RecordShape(ModelEntry)),
-            Text(max_chars=128, pattern=r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", means="a model alias"),
+            TextShape(
+                max_chars=128, pattern=r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", means="a model alias"
+            ),
         ),
         "Models, by alias.",
         default_factory=Sections,
@@ -129,13 +131,13 @@ class LocalConfig:
     plugins: Sections[PluginSettings] = key(
         SectionsOf(
             WithVariables(RecordShape(PluginSettings, extras=("values", Hidden(JsonTable())))),
-            Text(max_chars=214),
+            TextShape(max_chars=214),
         ),
         "Plugins, by package (secrets) or by name (what is installed).",
         default_factory=Sections,
     )
     secrets: Sections[Secret[str]] = key(
-        SectionsOf(WithVariables(Hidden(Text(one_line=False)))),
+        SectionsOf(WithVariables(Hidden(TextShape(one_line=False)))),
         "Further secrets, by name.",
         default_factory=Sections,
     )
@@ -147,7 +149,8 @@ class LocalConfig:
         from whichever says it; grants add up.
 
         Raises:
-            ConfigInvalid: one of the two sections cannot be used, for example because a variable
+            ConfigFileInvalid: one of the two sections cannot be used, for example because a
+            variable
                 is not set.
         """
         by_package = self.plugins.get(package)
@@ -179,11 +182,11 @@ def load_local_config(path: Path, environ: Mapping[str, str]) -> Loaded[LocalCon
     """Read `local.toml`; an absent file is an empty one.
 
     Raises:
-        ConfigInvalid: with every problem, or because others may read the file.
+        ConfigFileInvalid: with every problem, or because others may read the file.
     """
     try:
         found = read_text(path, privacy=Privacy.PRIVATE)
-    except ConfigInvalid as error:
+    except ConfigFileInvalid as error:
         if is_missing(error):
             return Loaded(LocalConfig())
         raise

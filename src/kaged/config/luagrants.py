@@ -15,7 +15,7 @@ from kaged.base import JsonObject, JsonValue
 from kaged.config.frozen import frozen
 from kaged.config.nodes import Node
 from kaged.config.problems import Problem
-from kaged.config.reading import Invalid, Place, nearest
+from kaged.config.reading import DocumentPosition, NoValue, nearest
 from kaged.config.shapes import Shape, wrong_kind
 from kaged.kernel.lua_powers import LuaPower, LuaPowers
 
@@ -43,7 +43,7 @@ class LuaGrants:
 class GrantsShape(Shape[LuaGrants]):
     """A table of script name to a list of capability names."""
 
-    def read(self, node: Node, place: Place) -> LuaGrants | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> LuaGrants | NoValue:
         """Read the grants; a problem anywhere leaves none."""
         apart = place.reading.contained()
         here = place.inside(apart)
@@ -72,7 +72,7 @@ class GrantsShape(Shape[LuaGrants]):
         return "table of script name to list of " + ", ".join(f"`{n}`" for n in LUA_CAPABILITIES)
 
 
-def _read_names(node: Node, stem: str, place: Place) -> list[LuaPower]:
+def _read_names(node: Node, stem: str, place: DocumentPosition) -> list[LuaPower]:
     if not isinstance(node.value, tuple):
         wrong_kind(node, place, "a list of capability names")
         return []

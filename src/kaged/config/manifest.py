@@ -28,14 +28,14 @@ from kaged.config.pluginwords import (
     PLUGIN_NAME_PATTERN,
     RESERVED_NAMES,
     Hook,
-    Role,
+    PluginRole,
 )
 from kaged.config.problems import Severity
-from kaged.config.reading import INVALID, Invalid, Loaded, Place, Reading
+from kaged.config.reading import INVALID, DocumentPosition, Loaded, NoValue, Reading
 from kaged.config.records import RecordShape, empty_map, key, optional, record
 from kaged.config.semver import SEMVER_PATTERN, Version, parse_version
 from kaged.config.servers import ARGV
-from kaged.config.shapes import Choice, Flag, Shape, Text, Whole
+from kaged.config.shapes import Choice, Flag, Shape, TextShape, Whole
 from kaged.config.yamldoc import parse_yaml
 from kaged.kernel.capabilities import CapabilitySet
 
@@ -46,17 +46,17 @@ MAX_DESCRIPTION_CHARS: Final = 200
 METHOD_PATTERN: Final = r"[a-z][a-z0-9_]*(?:\.[a-z][a-z0-9_]*){1,3}"
 TOOL_PATTERN: Final = r"[a-z][a-z0-9_]*"
 
-_METHOD: Final = Text(
+_METHOD: Final = TextShape(
     max_chars=200, pattern=METHOD_PATTERN, means="a method name (2 to 4 lower-case segments)"
 )
 
 
-class _Line(Shape[str]):
+class _LineShape(Shape[str]):
     """One line of text; line ends at its edges, as YAML blocks leave them, are taken off."""
 
-    _TEXT: Final = Text(max_chars=MAX_DESCRIPTION_CHARS)
+    _TEXT: Final = TextShape(max_chars=MAX_DESCRIPTION_CHARS)
 
-    def read(self, node: Node, place: Place) -> str | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> str | NoValue:
         """Read the line."""
         if isinstance(node.value, str):
             node = Node(node.value.strip("\r\n"), node.mark)
@@ -74,12 +74,12 @@ class _Line(Shape[str]):
         return f"one line, at most {MAX_DESCRIPTION_CHARS} characters"
 
 
-class _RoleAlias(Shape[tuple[Role, ...]]):
+class _RoleAlias(Shape[tuple[PluginRole, ...]]):
     """The older `role`: one role, or a list of them."""
 
-    _LIST: Final = ListOf(Choice(Role), unique=True)
+    _LIST: Final = ListOf(Choice(PluginRole), unique=True)
 
-    def read(self, node: Node, place: Place) -> tuple[Role, ...] | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> tuple[PluginRole, ...] | NoValue:
         """Read either form."""
         if isinstance(node.value, str):
             node = Node((node,), node.mark)
@@ -87,7 +87,7 @@ class _RoleAlias(Shape[tuple[Role, ...]]):
 
     def schema(self, defs: JsonObject) -> JsonObject:
         """Return both forms."""
-        return {"oneOf": [Choice(Role).schema(defs), self._LIST.schema(defs)]}
+        return {"oneOf": [Choice(PluginRole).schema(defs), self._LIST.schema(defs)]}
 
     def words(self) -> str:
         """Return its name."""
@@ -99,10 +99,12 @@ class ToolDeclaration:
     """A tool that the plugin offers to agents as `<plugin>.<name>`."""
 
     name: str = key(
-        Text(max_chars=64, pattern=TOOL_PATTERN, means="a tool name (lower case, digits and _)"),
+        TextShape(
+            max_chars=64, pattern=TOOL_PATTERN, means="a tool name (lower case, digits and _)"
+        ),
         "The name without the plugin's prefix.",
     )
-    description: str = key(Text(max_chars=10_000, one_line=False), "What the tool does.")
+    description: str = key(TextShape(max_chars=10_000, one_line=False), "What the tool does.")
     parameters_schema: Mapping[str, JsonValue] = key(
         ObjectSchemaShape(), "The JSON Schema of its parameters."
     )
@@ -129,7 +131,7 @@ class Manifest:
     """A plugin's identity document: what it is, what it needs, what it offers."""
 
     name: str = key(
-        Text(
+        TextShape(
             max_chars=MAX_PLUGIN_NAME_CHARS,
             pattern=PLUGIN_NAME_PATTERN,
             means="a plugin name (lower case, digits and -)",
@@ -138,13 +140,15 @@ class Manifest:
     )
     version: Version = key(
         Mapped(
-            Text(max_chars=128, pattern=SEMVER_PATTERN, means="a semantic version such as 1.4.2"),
+            TextShape(
+                max_chars=128, pattern=SEMVER_PATTERN, means="a semantic version such as 1.4.2"
+            ),
             parse_version,
         ),
         "The plugin's version.",
     )
     kaged_api: int = key(Whole(1), f"The plugin API version it is made for; currently {KAGED_API}.")
-    description: str = key(_Line(), "What the plugin does, in one line.")
+    description: str = key(_LineShape(), "What the plugin does, in one line.")
     command: tuple[str, ...] = key(
         ARGV, "The program to run, as a list; relative paths start in the plugin's directory."
     )
@@ -152,16 +156,18 @@ class Manifest:
         CapabilityListShape(), "What it needs of the host; may be an empty list."
     )
     package: str | None = optional(
-        Text(max_chars=214, pattern=PACKAGE_PATTERN, means="a package name such as @scope/name"),
+        TextShape(
+            max_chars=214, pattern=PACKAGE_PATTERN, means="a package name such as @scope/name"
+        ),
         "Its package, if the last segment of that is not the plugin's name.",
         default=None,
     )
-    author: str | None = optional(Text(max_chars=500), "Who made it.", default=None)
+    author: str | None = optional(TextShape(max_chars=500), "Who made it.", default=None)
     license: str | None = optional(
-        Text(max_chars=200), "Its licence, as an SPDX identifier.", default=None
+        TextShape(max_chars=200), "Its licence, as an SPDX identifier.", default=None
     )
     homepage: str | None = optional(
-        Text(max_chars=2000, pattern=r"https?://\S+", means="an http or https URL"),
+        TextShape(max_chars=2000, pattern=r"https?://\S+", means="an http or https URL"),
         "Where to read more.",
         default=None,
     )
@@ -170,13 +176,13 @@ class Manifest:
         "Environment variables of its process.",
         default_factory=empty_map,
     )
-    declared_roles: tuple[Role, ...] | None = optional(
-        ListOf(Choice(Role), unique=True),
+    declared_roles: tuple[PluginRole, ...] | None = optional(
+        ListOf(Choice(PluginRole), unique=True),
         "What it may do with its hooks' answers; `[observer]` by default if it has hooks.",
         name="roles",
         default=None,
     )
-    role_alias: tuple[Role, ...] | None = optional(
+    role_alias: tuple[PluginRole, ...] | None = optional(
         _RoleAlias(), "The older spelling of `roles`.", name="role", default=None
     )
     hooks: tuple[Hook, ...] = key(
@@ -219,12 +225,12 @@ class Manifest:
     hook_timeout_sec: int = key(Whole(1, 60), "Seconds a hook may take.", default=10)
 
     @property
-    def roles(self) -> tuple[Role, ...]:
+    def roles(self) -> tuple[PluginRole, ...]:
         """The roles in force: as declared, else observer if there are hooks."""
         declared = self.role_alias if self.declared_roles is None else self.declared_roles
         if declared is not None:
             return declared
-        return (Role.OBSERVER,) if self.hooks else ()
+        return (PluginRole.OBSERVER,) if self.hooks else ()
 
 
 def _schema_rules() -> Mapping[str, JsonValue]:

@@ -9,8 +9,8 @@ from kaged.base import JsonValue
 from kaged.config.jsonschemas import property_names
 from kaged.config.knobs import EnumKnob, Knob
 from kaged.config.nodes import Node
-from kaged.config.pluginwords import HOST_KEYS, RESERVED_NAMES, Hook, Role
-from kaged.config.reading import Place
+from kaged.config.pluginwords import HOST_KEYS, RESERVED_NAMES, Hook, PluginRole
+from kaged.config.reading import DocumentPosition
 
 PROTECTED_ENV: Final = ("KAGED_PLUGIN_NAME", "KAGED_PLUGIN_DIR", "KAGED_API_VERSION")
 """Variables that the host sets and a manifest cannot change."""
@@ -33,7 +33,7 @@ _SCHEMA_TYPES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def check_manifest(given: Mapping[str, Any], node: Node, place: Place) -> None:
+def check_manifest(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     """Note everything in a manifest that does not fit together."""
     _check_name(given, node, place)
     _check_api(given, node, place)
@@ -45,10 +45,10 @@ def check_manifest(given: Mapping[str, Any], node: Node, place: Place) -> None:
     _check_knobs(given, node, place)
 
 
-def _check_name(given: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_name(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     name = given.get("name")
     at = node.child("name") or node
-    below = Place(place.reading, (*place.path, "name"))
+    below = DocumentPosition(place.reading, (*place.path, "name"))
     if name in RESERVED_NAMES:
         below.warn(
             at, f"{name!r} is the name of a built-in tool namespace", code="reserved_plugin_name"
@@ -67,10 +67,10 @@ def _check_name(given: Mapping[str, Any], node: Node, place: Place) -> None:
         )
 
 
-def _check_api(given: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_api(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     api = given.get("kaged_api")
     if api is not None and api > 1:
-        Place(place.reading, (*place.path, "kaged_api")).error(
+        DocumentPosition(place.reading, (*place.path, "kaged_api")).error(
             node.child("kaged_api") or node,
             f"the plugin needs plugin API {api}; this kaged speaks 1",
             "use a newer kaged, or an older version of the plugin",
@@ -78,11 +78,11 @@ def _check_api(given: Mapping[str, Any], node: Node, place: Place) -> None:
         )
 
 
-def _check_roles(given: Mapping[str, Any], node: Node, place: Place) -> None:
-    roles: tuple[Role, ...] | None = given.get("declared_roles")
-    alias: tuple[Role, ...] | None = given.get("role_alias")
+def _check_roles(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
+    roles: tuple[PluginRole, ...] | None = given.get("declared_roles")
+    alias: tuple[PluginRole, ...] | None = given.get("role_alias")
     at = node.child("roles") or node.child("role") or node
-    below = Place(place.reading, (*place.path, "roles"))
+    below = DocumentPosition(place.reading, (*place.path, "roles"))
     if roles is not None and alias is not None and set(roles) != set(alias):
         below.error(
             at, "roles and role say different things", "keep roles only", "conflicting_keys"
@@ -93,7 +93,7 @@ def _check_roles(given: Mapping[str, Any], node: Node, place: Place) -> None:
     hooks: tuple[Hook, ...] = given.get("hooks", ())
     if declared is None or not hooks_known:
         return
-    if Role.COMPACTOR in declared and Hook.PRE_COMPACT not in hooks:
+    if PluginRole.COMPACTOR in declared and Hook.PRE_COMPACT not in hooks:
         below.error(at, "a compactor must subscribe to pre_compact", "add pre_compact to hooks")
     if not declared and hooks:
         below.error(
@@ -101,13 +101,13 @@ def _check_roles(given: Mapping[str, Any], node: Node, place: Place) -> None:
         )
 
 
-def _check_names_offered(given: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_names_offered(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     methods: tuple[str, ...] = given.get("methods", ())
     for field in ("methods", "notifications"):
         for index, name in enumerate(given.get(field, ())):
             listed = node.child(field)
             item = listed.value[index] if listed and isinstance(listed.value, tuple) else node
-            below = Place(place.reading, (*place.path, field, index))
+            below = DocumentPosition(place.reading, (*place.path, field, index))
             if name.startswith(RESERVED_PREFIXES):
                 prefix = name.partition(".")[0]
                 below.error(item, f"{name} begins with {prefix}., which is reserved", "rename it")
@@ -116,7 +116,7 @@ def _check_names_offered(given: Mapping[str, Any], node: Node, place: Place) -> 
     plugin = given.get("name")
     seen: set[str] = set()
     for index, name, at in _tool_names(node):
-        below = Place(place.reading, (*place.path, "tools", index, "name"))
+        below = DocumentPosition(place.reading, (*place.path, "tools", index, "name"))
         full = f"{plugin}.{name}"
         if name in seen:
             below.error(at, f"the tool {name} is declared twice", "rename one of the two")
@@ -134,12 +134,12 @@ def _tool_names(node: Node) -> Iterator[tuple[int, str, Node]]:
             yield index, name.value, name
 
 
-def _check_method_schemas(given: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_method_schemas(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     methods: tuple[str, ...] = given.get("methods", ())
     listed = node.child("method_schemas") or node
     for name in given.get("method_schemas", ()):
         if name not in methods:
-            Place(place.reading, (*place.path, "method_schemas", name)).error(
+            DocumentPosition(place.reading, (*place.path, "method_schemas", name)).error(
                 listed.child(name) or listed,
                 f"{name} is no method of this plugin",
                 f"add {name} to methods, or remove its schemas",
@@ -147,12 +147,12 @@ def _check_method_schemas(given: Mapping[str, Any], node: Node, place: Place) ->
             )
 
 
-def _check_env(given: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_env(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     env = node.child("env") or node
     for name in given.get("env", {}):
         if name in PROTECTED_ENV:
             entry = env.entry(name)
-            Place(place.reading, (*place.path, "env", name)).warn(
+            DocumentPosition(place.reading, (*place.path, "env", name)).warn(
                 env if entry is None else entry.mark,
                 "is set by the host and keeps the host's value",
                 "remove it",
@@ -160,10 +160,10 @@ def _check_env(given: Mapping[str, Any], node: Node, place: Place) -> None:
             )
 
 
-def _check_schemas(given: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_schemas(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     project = property_names(given.get("config_schema"))
     system = property_names(given.get("system_config_schema"))
-    below = Place(place.reading, (*place.path, "system_config_schema", "properties"))
+    below = DocumentPosition(place.reading, (*place.path, "system_config_schema", "properties"))
     at = node.child("system_config_schema") or node
     for name in system:
         if name in project:
@@ -177,7 +177,7 @@ def _check_schemas(given: Mapping[str, Any], node: Node, place: Place) -> None:
             below.error(at, f"{name} is a key of the host in local.toml", "rename it", "host_key")
 
 
-def _check_knobs(given: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_knobs(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     schema: Mapping[str, JsonValue] | None = given.get("config_schema")
     # A schema that is broken is reported; whether it has a field cannot be said then.
     unsure = schema is None and node.entry("config_schema") is not None
@@ -190,17 +190,17 @@ def _check_knobs(given: Mapping[str, Any], node: Node, place: Place) -> None:
         bound = entry.node.child("binds_to")
         if bound is None or not isinstance(bound.value, str):
             continue
-        below = Place(place.reading, (*place.path, "knobs", name))
+        below = DocumentPosition(place.reading, (*place.path, "knobs", name))
         field = _bound_field(bound, project, system, below)
         if field is not None and name in read and schema is not None:
             _compare_with_schema(read[name], field, schema, bound, below)
 
 
 def _bound_field(
-    bound: Node, project: tuple[str, ...] | None, system: tuple[str, ...], place: Place
+    bound: Node, project: tuple[str, ...] | None, system: tuple[str, ...], place: DocumentPosition
 ) -> str | None:
     target = str(bound.value)
-    below = Place(place.reading, (*place.path, "binds_to"))
+    below = DocumentPosition(place.reading, (*place.path, "binds_to"))
     field = target.removeprefix(_BINDING)
     if target.partition(".")[0] == _SYSTEM_BINDING or (
         field in system and field not in (project or ())
@@ -228,7 +228,7 @@ def _bound_field(
 
 
 def _compare_with_schema(
-    knob: Knob, field: str, schema: Mapping[str, JsonValue], at: Node, place: Place
+    knob: Knob, field: str, schema: Mapping[str, JsonValue], at: Node, place: DocumentPosition
 ) -> None:
     properties = schema.get("properties")
     drawn = properties.get(field) if isinstance(properties, Mapping) else None

@@ -23,7 +23,7 @@ class Odd:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class MapEntry:
     """One pair of a map: where its key stands, and its value."""
 
     mark: Mark
@@ -37,7 +37,7 @@ class Node:
     value: NodeValue
     mark: Mark
 
-    def entry(self, name: str) -> Entry | None:
+    def entry(self, name: str) -> MapEntry | None:
         """Find a pair if this is a map that has it."""
         return self.value.get(name) if isinstance(self.value, Mapping) else None
 
@@ -56,7 +56,7 @@ class Parsed:
 
 
 Scalar: TypeAlias = bool | int | float | str | None
-NodeValue: TypeAlias = "Scalar | Odd | tuple[Node, ...] | Mapping[str, Entry]"
+NodeValue: TypeAlias = "Scalar | Odd | tuple[Node, ...] | Mapping[str, MapEntry]"
 
 
 def kind_of(value: NodeValue) -> str:
@@ -89,4 +89,4 @@ def to_json(node: Node) -> JsonValue:
     return value.text if isinstance(value, Odd) else value
 
 
-__all__ = ["Entry", "Node", "NodeValue", "Odd", "Parsed", "Scalar", "kind_of", "to_json"]
+__all__ = ["MapEntry", "Node", "NodeValue", "Odd", "Parsed", "Scalar", "kind_of", "to_json"]

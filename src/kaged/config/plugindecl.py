@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kaged.base import JsonValue
 from kaged.config.containers import JsonTable, ListOf, MapOf, Mapped
-from kaged.config.nodes import Entry, Node
+from kaged.config.nodes import MapEntry, Node
 from kaged.config.pluginwords import (
     PACKAGE_PATTERN,
     PRIMARY,
@@ -28,10 +28,10 @@ from kaged.config.pluginwords import (
     plugin_name_of,
 )
 from kaged.config.problems import KeyPath, Severity
-from kaged.config.reading import Place
+from kaged.config.reading import DocumentPosition
 from kaged.config.records import RecordShape, optional, record
 from kaged.config.semver import VersionRange, parse_range
-from kaged.config.shapes import Choice, Text
+from kaged.config.shapes import Choice, TextShape
 
 MAX_PLUGINS: Final = 100
 _ISOLATIONS: Final = frozenset(isolation.value for isolation in Isolation)
@@ -49,14 +49,16 @@ class PluginDeclaration:
     """
 
     package: str | None = optional(
-        Text(max_chars=214, pattern=PACKAGE_PATTERN, means="a package name such as @scope/name"),
+        TextShape(
+            max_chars=214, pattern=PACKAGE_PATTERN, means="a package name such as @scope/name"
+        ),
         "The plugin's package; its last segment is the plugin's name. Required unless the primary "
         "shares the plugin with `isolation: project`.",
         default=None,
     )
     source: PluginSource | None = optional(
         Mapped(
-            Text(max_chars=2000),
+            TextShape(max_chars=2000),
             parse_source,
             "`./path`, `https://github.com/…` or `git+https://…`",
             show=False,
@@ -65,7 +67,7 @@ class PluginDeclaration:
         default=None,
     )
     version: VersionRange | None = optional(
-        Mapped(Text(max_chars=256), parse_range, "version constraint"),
+        Mapped(TextShape(max_chars=256), parse_range, "version constraint"),
         "Which versions will do, for example `^1.2`.",
         default=None,
     )
@@ -98,13 +100,13 @@ class PluginDeclaration:
         return None if self.package is None else plugin_name_of(self.package)
 
 
-def _check_declaration(given: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_declaration(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     config = node.child("config")
     if config is None:
         return
     section = f'[plugins."{given.get("package") or "<package>"}"]'
     for path, entry in _secret_entries(config, ("config",)):
-        Place(place.reading, (*place.path, *path)).error(
+        DocumentPosition(place.reading, (*place.path, *path)).error(
             entry.mark,
             f"{path[-1]} looks like a secret, and the project file is committed",
             f"put it into local.toml under {section}",
@@ -127,12 +129,12 @@ PLUGINS_SHAPE: Final = MapOf(
             }
         ),
     ),
-    Text(max_chars=64, pattern=SLUG_PATTERN, means="a key (lower case, digits, _ and -)"),
+    TextShape(max_chars=64, pattern=SLUG_PATTERN, means="a key (lower case, digits, _ and -)"),
     max_items=MAX_PLUGINS,
 )
 
 
-def _secret_entries(node: Node, path: KeyPath) -> Iterator[tuple[KeyPath, Entry]]:
+def _secret_entries(node: Node, path: KeyPath) -> Iterator[tuple[KeyPath, MapEntry]]:
     if isinstance(node.value, tuple):
         for index, item in enumerate(node.value):
             yield from _secret_entries(item, (*path, index))
@@ -166,12 +168,12 @@ def agent_nodes(primary: Node) -> Iterator[tuple[AgentPath, KeyPath, Node]]:
         ]
 
 
-def check_plugins(primary: Node, top: Place) -> None:
+def check_plugins(primary: Node, top: DocumentPosition) -> None:
     """Check how the declarations of all agents fit together, as far as each can be read."""
     bases = _declarations(primary)
     for agent, path, node in agent_nodes(primary):
         for name, declaration in _declarations(node).items():
-            place = Place(top.reading, (*path, "plugins", name))
+            place = DocumentPosition(top.reading, (*path, "plugins", name))
             if agent == PRIMARY:
                 _check_self_contained(declaration, place)
             else:
@@ -179,7 +181,7 @@ def check_plugins(primary: Node, top: Place) -> None:
                 _warn_primary_only_hooks(agent, declaration, place)
 
 
-def _check_subagent(name: str, node: Node, base: Node | None, place: Place) -> None:
+def _check_subagent(name: str, node: Node, base: Node | None, place: DocumentPosition) -> None:
     own = _text(node, "isolation")
     if base is None or not _shares(base):
         if own is not None and own.value == Isolation.PROJECT:
@@ -195,7 +197,7 @@ def _check_subagent(name: str, node: Node, base: Node | None, place: Place) -> N
     for field in ("package", "isolation"):
         mine, theirs = _text(node, field), _text(base, field)
         if mine is not None and theirs is not None and mine.value != theirs.value:
-            Place(place.reading, (*place.path, field)).error(
+            DocumentPosition(place.reading, (*place.path, field)).error(
                 mine,
                 f"{field} cannot differ from the primary's ({theirs.value})",
                 f"remove {field} here",
@@ -203,17 +205,17 @@ def _check_subagent(name: str, node: Node, base: Node | None, place: Place) -> N
             )
 
 
-def _check_self_contained(node: Node, place: Place) -> None:
+def _check_self_contained(node: Node, place: DocumentPosition) -> None:
     if node.entry("package") is None and isinstance(node.value, Mapping):
-        missing = Place(place.reading, (*place.path, "package"))
+        missing = DocumentPosition(place.reading, (*place.path, "package"))
         missing.error(node, "is missing", "add package", "missing_key")
 
 
-def _warn_primary_only_hooks(agent: AgentPath, node: Node, place: Place) -> None:
+def _warn_primary_only_hooks(agent: AgentPath, node: Node, place: DocumentPosition) -> None:
     hooks = node.child("hooks")
     for hook in hooks.value if hooks is not None and isinstance(hooks.value, tuple) else ():
         if hook.value in PRIMARY_ONLY_HOOKS:
-            Place(place.reading, (*place.path, "hooks")).warn(
+            DocumentPosition(place.reading, (*place.path, "hooks")).warn(
                 hook,
                 f"{hook.value} fires on the primary agent only, never on {agent}",
                 "remove the hook here",

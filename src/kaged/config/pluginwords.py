@@ -59,7 +59,7 @@ PRIMARY_ONLY_HOOKS: Final = frozenset({Hook.ON_SESSION_START, Hook.ON_SESSION_ID
 """Hooks about sessions, which only the primary agent has."""
 
 
-class Role(StrEnum):
+class PluginRole(StrEnum):
     """What a plugin may do with the answers of its hooks."""
 
     OBSERVER = "observer"
@@ -165,8 +165,8 @@ __all__ = [
     "AgentPath",
     "Hook",
     "Isolation",
+    "PluginRole",
     "PluginSource",
-    "Role",
     "SourceInvalid",
     "SourceKind",
     "parse_source",

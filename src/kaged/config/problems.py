@@ -1,4 +1,4 @@
-"""`Problem`: one thing wrong in one file, said with line, key path and fix; `ConfigInvalid`."""
+"""`Problem`: one thing wrong in one file, said with line, key path and fix; `ConfigFileInvalid`."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Problem:
         }
 
 
-class ConfigInvalid(KagedError):
+class ConfigFileInvalid(KagedError):
     """A file cannot be used; nothing of it was loaded.
 
     `problems` holds every problem found, warnings included, in file order.
@@ -130,7 +130,7 @@ def show_value(value: object) -> str:
 
 __all__ = [
     "DEFAULT",
-    "ConfigInvalid",
+    "ConfigFileInvalid",
     "KeyPath",
     "Mark",
     "Origin",

@@ -28,13 +28,13 @@ from kaged.config.plugindecl import (
     check_plugins,
 )
 from kaged.config.pluginwords import SLUG_PATTERN, plugin_name_of
-from kaged.config.problems import ConfigInvalid, Severity
+from kaged.config.problems import ConfigFileInvalid, Severity
 from kaged.config.projectpaths import KAGED_DIR
 from kaged.config.prompts import Prompt, PromptShape
-from kaged.config.reading import INVALID, Invalid, Loaded, Place, Reading
+from kaged.config.reading import INVALID, DocumentPosition, Loaded, NoValue, Reading
 from kaged.config.records import RecordShape, empty_map, key, optional, record
 from kaged.config.servers import DAP_SHAPE, LSP_SHAPE, DapBlock, LspBlock
-from kaged.config.shapes import Choice, Number, Shape, Text, Whole, wrong_kind
+from kaged.config.shapes import Choice, Number, Shape, TextShape, Whole, wrong_kind
 from kaged.config.toolrules import ToolRule, ToolRulesShape, check_root_only
 from kaged.config.workflows import WORKFLOWS_SHAPE, Workflow, check_agents
 from kaged.config.yamldoc import parse_yaml
@@ -44,7 +44,9 @@ PROJECT_VERSION: Final = 1
 DEFAULT_MAX_STEPS: Final = 50
 MAX_SUBAGENTS: Final = 100
 
-SLUG: Final = Text(max_chars=64, pattern=SLUG_PATTERN, means="a slug (lower case, digits, _ and -)")
+SLUG: Final = TextShape(
+    max_chars=64, pattern=SLUG_PATTERN, means="a slug (lower case, digits, _ and -)"
+)
 
 
 class CompactionStrategy(StrEnum):
@@ -67,7 +69,7 @@ class CompactionDelegate:
     """Which plugin compacts."""
 
     plugin: str = key(
-        Text(max_chars=214),
+        TextShape(max_chars=214),
         "The plugin, by its key on this agent, its name or its package.",
     )
 
@@ -99,12 +101,12 @@ class AgentSpec:
     """One agent: its model and prompt, what it may reach, and the agents below it."""
 
     model: str = key(
-        Text(max_chars=128, pattern=r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", means="a model alias"),
+        TextShape(max_chars=128, pattern=r"[A-Za-z0-9][A-Za-z0-9._:/@-]*", means="a model alias"),
         "The alias of a model; the operator's `local.toml` says which one it is.",
     )
     system_prompt: Prompt = key(PromptShape(), "The agent's instructions.")
     description: str = key(
-        Text(min_chars=0, max_chars=2000, one_line=False),
+        TextShape(min_chars=0, max_chars=2000, one_line=False),
         "What the agent is for; shown to its parent as the description of `agent-<key>`.",
         default="",
     )
@@ -144,9 +146,9 @@ class AgentSpec:
 class ProjectTitle:
     """The project's name for people."""
 
-    name: str = key(Text(max_chars=200), "The name; the slug is made of it.")
+    name: str = key(TextShape(max_chars=200), "The name; the slug is made of it.")
     description: str = key(
-        Text(min_chars=0, max_chars=4000, one_line=False), "What it is about.", default=""
+        TextShape(min_chars=0, max_chars=4000, one_line=False), "What it is about.", default=""
     )
 
 
@@ -155,14 +157,14 @@ class _TitleShape(Shape[ProjectTitle]):
 
     _MAP: Final = RecordShape(ProjectTitle, unknown=Severity.ERROR)
 
-    def read(self, node: Node, place: Place) -> ProjectTitle | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> ProjectTitle | NoValue:
         """Read either form."""
         if isinstance(node.value, Mapping):
             return self._MAP.read(node, place)
         if not isinstance(node.value, str):
             return wrong_kind(node, place, "text (a slug) or a map with name and description")
         slug = SLUG.read(node, place)
-        return INVALID if isinstance(slug, Invalid) else ProjectTitle(name=slug)
+        return INVALID if isinstance(slug, NoValue) else ProjectTitle(name=slug)
 
     def schema(self, defs: JsonObject) -> JsonObject:
         """Return both forms."""
@@ -193,16 +195,16 @@ class ProjectDsl:
     )
 
 
-def _check_agent(given: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_agent(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     is_root = place.path == ("primary",)
     review = node.child("todo_review")
     if is_root and review is not None:
-        Place(place.reading, (*place.path, "todo_review")).error(
+        DocumentPosition(place.reading, (*place.path, "todo_review")).error(
             review, "is for subagents only; the primary has nobody above it", "remove it"
         )
     tools = node.child("tools")
     if not is_root and tools is not None and "tools" in given:
-        below = Place(place.reading, (*place.path, "tools"))
+        below = DocumentPosition(place.reading, (*place.path, "tools"))
         check_root_only(given["tools"], tools, below, ".".join(map(str, place.path)))
 
 
@@ -271,11 +273,11 @@ def load_project(root: Path | str) -> Loaded[Project]:
     off the event loop.
 
     Raises:
-        ConfigInvalid: with every problem of the file; nothing of it is loaded.
+        ConfigFileInvalid: with every problem of the file; nothing of it is loaded.
     """
     real_root = Path(os.path.realpath(root))
     if not real_root.is_dir():
-        raise ConfigInvalid(
+        raise ConfigFileInvalid(
             [file_problem(root, "not_a_directory", "is not a directory", "name the project root")]
         )
     found = read_text(
@@ -290,7 +292,7 @@ def parse_project(text: str, root: Path) -> Loaded[Project]:
     """Read the text of a project file as if it lay in `root`; prompts are read from there.
 
     Raises:
-        ConfigInvalid: as `load_project`.
+        ConfigFileInvalid: as `load_project`.
     """
     file = root / KAGED_DIR / PROJECT_FILE
     reading = Reading(str(file), root=root)
@@ -322,7 +324,7 @@ def slugify(name: str) -> str:
     return slug if slug[0].isalpha() else f"p-{slug}"[:64]
 
 
-def _check_document(node: Node, top: Place) -> None:
+def _check_document(node: Node, top: DocumentPosition) -> None:
     """Check what concerns several agents at once, as far as the document can be read."""
     primary = node.child("primary")
     if primary is None:
@@ -335,17 +337,17 @@ def _check_document(node: Node, top: Place) -> None:
         check_agents(workflows, known, top)
 
 
-def _check_delegates(primary: Node, top: Place) -> None:
+def _check_delegates(primary: Node, top: DocumentPosition) -> None:
     shared = primary.child("plugins")
     for _, path, agent in agent_nodes(primary):
         compaction = agent.child("compaction")
         if compaction is None or not isinstance(compaction.value, Mapping):
             continue
-        place = Place(top.reading, (*path, "compaction"))
+        place = DocumentPosition(top.reading, (*path, "compaction"))
         delegate = compaction.child("delegate")
         strategy = compaction.child("strategy")
         if strategy is not None and strategy.value == "delegate" and delegate is None:
-            Place(top.reading, (*place.path, "delegate")).error(
+            DocumentPosition(top.reading, (*place.path, "delegate")).error(
                 strategy,
                 "is missing: strategy delegate needs to know the plugin",
                 "add delegate: { plugin: <key> }",
@@ -355,7 +357,7 @@ def _check_delegates(primary: Node, top: Place) -> None:
         if named is None or not isinstance(named.value, str):
             continue
         if named.value not in _delegate_names(agent.child("plugins"), shared):
-            Place(top.reading, (*place.path, "delegate", "plugin")).error(
+            DocumentPosition(top.reading, (*place.path, "delegate", "plugin")).error(
                 named,
                 f"{place.show(named.value)} is not declared on this agent",
                 "declare the plugin under plugins of the same agent",

@@ -10,7 +10,7 @@ from kaged.base import JsonObject
 from kaged.config.files import MAX_FILE_BYTES, read_text
 from kaged.config.frozen import frozen
 from kaged.config.nodes import Node
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.config.projectpaths import (
     CONFIG_PREFIX,
     KAGED_DIR,
@@ -18,11 +18,11 @@ from kaged.config.projectpaths import (
     is_location,
     parse_location,
 )
-from kaged.config.reading import INVALID, Invalid, Place
-from kaged.config.shapes import Shape, Text
+from kaged.config.reading import INVALID, DocumentPosition, NoValue
+from kaged.config.shapes import Shape, TextShape
 
 MAX_PROMPT_BYTES: Final = MAX_FILE_BYTES
-_TEXT: Final = Text(max_chars=MAX_PROMPT_BYTES, one_line=False)
+_TEXT: Final = TextShape(max_chars=MAX_PROMPT_BYTES, one_line=False)
 _FILE_ENDINGS: Final = (".md", ".txt", ".prompt", ".mdx")
 
 
@@ -38,10 +38,10 @@ class Prompt:
 class PromptShape(Shape[Prompt]):
     """Text, or the location of a text file: `project:/x` (from the root), `config:/x` (.kaged)."""
 
-    def read(self, node: Node, place: Place) -> Prompt | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> Prompt | NoValue:
         """Read the text, and the file if a location is given."""
         text = _TEXT.read(node, place)
-        if isinstance(text, Invalid):
+        if isinstance(text, NoValue):
             return INVALID
         if not text.strip():
             return place.error(node, "may not be blank")
@@ -65,7 +65,7 @@ class PromptShape(Shape[Prompt]):
         return "text, or `project:/file` or `config:/file`"
 
 
-def _read_file(location: str, node: Node, place: Place) -> Prompt | Invalid:
+def _read_file(location: str, node: Node, place: DocumentPosition) -> Prompt | NoValue:
     try:
         relative = parse_location(location)
     except ProjectPathInvalid as error:
@@ -81,7 +81,7 @@ def _read_file(location: str, node: Node, place: Place) -> Prompt | Invalid:
             inside=base,
             fix_missing="create the file, or write the prompt in place",
         )
-    except ConfigInvalid as error:
+    except ConfigFileInvalid as error:
         for problem in error.problems:
             where = f"line {problem.line} of " if problem.line is not None else ""
             place.error(node, f"{where}{location} {problem.message}", problem.fix, problem.code)

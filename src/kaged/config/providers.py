@@ -16,14 +16,14 @@ from typing import Any, Final
 from kaged.base import JsonObject, JsonValue
 from kaged.config.cageblock import ENV_NAME, ENV_VALUE, NET_TARGET, FullLimits
 from kaged.config.containers import Hidden, JsonTable, ListOf, MapOf
-from kaged.config.hostvalues import ABSOLUTE, Command
+from kaged.config.hostvalues import ABSOLUTE, CommandShape
 from kaged.config.nodes import Node
 from kaged.config.problems import Origin, Problem, Severity
-from kaged.config.reading import Invalid, Place
+from kaged.config.reading import DocumentPosition, NoValue
 from kaged.config.records import RecordShape, empty_map, key, optional, record
 from kaged.config.secret import Secret
 from kaged.config.sections import Sections, SectionsOf
-from kaged.config.shapes import Choice, Flag, Number, Shape, Text, Whole
+from kaged.config.shapes import Choice, Flag, Number, Shape, TextShape, Whole
 from kaged.config.variables import WithVariables
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
@@ -31,10 +31,10 @@ from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
 DEFAULT_PROVIDER_TIMEOUT_S: Final = 30.0
 NAMESPACE_PATTERN: Final = r"[a-z0-9][a-z0-9_-]*"
 
-_NAMESPACE: Final = Text(max_chars=64, pattern=NAMESPACE_PATTERN, means="a namespace")
+_NAMESPACE: Final = TextShape(max_chars=64, pattern=NAMESPACE_PATTERN, means="a namespace")
 _TIMEOUT: Final = Number(1, 300)
 
-_OPERATIONS: Final = Text(
+_OPERATIONS: Final = TextShape(
     max_chars=256,
     pattern=r"[A-Za-z0-9_*?.-]+",
     means="a pattern of operations such as email.send or email.*",
@@ -127,7 +127,7 @@ class ProviderSection:
         default=None,
     )
     command: tuple[str, ...] | None = optional(
-        Command(), "The bridge program, without a shell.", default=None
+        CommandShape(), "The bridge program, without a shell.", default=None
     )
     timeout_seconds: float | None = optional(
         _TIMEOUT, "How long one call may take; 30 by default.", default=None
@@ -197,7 +197,7 @@ class SkillProvider:
     )
     namespace: str | None = optional(_NAMESPACE, "The namespace of its capabilities.", default=None)
     command: tuple[str, ...] | None = optional(
-        Command(), "The bridge program, without a shell.", default=None
+        CommandShape(), "The bridge program, without a shell.", default=None
     )
     timeout_seconds: float | None = optional(_TIMEOUT, "How long one call may take.", default=None)
 
@@ -205,9 +205,9 @@ class SkillProvider:
 class _ChatIds(Shape[tuple[str, ...]]):
     """One chat id or a list of them."""
 
-    _LIST: Final = ListOf(Text(max_chars=256))
+    _LIST: Final = ListOf(TextShape(max_chars=256))
 
-    def read(self, node: Node, place: Place) -> tuple[str, ...] | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> tuple[str, ...] | NoValue:
         """Read either form."""
         if isinstance(node.value, str):
             node = Node((node,), node.mark)
@@ -229,7 +229,9 @@ class SkillSection:
     enabled: bool | None = optional(
         Flag(), "Whether the skill is offered; true also wires its bundled provider.", default=None
     )
-    model: str | None = optional(Text(max_chars=128), "The model alias it runs with.", default=None)
+    model: str | None = optional(
+        TextShape(max_chars=128), "The model alias it runs with.", default=None
+    )
     allow_chat_ids: tuple[str, ...] | None = optional(
         _ChatIds(),
         "The chats it may be used in; an empty list lifts the default's limit.",

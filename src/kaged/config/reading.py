@@ -1,4 +1,4 @@
-"""`Reading` and `Place`: the trip through one document, collecting problems and origins."""
+"""`Reading` and `DocumentPosition`: the trip through one document, with problems and origins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 from kaged.config.nodes import Node
 from kaged.config.problems import (
-    ConfigInvalid,
+    ConfigFileInvalid,
     KeyPath,
     Mark,
     Origin,
@@ -28,13 +28,13 @@ MAX_PROBLEMS: Final = 200
 """How many problems of one file are kept; a file this wrong needs no longer list."""
 
 
-class Invalid(Enum):
+class NoValue(Enum):
     """What a shape gives when there is no value; the problem has been noted."""
 
     INVALID = "invalid"
 
 
-INVALID: Final = Invalid.INVALID
+INVALID: Final = NoValue.INVALID
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ class Reading:
     errors: int = 0
 
     @property
-    def top(self) -> Place:
+    def top(self) -> DocumentPosition:
         """The place of the whole document."""
-        return Place(self, ())
+        return DocumentPosition(self, ())
 
     @property
     def failed(self) -> bool:
@@ -103,11 +103,11 @@ class Reading:
             sorted(self.problems, key=lambda problem: (problem.line or 0, problem.column or 0))
         )
 
-    def finish(self, value: T | Invalid) -> Loaded[T]:
-        """Return the value with its warnings, or raise ConfigInvalid with everything found."""
+    def finish(self, value: T | NoValue) -> Loaded[T]:
+        """Return the value with its warnings, or raise ConfigFileInvalid with everything found."""
         problems = self.sorted_problems()
-        if isinstance(value, Invalid) or self.failed:
-            raise ConfigInvalid(problems)
+        if isinstance(value, NoValue) or self.failed:
+            raise ConfigFileInvalid(problems)
         return Loaded(value, problems, self.provenance())
 
     def provenance(self) -> Mapping[str, Origin]:
@@ -118,21 +118,21 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DocumentPosition:
     """Where a reading stands in its document."""
 
     reading: Reading
     path: KeyPath
 
-    def under(self, step: str | int, mark: Mark) -> Place:
+    def under(self, step: str | int, mark: Mark) -> DocumentPosition:
         """Go one step down, remembering where the value there was written."""
         path = (*self.path, step)
         self.reading.origins[path] = Origin(self.reading.file, mark.line)
-        return Place(self.reading, path)
+        return DocumentPosition(self.reading, path)
 
-    def inside(self, reading: Reading) -> Place:
+    def inside(self, reading: Reading) -> DocumentPosition:
         """Return the same path in another reading."""
-        return Place(reading, self.path)
+        return DocumentPosition(reading, self.path)
 
     @property
     def key_path(self) -> str:
@@ -141,7 +141,7 @@ class Place:
 
     def error(
         self, at: Node | Mark, message: str, fix: str = "", code: str = "invalid_value"
-    ) -> Invalid:
+    ) -> NoValue:
         """Note an error here; returns INVALID, so that a shape can return it."""
         self._note(at, message, fix, code, Severity.ERROR)
         return INVALID
@@ -178,9 +178,9 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 __all__ = [
     "INVALID",
     "MAX_PROBLEMS",
-    "Invalid",
+    "DocumentPosition",
     "Loaded",
-    "Place",
+    "NoValue",
     "Reading",
     "nearest",
 ]

@@ -23,9 +23,9 @@ from typing import Any, Generic, TypeVar, cast, dataclass_transform
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.frozen import frozen
-from kaged.config.nodes import Entry, Node, to_json
+from kaged.config.nodes import MapEntry, Node, to_json
 from kaged.config.problems import Severity, format_key_path
-from kaged.config.reading import INVALID, Invalid, Place, nearest
+from kaged.config.reading import INVALID, DocumentPosition, NoValue, nearest
 from kaged.config.shapes import Shape, wrong_kind
 
 T = TypeVar("T")
@@ -117,7 +117,7 @@ def keys_of(cls: type[Any]) -> tuple[Key, ...]:
     return tuple(found)
 
 
-Check = Callable[[Mapping[str, Any], Node, Place], None]
+Check = Callable[[Mapping[str, Any], Node, DocumentPosition], None]
 """Looks at the fields that could be read, by field name, and notes what does not fit together."""
 
 
@@ -137,7 +137,7 @@ class RecordShape(Shape[R], Generic[R]):
     extras: tuple[str, Shape[Any]] | None = None
     schema_extra: Mapping[str, JsonValue] = dataclasses.field(default_factory=empty_map)
 
-    def read(self, node: Node, place: Place) -> R | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> R | NoValue:
         """Read every key, note the unknown and missing ones, then check how they fit."""
         if not isinstance(node.value, Mapping):
             return wrong_kind(node, place, "a map")
@@ -149,7 +149,7 @@ class RecordShape(Shape[R], Generic[R]):
         return self.cls(**fields) if complete else INVALID
 
     def read_fields(
-        self, node: Node, pairs: Mapping[str, Entry], place: Place
+        self, node: Node, pairs: Mapping[str, MapEntry], place: DocumentPosition
     ) -> tuple[dict[str, Any], bool]:
         """Read the keys into field values; return whether all of them could be read."""
         fields: dict[str, Any] = {}
@@ -159,12 +159,12 @@ class RecordShape(Shape[R], Generic[R]):
             entry = self._find(item, pairs, place, taken)
             if entry is None:
                 if item.required:
-                    missing = Place(place.reading, (*place.path, item.name))
+                    missing = DocumentPosition(place.reading, (*place.path, item.name))
                     missing.error(node, "is missing", f"add {item.name}", "missing_key")
                     complete = False
                 continue
             value = item.shape.read(entry.node, place.under(item.name, entry.mark))
-            if isinstance(value, Invalid):
+            if isinstance(value, NoValue):
                 complete = False
             else:
                 fields[item.field] = value
@@ -172,7 +172,7 @@ class RecordShape(Shape[R], Generic[R]):
         if self.extras is not None:
             field_name, shape = self.extras
             value = shape.read(Node(extras, node.mark), place)
-            if isinstance(value, Invalid):
+            if isinstance(value, NoValue):
                 complete = False
             else:
                 fields[field_name] = value
@@ -182,9 +182,9 @@ class RecordShape(Shape[R], Generic[R]):
         return fields, complete
 
     def _find(
-        self, item: Key, pairs: Mapping[str, Entry], place: Place, taken: set[str]
-    ) -> Entry | None:
-        found: Entry | None = None
+        self, item: Key, pairs: Mapping[str, MapEntry], place: DocumentPosition, taken: set[str]
+    ) -> MapEntry | None:
+        found: MapEntry | None = None
         for name in (item.name, *item.aliases):
             entry = pairs.get(name)
             if entry is None:
@@ -200,7 +200,7 @@ class RecordShape(Shape[R], Generic[R]):
             found = found or entry
         return found
 
-    def _note_unknown(self, name: str, entry: Entry, place: Place) -> bool:
+    def _note_unknown(self, name: str, entry: MapEntry, place: DocumentPosition) -> bool:
         below = place.under(name, entry.mark)
         known = [item.name for item in keys_of(self.cls)]
         near = nearest(name, known)

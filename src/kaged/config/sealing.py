@@ -13,7 +13,7 @@ from pathlib import Path
 from kaged.config.project import PROJECT_FILE
 from kaged.config.projectpaths import KAGED_DIR
 from kaged.config.toolsettings import SealWord
-from kaged.kernel.mounts import Glob
+from kaged.kernel.mounts import MountGlob
 from kaged.kernel.paths import join
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
 
@@ -51,7 +51,7 @@ def _at_or_below(path: str, folder: str) -> bool:
 def _reaches(path: str, file: str) -> bool:
     """Return whether an entry covers the file, as a directory above it or as a pattern."""
     above = path.rstrip("/")
-    return _at_or_below(file, above) or Glob(path).covers(file[1:].split("/"))
+    return _at_or_below(file, above) or MountGlob(path).covers(file[1:].split("/"))
 
 
 __all__ = ["seal_policy"]

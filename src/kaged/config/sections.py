@@ -11,8 +11,8 @@ from kaged.base import JsonObject
 from kaged.config.containers import ANY_NAME, bare_words
 from kaged.config.frozen import frozen
 from kaged.config.nodes import Node
-from kaged.config.problems import ConfigInvalid, Problem
-from kaged.config.reading import Invalid, Place
+from kaged.config.problems import ConfigFileInvalid, Problem
+from kaged.config.reading import DocumentPosition, NoValue
 from kaged.config.shapes import Shape, wrong_kind
 
 T = TypeVar("T")
@@ -36,10 +36,10 @@ class Sections(Generic[T]):
         """Return a section; None when there is none of that name.
 
         Raises:
-            ConfigInvalid: the section exists but cannot be used.
+            ConfigFileInvalid: the section exists but cannot be used.
         """
         if name in self.broken:
-            raise ConfigInvalid(self.broken[name])
+            raise ConfigFileInvalid(self.broken[name])
         return self.good.get(name)
 
     def __iter__(self) -> Iterator[str]:
@@ -62,7 +62,7 @@ class SectionsOf(Shape[Sections[T]]):
     value: Shape[T]
     names: Shape[str] = ANY_NAME
 
-    def read(self, node: Node, place: Place) -> Sections[T] | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> Sections[T] | NoValue:
         """Read each section on its own."""
         if not isinstance(node.value, Mapping):
             return wrong_kind(node, place, "a table")
@@ -74,7 +74,7 @@ class SectionsOf(Shape[Sections[T]]):
             self.names.read(Node(name, entry.mark), below)
             item = self.value.read(entry.node, below)
             place.reading.add_contained(apart)
-            if isinstance(item, Invalid) or apart.failed:
+            if isinstance(item, NoValue) or apart.failed:
                 broken[name] = apart.sorted_problems()
             else:
                 good[name] = item

@@ -8,18 +8,18 @@ from typing import Any, Final
 from kaged.config.containers import ListOf
 from kaged.config.nodes import Node
 from kaged.config.problems import Severity
-from kaged.config.reading import Place
+from kaged.config.reading import DocumentPosition
 from kaged.config.records import RecordShape, key, optional, record
-from kaged.config.shapes import Flag, Text
+from kaged.config.shapes import Flag, TextShape
 
-ARGV: Final = ListOf(Text(max_chars=4096, one_line=False), min_items=1, max_items=200)
+ARGV: Final = ListOf(TextShape(max_chars=4096, one_line=False), min_items=1, max_items=200)
 """A command as a list of words; it is never given to a shell."""
 
-_NAME: Final = Text(max_chars=64, pattern=r"[a-z][a-z0-9_+-]*", means="a lower-case name")
+_NAME: Final = TextShape(max_chars=64, pattern=r"[a-z][a-z0-9_+-]*", means="a lower-case name")
 
 
 @record
-class LspServer:
+class LspServerEntry:
     """A language server of the project."""
 
     lang: str = key(_NAME, "The language it serves.")
@@ -38,7 +38,7 @@ class DapAdapter:
     """A debug adapter of the project."""
 
     runtime: str = key(_NAME, "The runtime it debugs.")
-    type: str = key(Text(max_chars=64), "The adapter's type, as its launch request names it.")
+    type: str = key(TextShape(max_chars=64), "The adapter's type, as its launch request names it.")
     command: tuple[str, ...] | None = optional(
         ARGV, "The command that runs the program.", default=None
     )
@@ -54,7 +54,7 @@ class DapAdapter:
 class OperatorDapAdapter:
     """A debug adapter as the operator configures it."""
 
-    type: str = key(Text(max_chars=64), "The adapter's type, as its launch request names it.")
+    type: str = key(TextShape(max_chars=64), "The adapter's type, as its launch request names it.")
     command: tuple[str, ...] | None = optional(
         ARGV, "The command that runs the program.", default=None
     )
@@ -66,7 +66,7 @@ class OperatorDapAdapter:
     )
 
 
-def check_adapter(_: Mapping[str, Any], node: Node, place: Place) -> None:
+def check_adapter(_: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     """Refuse an adapter that says neither how to run the program nor how to start the adapter."""
     if node.entry("command") is None and node.entry("adapter") is None:
         place.error(node, "command or adapter is missing", "give at least one", "missing_key")
@@ -76,8 +76,8 @@ def check_adapter(_: Mapping[str, Any], node: Node, place: Place) -> None:
 class LspBlock:
     """Language servers of the project."""
 
-    servers: tuple[LspServer, ...] = key(
-        ListOf(RecordShape(LspServer, unknown=Severity.ERROR)),
+    servers: tuple[LspServerEntry, ...] = key(
+        ListOf(RecordShape(LspServerEntry, unknown=Severity.ERROR)),
         "One entry per language. Used only after the operator has trusted the project.",
         default=(),
     )
@@ -94,7 +94,7 @@ class DapBlock:
     )
 
 
-def check_unique(block: Node, listed: str, name: str, place: Place) -> None:
+def check_unique(block: Node, listed: str, name: str, place: DocumentPosition) -> None:
     """Refuse a list of servers or adapters that serves one language or runtime twice."""
     items = block.child(listed)
     seen: dict[str, int] = {}
@@ -104,7 +104,7 @@ def check_unique(block: Node, listed: str, name: str, place: Place) -> None:
         if found is None or not isinstance(found.value, str):
             continue
         if found.value in seen:
-            Place(place.reading, (*place.path, listed, index, name)).error(
+            DocumentPosition(place.reading, (*place.path, listed, index, name)).error(
                 found,
                 f"{place.show(found.value)} is listed twice (first as entry "
                 f"{seen[found.value] + 1})",
@@ -132,7 +132,7 @@ __all__ = [
     "DapAdapter",
     "DapBlock",
     "LspBlock",
-    "LspServer",
+    "LspServerEntry",
     "OperatorDapAdapter",
     "OperatorLspServer",
     "check_adapter",

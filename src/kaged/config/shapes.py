@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from kaged.base import JsonObject, JsonValue
 from kaged.config.frozen import frozen
 from kaged.config.nodes import Node, Odd, kind_of
-from kaged.config.reading import INVALID, Invalid, Place, nearest
+from kaged.config.reading import INVALID, DocumentPosition, NoValue, nearest
 
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -29,7 +29,7 @@ class Shape(ABC, Generic[T]):
     """What a value may look like."""
 
     @abstractmethod
-    def read(self, node: Node, place: Place) -> T | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> T | NoValue:
         """Read a node into the type, or note what is wrong with it."""
 
     @abstractmethod
@@ -41,7 +41,7 @@ class Shape(ABC, Generic[T]):
         return str(self.schema({}).get("type", "value"))
 
 
-def wrong_kind(node: Node, place: Place, expected: str) -> Invalid:
+def wrong_kind(node: Node, place: DocumentPosition, expected: str) -> NoValue:
     """Note that a value is of another kind than expected, with the likeliest fix."""
     value = node.value
     if isinstance(value, Odd) and value.reported:
@@ -67,7 +67,7 @@ def wrong_kind(node: Node, place: Place, expected: str) -> Invalid:
 
 
 @frozen
-class Text(Shape[str]):
+class TextShape(Shape[str]):
     """Text of limited length, optionally of one line or matching a pattern.
 
     `pattern` is matched against the whole text; `means` says in words what it asks for.
@@ -79,7 +79,7 @@ class Text(Shape[str]):
     pattern: str | None = None
     means: str = ""
 
-    def read(self, node: Node, place: Place) -> str | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> str | NoValue:
         """Read text."""
         value = node.value
         if not isinstance(value, str):
@@ -127,7 +127,7 @@ class Whole(Shape[int]):
     minimum: int | None = None
     maximum: int | None = None
 
-    def read(self, node: Node, place: Place) -> int | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> int | NoValue:
         """Read a whole number."""
         value = node.value
         if isinstance(value, bool) or not isinstance(value, int):
@@ -151,7 +151,7 @@ class Number(Shape[float]):
     maximum: float | None = None
     above: float | None = None
 
-    def read(self, node: Node, place: Place) -> float | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> float | NoValue:
         """Read a number."""
         value = node.value
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -177,7 +177,7 @@ class Number(Shape[float]):
 class Flag(Shape[bool]):
     """True or false."""
 
-    def read(self, node: Node, place: Place) -> bool | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> bool | NoValue:
         """Read true or false."""
         value = node.value
         return value if isinstance(value, bool) else wrong_kind(node, place, "true or false")
@@ -197,7 +197,7 @@ class Choice(Shape[E]):
 
     kind: type[E]
 
-    def read(self, node: Node, place: Place) -> E | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> E | NoValue:
         """Read one of the words."""
         known = [member.value for member in self.kind]
         value = node.value
@@ -220,7 +220,9 @@ class Choice(Shape[E]):
         return " or ".join(f"`{member.value}`" for member in self.kind)
 
 
-def _out_of_bounds(shape: Whole | Number, value: float, node: Node, place: Place) -> bool:
+def _out_of_bounds(
+    shape: Whole | Number, value: float, node: Node, place: DocumentPosition
+) -> bool:
     low, high = shape.minimum, shape.maximum
     if (low is None or value >= low) and (high is None or value <= high):
         return False
@@ -270,7 +272,7 @@ __all__ = [
     "Flag",
     "Number",
     "Shape",
-    "Text",
+    "TextShape",
     "Whole",
     "wrong_kind",
 ]

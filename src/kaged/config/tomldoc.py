@@ -8,7 +8,7 @@ import tomllib
 from datetime import date, datetime, time
 from typing import Any, Final
 
-from kaged.config.nodes import Entry, Node, Odd, Parsed, Scalar
+from kaged.config.nodes import MapEntry, Node, Odd, Parsed, Scalar
 from kaged.config.problems import KeyPath, Mark, Problem, Severity, format_key_path
 from kaged.config.tomlkeys import locate_keys
 
@@ -47,11 +47,11 @@ class _Builder:
     def build(self, data: Any, path: KeyPath) -> Node:
         mark = self.marks.get(path, Mark(1, 1))
         if isinstance(data, dict):
-            pairs: dict[str, Entry] = {}
+            pairs: dict[str, MapEntry] = {}
             for name, inner in data.items():
                 inner_path = (*path, name)
                 node = self.build(inner, inner_path)
-                pairs[name] = Entry(self.marks.get(inner_path, mark), node)
+                pairs[name] = MapEntry(self.marks.get(inner_path, mark), node)
             return Node(pairs, mark)
         if isinstance(data, list):
             items = (self.build(inner, (*path, index)) for index, inner in enumerate(data))

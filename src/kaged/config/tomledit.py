@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kaged.base import JsonValue
-from kaged.config.problems import ConfigInvalid, KeyPath, format_key_path
+from kaged.config.problems import ConfigFileInvalid, KeyPath, format_key_path
 from kaged.config.tomldoc import parse_toml
 from kaged.config.yamledit import EditRefused
 
@@ -21,11 +21,11 @@ class TomlEdit:
     """The text of a TOML document, open for changes by key path."""
 
     def __init__(self, text: str, file: str) -> None:
-        """Take a text that can be read. Raises ConfigInvalid when it cannot."""
+        """Take a text that can be read. Raises ConfigFileInvalid when it cannot."""
         self._file = file
         parsed = parse_toml(text, file)
         if parsed.node is None or parsed.problems:
-            raise ConfigInvalid(parsed.problems)
+            raise ConfigFileInvalid(parsed.problems)
         self._text = text
         self._data: Any = tomllib.loads(text)
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from kaged.base import JsonObject
 from kaged.config.frozen import frozen
-from kaged.config.nodes import Entry, Node
-from kaged.config.reading import INVALID, Invalid, Place
+from kaged.config.nodes import MapEntry, Node
+from kaged.config.reading import INVALID, DocumentPosition, NoValue
 from kaged.config.shapes import Shape, wrong_kind
 
 MAX_TOOL_RULES: Final = 500
@@ -63,7 +63,7 @@ class ToolRule:
 class ToolRulesShape(Shape[tuple[ToolRule, ...]]):
     """A map of tool name or glob to `{enabled: true}` or `{enabled: false}`."""
 
-    def read(self, node: Node, place: Place) -> tuple[ToolRule, ...] | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> tuple[ToolRule, ...] | NoValue:
         """Read the rules in the order of the file."""
         if not isinstance(node.value, Mapping):
             return wrong_kind(node, place, "a map")
@@ -73,7 +73,7 @@ class ToolRulesShape(Shape[tuple[ToolRule, ...]]):
         complete = True
         for pattern, entry in node.value.items():
             rule = _read_rule(pattern, entry, place.under(pattern, entry.mark))
-            if isinstance(rule, Invalid):
+            if isinstance(rule, NoValue):
                 complete = False
             else:
                 rules.append(rule)
@@ -101,7 +101,9 @@ class ToolRulesShape(Shape[tuple[ToolRule, ...]]):
         return "map of tool name or glob to `{enabled: true or false}`"
 
 
-def check_root_only(rules: tuple[ToolRule, ...], node: Node, place: Place, agent: str) -> None:
+def check_root_only(
+    rules: tuple[ToolRule, ...], node: Node, place: DocumentPosition, agent: str
+) -> None:
     """Refuse rules that switch a root-only tool on for an agent that is not the root."""
     for rule in rules:
         if not rule.enabled:
@@ -120,7 +122,7 @@ def check_root_only(rules: tuple[ToolRule, ...], node: Node, place: Place, agent
         )
 
 
-def _read_rule(pattern: str, entry: Entry, place: Place) -> ToolRule | Invalid:
+def _read_rule(pattern: str, entry: MapEntry, place: DocumentPosition) -> ToolRule | NoValue:
     if _SYNTHETIC.fullmatch(pattern):
         return place.error(
             entry.mark,

@@ -11,17 +11,17 @@ from kaged.base import JsonValue, KagedError
 from kaged.config.cageblock import NET_TARGET
 from kaged.config.containers import JsonTable, ListOf, MapOf, Mapped
 from kaged.config.coresections import NAME, PLUGIN_NAME
-from kaged.config.hostvalues import Command, HostPath
+from kaged.config.hostvalues import CommandShape, HostPath
 from kaged.config.luagrants import GRANTS_SHAPE, LuaGrants
 from kaged.config.nodes import Node
 from kaged.config.pluginwords import RESERVED_NAMES, SourceKind
 from kaged.config.providers import HOST_CAGE_SHAPE, SECRET_ENV, HostCage
-from kaged.config.reading import Place
+from kaged.config.reading import DocumentPosition
 from kaged.config.records import RecordShape, empty_map, key, optional, record
 from kaged.config.secret import Secret
 from kaged.config.sections import Sections, SectionsOf
 from kaged.config.servers import OperatorDapAdapter, OperatorLspServer, check_adapter
-from kaged.config.shapes import Choice, Flag, Number, Text, Whole
+from kaged.config.shapes import Choice, Flag, Number, TextShape, Whole
 from kaged.kernel.net import ANYWHERE, NetTarget
 
 MAX_SECONDS: Final = 24 * 3600
@@ -138,7 +138,7 @@ class LuaSection:
         default=None,
     )
     enabled: tuple[str, ...] = key(
-        ListOf(Text(max_chars=128), unique=True),
+        ListOf(TextShape(max_chars=128), unique=True),
         "The scripts that are loaded, by name; an empty list loads all.",
         default=(),
     )
@@ -178,19 +178,19 @@ class ChangedTools(StrEnum):
     FOLLOW = "follow"
 
 
-_GLOB: Final = Text(max_chars=200, pattern=r"[A-Za-z0-9_./*-]+", means="a name or glob")
+_GLOB: Final = TextShape(max_chars=200, pattern=r"[A-Za-z0-9_./*-]+", means="a name or glob")
 
 
 @record
-class McpServer:
+class McpServerEntry:
     """An outside MCP server whose tools are offered as `<name>.<tool>`."""
 
     enabled: bool = key(Flag(), "Whether it is used.", default=True)
     command: tuple[str, ...] | None = optional(
-        Command(), "The program, for a stdio server.", default=None
+        CommandShape(), "The program, for a stdio server.", default=None
     )
     url: str | None = optional(
-        Text(max_chars=2000, pattern=r"https?://\S+", means="an http or https URL"),
+        TextShape(max_chars=2000, pattern=r"https?://\S+", means="an http or https URL"),
         "The address, for an HTTP server.",
         default=None,
     )
@@ -207,7 +207,7 @@ class McpServer:
         default=(),
     )
     projects: tuple[str, ...] = key(
-        ListOf(Text(max_chars=4000)),
+        ListOf(TextShape(max_chars=4000)),
         "Projects that may use it, by id, name or folder; an empty list is all of them.",
         default=(),
     )
@@ -227,7 +227,7 @@ class McpServer:
     )
 
 
-def _check_mcp_server(_: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_mcp_server(_: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     if (node.entry("command") is None) == (node.entry("url") is None):
         place.error(node, "needs either command or url", "give exactly one of the two")
 
@@ -236,9 +236,9 @@ def _check_mcp_server(_: Mapping[str, Any], node: Node, place: Place) -> None:
 class McpSection:
     """Outside MCP servers."""
 
-    servers: Sections[McpServer] = key(
+    servers: Sections[McpServerEntry] = key(
         SectionsOf(
-            RecordShape(McpServer, check=_check_mcp_server),
+            RecordShape(McpServerEntry, check=_check_mcp_server),
             Mapped(PLUGIN_NAME, parse_owner_name),
         ),
         "Servers, by the name that their tools are prefixed with.",
@@ -252,7 +252,7 @@ __all__ = [
     "LspSection",
     "LuaSection",
     "McpSection",
-    "McpServer",
+    "McpServerEntry",
     "OptionalSource",
     "OwnerNameInvalid",
     "PipelineSection",

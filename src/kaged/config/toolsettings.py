@@ -8,7 +8,7 @@ from typing import Final
 from kaged.config.containers import ListOf
 from kaged.config.problems import Severity
 from kaged.config.records import RecordShape, key, record
-from kaged.config.shapes import Choice, Flag, Number, Text, Whole
+from kaged.config.shapes import Choice, Flag, Number, TextShape, Whole
 from kaged.config.toolrules import NAME_PATTERN
 
 MAX_QUOTAS: Final = 200
@@ -43,7 +43,7 @@ class QuotaEntry:
     """A limit on how often an agent may call some tools."""
 
     tools: str = key(
-        Text(max_chars=200, pattern=NAME_PATTERN, means="a tool name or glob"),
+        TextShape(max_chars=200, pattern=NAME_PATTERN, means="a tool name or glob"),
         "The tools it counts, as a name or glob such as `shell.*`.",
     )
     calls: int = key(Whole(1, MAX_CALLS), "How many calls are allowed.")
@@ -100,7 +100,7 @@ class ToolsSection:
         default=(),
     )
     scrub_env: tuple[str, ...] = key(
-        ListOf(Text(max_chars=128, pattern=r"[A-Za-z0-9_*?]+", means="a name or glob")),
+        ListOf(TextShape(max_chars=128, pattern=r"[A-Za-z0-9_*?]+", means="a name or glob")),
         "Variables of the daemon that commands and debuggers of agents without a cage, and "
         "language servers, do not see, as names or globs such as `*_TOKEN`. Caged ones see none of "
         "them anyway.",

@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 
 from kaged.base import JsonObject
 from kaged.config.frozen import frozen
-from kaged.config.nodes import Entry, Node
-from kaged.config.reading import INVALID, Invalid, Place
+from kaged.config.nodes import MapEntry, Node
+from kaged.config.reading import INVALID, DocumentPosition, NoValue
 from kaged.config.shapes import Shape
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class WithVariables(Shape[T]):
 
     inner: Shape[T]
 
-    def read(self, node: Node, place: Place) -> T | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> T | NoValue:
         """Replace the variables, then read."""
         before = place.reading.errors
         replaced = substitute(node, place)
@@ -45,7 +45,7 @@ class WithVariables(Shape[T]):
         return self.inner.words()
 
 
-def substitute(node: Node, place: Place) -> Node:
+def substitute(node: Node, place: DocumentPosition) -> Node:
     """Return the node with every variable replaced; note those that are not set."""
     value = node.value
     if isinstance(value, str):
@@ -57,14 +57,14 @@ def substitute(node: Node, place: Place) -> Node:
         return replace(node, value=items)
     if isinstance(value, Mapping):
         pairs = {
-            name: Entry(entry.mark, substitute(entry.node, place.under(name, entry.mark)))
+            name: MapEntry(entry.mark, substitute(entry.node, place.under(name, entry.mark)))
             for name, entry in value.items()
         }
         return replace(node, value=pairs)
     return node
 
 
-def _replace(text: str, node: Node, place: Place) -> str:
+def _replace(text: str, node: Node, place: DocumentPosition) -> str:
     environ = place.reading.environ
 
     def fill(found: re.Match[str]) -> str:

@@ -11,9 +11,9 @@ from kaged.config.containers import ListOf, MapOf
 from kaged.config.nodes import Node, kind_of, to_json
 from kaged.config.pluginwords import PRIMARY, SLUG_PATTERN
 from kaged.config.problems import Severity
-from kaged.config.reading import Invalid, Place
+from kaged.config.reading import DocumentPosition, NoValue
 from kaged.config.records import RecordShape, empty_map, key, optional, record
-from kaged.config.shapes import Choice, Flag, Shape, Text, Whole
+from kaged.config.shapes import Choice, Flag, Shape, TextShape, Whole
 
 MAX_WORKFLOWS: Final = 200
 MAX_STEPS: Final = 100
@@ -42,7 +42,7 @@ class Invoker(StrEnum):
 class _AnyJson(Shape[JsonValue]):
     """Any scalar; whether it fits is checked against the input's type."""
 
-    def read(self, node: Node, place: Place) -> JsonValue | Invalid:
+    def read(self, node: Node, place: DocumentPosition) -> JsonValue | NoValue:
         """Read a scalar."""
         if isinstance(node.value, (bool, int, float, str)):
             return node.value
@@ -66,13 +66,13 @@ class WorkflowInput:
     type: InputType = key(Choice(InputType), "What the value may be.")
     required: bool = key(Flag(), "Whether it must be given.", default=False)
     description: str = key(
-        Text(min_chars=0, max_chars=2000, one_line=False), "What it is for.", default=""
+        TextShape(min_chars=0, max_chars=2000, one_line=False), "What it is for.", default=""
     )
     default: JsonValue = key(
         _AnyJson(), "The value used when none is given; must fit the type.", default=None
     )
     values: tuple[str, ...] = key(
-        ListOf(Text(max_chars=200), min_items=1, unique=True),
+        ListOf(TextShape(max_chars=200), min_items=1, unique=True),
         "The allowed values; for `enum` only, and required there.",
         default=(),
     )
@@ -93,13 +93,13 @@ class WorkflowInput:
                 return value in self.values
 
 
-def _check_input(given: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_input(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     kind: InputType | None = given.get("type")
     if kind is None:
         return
     values = node.child("values")
     if kind is InputType.ENUM and values is None:
-        missing = Place(place.reading, (*place.path, "values"))
+        missing = DocumentPosition(place.reading, (*place.path, "values"))
         missing.error(node, "is missing", "list the allowed values", "missing_key")
         return
     if kind is not InputType.ENUM and values is not None:
@@ -118,9 +118,9 @@ def _check_input(given: Mapping[str, Any], node: Node, place: Place) -> None:
 class WorkflowStep:
     """One message to one agent."""
 
-    message: str = key(Text(one_line=False), "What the agent is told.")
+    message: str = key(TextShape(one_line=False), "What the agent is told.")
     agent: str = key(
-        Text(max_chars=1000),
+        TextShape(max_chars=1000),
         "The agent's path; by default the workflow's agent.",
         default="",
     )
@@ -131,7 +131,9 @@ class Workflow:
     """A named job: what it needs to know, who may start it, which agent does it."""
 
     description: str = key(
-        Text(min_chars=0, max_chars=4000, one_line=False), "What the workflow does.", default=""
+        TextShape(min_chars=0, max_chars=4000, one_line=False),
+        "What the workflow does.",
+        default="",
     )
     inputs: Mapping[str, WorkflowInput] = key(
         MapOf(
@@ -140,7 +142,7 @@ class Workflow:
                 unknown=Severity.ERROR,
                 check=_check_input,
             ),
-            Text(max_chars=64, pattern=r"[A-Za-z][A-Za-z0-9_-]*", means="an input name"),
+            TextShape(max_chars=64, pattern=r"[A-Za-z][A-Za-z0-9_-]*", means="an input name"),
         ),
         "The values it is started with.",
         default_factory=empty_map,
@@ -157,7 +159,7 @@ class Workflow:
         aliases=("timeout",),
     )
     agent: str = key(
-        Text(max_chars=1000),
+        TextShape(max_chars=1000),
         "The path of the agent that runs it, for example `primary.subagents.deployer`.",
         default=PRIMARY,
     )
@@ -170,29 +172,29 @@ class Workflow:
 
 WORKFLOWS_SHAPE: Final = MapOf(
     RecordShape(Workflow, unknown=Severity.ERROR),
-    Text(max_chars=64, pattern=SLUG_PATTERN, means="a slug (lower case, digits, _ and -)"),
+    TextShape(max_chars=64, pattern=SLUG_PATTERN, means="a slug (lower case, digits, _ and -)"),
     max_items=MAX_WORKFLOWS,
 )
 
 
-def check_agents(workflows: Node, known: frozenset[str], top: Place) -> None:
+def check_agents(workflows: Node, known: frozenset[str], top: DocumentPosition) -> None:
     """Refuse workflows that name an agent the project does not have."""
     if not isinstance(workflows.value, Mapping):
         return
     for name, entry in workflows.value.items():
-        place = Place(top.reading, ("workflows", name))
+        place = DocumentPosition(top.reading, ("workflows", name))
         _check_agent(entry.node, known, place)
         steps = entry.node.child("steps")
         for index, step in enumerate(
             steps.value if steps is not None and isinstance(steps.value, tuple) else ()
         ):
-            _check_agent(step, known, Place(top.reading, (*place.path, "steps", index)))
+            _check_agent(step, known, DocumentPosition(top.reading, (*place.path, "steps", index)))
 
 
-def _check_agent(node: Node, known: frozenset[str], place: Place) -> None:
+def _check_agent(node: Node, known: frozenset[str], place: DocumentPosition) -> None:
     agent = node.child("agent")
     if agent is not None and isinstance(agent.value, str) and agent.value not in known:
-        Place(place.reading, (*place.path, "agent")).error(
+        DocumentPosition(place.reading, (*place.path, "agent")).error(
             agent,
             f"{place.show(agent.value)} is no agent of this project",
             f"agents: {', '.join(sorted(known))}",

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from kaged.config.nodes import Entry, Node, Odd, Parsed, Scalar
+from kaged.config.nodes import MapEntry, Node, Odd, Parsed, Scalar
 from kaged.config.problems import (
     Mark,
     Problem,
@@ -205,7 +205,7 @@ class _Composer:
 
     def _mapping(self, event: Any, depth: int) -> tuple[Node, int, int]:
         self._check_tag(event, _MAP_TAGS)
-        pairs: dict[str, Entry] = {}
+        pairs: dict[str, MapEntry] = {}
         size, height = 1, 0
         while type(inner := next(self._events)).__name__ != "MappingEndEvent":
             mark = _mark(inner)
@@ -226,7 +226,7 @@ class _Composer:
             size += inner_size + 1
             height = max(height, inner_height)
             if name is not None:
-                pairs[name] = Entry(mark, node)
+                pairs[name] = MapEntry(mark, node)
         return Node(pairs, _mark(event)), size, height + 1
 
     def _key_name(self, event: Any, key: Node, mark: Mark) -> str | None:

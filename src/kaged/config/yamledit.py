@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Final, cast
 
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.config.nodes import to_json
-from kaged.config.problems import ConfigInvalid, KeyPath, format_key_path
+from kaged.config.problems import ConfigFileInvalid, KeyPath, format_key_path
 from kaged.config.yamldoc import parse_yaml, resolve_plain
-from kaged.config.yamlspans import Span, yaml_spans
+from kaged.config.yamlspans import YamlSpan, yaml_spans
 
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*")
 # What YAML would fold, refuse or take for a line end inside quotes must be escaped.
@@ -36,7 +36,7 @@ class YamlEdit:
     """The text of a YAML document, open for changes by key path."""
 
     def __init__(self, text: str, file: str) -> None:
-        """Take a text that can be read. Raises ConfigInvalid when it cannot."""
+        """Take a text that can be read. Raises ConfigFileInvalid when it cannot."""
         self._file = file
         self._text = text
         self._data = self._read(text)
@@ -99,7 +99,7 @@ class YamlEdit:
     def _accept(self, text: str, expected: JsonValue, path: KeyPath) -> None:
         try:
             meant = self._read(text) == expected
-        except ConfigInvalid:
+        except ConfigFileInvalid:
             meant = False
         if not meant:
             raise EditRefused(
@@ -111,7 +111,7 @@ class YamlEdit:
     def _read(self, text: str) -> Any:
         parsed = parse_yaml(text, self._file)
         if parsed.node is None or parsed.problems:
-            raise ConfigInvalid(parsed.problems)
+            raise ConfigFileInvalid(parsed.problems)
         return to_json(parsed.node)
 
 
@@ -138,7 +138,7 @@ def _render_text(text: str) -> str:
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
 
 
-def _replaced(text: str, span: Span, value: JsonValue, path: KeyPath) -> str:
+def _replaced(text: str, span: YamlSpan, value: JsonValue, path: KeyPath) -> str:
     start, end = span.start, span.end
     rendered = render_yaml(value)
     if span.kind in {"map", "list"} and not span.flow:
@@ -157,7 +157,7 @@ def _replaced(text: str, span: Span, value: JsonValue, path: KeyPath) -> str:
     return text[:start] + rendered + text[end:]
 
 
-def _inserted(text: str, spans: dict[KeyPath, Span], target: KeyPath, value: JsonValue) -> str:
+def _inserted(text: str, spans: dict[KeyPath, YamlSpan], target: KeyPath, value: JsonValue) -> str:
     parent = spans[target[:-1]]
     pair = f"{_render_text(cast('str', target[-1]))}: {render_yaml(value)}"
     if parent.kind == "alias":
@@ -182,7 +182,7 @@ def _inserted(text: str, spans: dict[KeyPath, Span], target: KeyPath, value: Jso
     return f"{text[:end]}{gap}{' ' * parent.column}{pair}{_newline(text)}{text[end:]}"
 
 
-def _removed(text: str, spans: dict[KeyPath, Span], path: KeyPath) -> str:
+def _removed(text: str, spans: dict[KeyPath, YamlSpan], path: KeyPath) -> str:
     parent, span = spans[path[:-1]], spans[path]
     at = parent.children.index(path)
     if len(parent.children) == 1:

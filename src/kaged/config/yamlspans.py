@@ -10,7 +10,7 @@ from kaged.config.problems import KeyPath
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class YamlSpan:
     """One value of a document: where it and its key stand, as indexes into the text.
 
     `end` of a block collection is the end of its last value, so comments behind it stay outside.
@@ -27,12 +27,12 @@ class Span:
     children: tuple[KeyPath, ...]
 
 
-def yaml_spans(text: str) -> dict[KeyPath, Span]:
+def yaml_spans(text: str) -> dict[KeyPath, YamlSpan]:
     """Map the path of every value to its span. The text must have been read without problems."""
     from ruamel.yaml import YAML  # noqa: PLC0415 - slow to import, needed only for edits
 
     events = iter(YAML(typ="safe", pure=True, plug_ins=[]).parse(text))
-    spans: dict[KeyPath, Span] = {}
+    spans: dict[KeyPath, YamlSpan] = {}
     next(events)
     if type(next(events)).__name__ == "DocumentStartEvent":
         _Walker(text, events, spans).value(next(events), (), 0, 0)
@@ -40,7 +40,7 @@ def yaml_spans(text: str) -> dict[KeyPath, Span]:
 
 
 class _Walker:
-    def __init__(self, text: str, events: Iterator[Any], spans: dict[KeyPath, Span]) -> None:
+    def __init__(self, text: str, events: Iterator[Any], spans: dict[KeyPath, YamlSpan]) -> None:
         self._text = text
         self._events = events
         self._spans = spans
@@ -62,7 +62,7 @@ class _Walker:
         if flow:
             # The closing bracket was read last; a block collection ends with its last value.
             end = self._closed_at
-        self._spans[path] = Span(
+        self._spans[path] = YamlSpan(
             start, end, key_start, key_end, _KINDS[kind], flow, column, tuple(children)
         )
         return end
@@ -94,4 +94,4 @@ _KINDS = {
     "SequenceStartEvent": "list",
 }
 
-__all__ = ["Span", "yaml_spans"]
+__all__ = ["YamlSpan", "yaml_spans"]

@@ -39,7 +39,7 @@ def has_magic(path: str) -> bool:
     return _MAGIC.search(path) is not None
 
 
-class Glob:
+class MountGlob:
     """A compiled mount pattern. Matching walks components, so `*` never crosses a slash."""
 
     __slots__ = ("_parts", "specificity")
@@ -104,7 +104,7 @@ class MountTable:
         exact = [AbsPath(path) for path in (*modes, *files)]
         self._above = frozenset(exact).union(*map(parents, exact))
         self._files = files
-        self._globs = tuple((Glob(path), mode) for path, mode in globs.items())
+        self._globs = tuple((MountGlob(path), mode) for path, mode in globs.items())
         # Without the slash at the end, so that the root is the empty text and all are alike.
         self._modes = {path.rstrip("/"): mode for path, mode in modes.items()}
         self._lengths = tuple(sorted({len(path) for path in self._modes}, reverse=True))
@@ -176,4 +176,4 @@ def _is_resolved(path: str) -> bool:
     return "/./" not in path and "/../" not in path and not path.endswith(("/.", "/.."))
 
 
-__all__ = ["Glob", "Mount", "MountTable", "has_magic"]
+__all__ = ["Mount", "MountGlob", "MountTable", "has_magic"]

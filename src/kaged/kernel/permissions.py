@@ -136,7 +136,7 @@ _CHECKS: dict[type, _Check] = {
 }
 
 
-class _Malformed(CompiledPolicy):
+class _MalformedPolicy(CompiledPolicy):
     """Stands for a policy that cannot be understood: it grants nothing."""
 
     __slots__ = ()
@@ -169,7 +169,7 @@ def compile_policy(policy: CagePolicy, mounts: Iterable[Mount] | None = None) ->
         return CompiledPolicy(policy, mounts_of(policy) if mounts is None else mounts)
     # Boundary: a policy that cannot be compiled grants nothing, whatever is wrong with it.
     except Exception as error:  # noqa: BLE001 - fail closed on anything at all
-        return _Malformed(policy, f"{type(error).__name__}: {error}")
+        return _MalformedPolicy(policy, f"{type(error).__name__}: {error}")
 
 
 def decide_tool(

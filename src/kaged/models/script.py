@@ -27,10 +27,10 @@ from kaged.base import JsonValue
 from kaged.config.containers import JsonTable, ListOf
 from kaged.config.files import read_text
 from kaged.config.nodes import Node
-from kaged.config.problems import ConfigInvalid, Severity
-from kaged.config.reading import INVALID, Place, Reading
+from kaged.config.problems import ConfigFileInvalid, Severity
+from kaged.config.reading import INVALID, DocumentPosition, Reading
 from kaged.config.records import RecordShape, empty_map, key, optional, record
-from kaged.config.shapes import Choice, Flag, Number, Text, Whole
+from kaged.config.shapes import Choice, Flag, Number, TextShape, Whole
 from kaged.config.yamldoc import parse_yaml
 from kaged.models.errors import ScriptInvalid
 from kaged.models.turn import (
@@ -73,16 +73,16 @@ class When:
     """What must be so for a turn to be played; all of it."""
 
     user: str | None = optional(
-        Text(min_chars=0), "The last message is the user's and contains this.", default=None
+        TextShape(min_chars=0), "The last message is the user's and contains this.", default=None
     )
     tool: str | None = optional(
-        Text(max_chars=200), "The last message is the result of this tool.", default=None
+        TextShape(max_chars=200), "The last message is the result of this tool.", default=None
     )
-    contains: str | None = optional(Text(), "The last message contains this.", default=None)
+    contains: str | None = optional(TextShape(), "The last message contains this.", default=None)
     failed: bool | None = optional(
         Flag(), "Whether the last message is the error of a tool.", default=None
     )
-    system: str | None = optional(Text(), "The system prompt contains this.", default=None)
+    system: str | None = optional(TextShape(), "The system prompt contains this.", default=None)
 
 
 _ALWAYS: Final = When()
@@ -92,12 +92,12 @@ _ALWAYS: Final = When()
 class ScriptedCall:
     """A tool that a scripted turn calls."""
 
-    tool: str = key(Text(max_chars=200), "The tool, by its name.")
+    tool: str = key(TextShape(max_chars=200), "The tool, by its name.")
     arguments: Mapping[str, JsonValue] = key(
         JsonTable(), "What it is called with.", default_factory=empty_map, name="with"
     )
     raw: str | None = optional(
-        Text(min_chars=0, one_line=False),
+        TextShape(min_chars=0, one_line=False),
         "What is sent in place of the arguments, for models that write nonsense.",
         default=None,
     )
@@ -108,7 +108,9 @@ class Failure:
     """One attempt that fails before the turn succeeds."""
 
     fault: Fault = key(Choice(Fault), "How it fails.", name="as")
-    after: str = key(Text(min_chars=0, one_line=False), "What is said before it fails.", default="")
+    after: str = key(
+        TextShape(min_chars=0, one_line=False), "What is said before it fails.", default=""
+    )
     retry_after_s: float | None = optional(
         Number(0, MAX_DELAY_S), "How long the model wants to be left alone.", default=None
     )
@@ -129,12 +131,12 @@ class ScriptedTurn:
     """One answer of the model."""
 
     agent: str = key(
-        Text(max_chars=300), "The path of the agent it is for; `*` stands for any part.",
+        TextShape(max_chars=300), "The path of the agent it is for; `*` stands for any part.",
         default="primary",
     )  # fmt: skip
     when: When = key(RecordShape(When), "When it is played.", default_factory=When)
-    think: str = key(Text(min_chars=0, one_line=False), "What it thinks aloud.", default="")
-    say: str = key(Text(min_chars=0, one_line=False), "What it says.", default="")
+    think: str = key(TextShape(min_chars=0, one_line=False), "What it thinks aloud.", default="")
+    say: str = key(TextShape(min_chars=0, one_line=False), "What it says.", default="")
     call: tuple[ScriptedCall, ...] = key(
         ListOf(RecordShape(ScriptedCall), max_items=MAX_CALLS), "Tools that it calls.", default=()
     )
@@ -158,7 +160,7 @@ class ScriptedTurn:
     )
 
 
-def _check_turn(fields: Mapping[str, Any], node: Node, place: Place) -> None:
+def _check_turn(fields: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     when = fields.get("when")
     answers_a_user = isinstance(when, When) and when.user is not None
     if fields.get("repeat") and fields.get("call") and not answers_a_user:
@@ -175,7 +177,9 @@ class _ScriptFile:
     """A script of the `scripted` model."""
 
     version: int = key(Whole(1, 1), "The version of this format.", default=1)
-    description: str = key(Text(min_chars=0, one_line=False), "What the script shows.", default="")
+    description: str = key(
+        TextShape(min_chars=0, one_line=False), "What the script shows.", default=""
+    )
     turns: tuple[ScriptedTurn, ...] = key(
         ListOf(
             RecordShape(ScriptedTurn, unknown=Severity.ERROR, check=_check_turn),
@@ -214,7 +218,7 @@ class Script:
         found = INVALID if parsed.node is None else shape.read(parsed.node, reading.top)
         try:
             return cls(reading.finish(found).value.turns)
-        except ConfigInvalid as error:
+        except ConfigFileInvalid as error:
             raise ScriptInvalid(error.message, problems=error.data["problems"]) from error
 
     @classmethod
@@ -222,7 +226,7 @@ class Script:
         """Read a script from a file. Raises ScriptInvalid."""
         try:
             found = read_text(path)
-        except ConfigInvalid as error:
+        except ConfigFileInvalid as error:
             raise ScriptInvalid(
                 error.message,
                 fix="Name a YAML file with `turns:`.",

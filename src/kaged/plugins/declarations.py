@@ -13,7 +13,7 @@ from pathlib import Path
 from kaged.base import JsonObject
 from kaged.config.agents import AgentTree, ResolvedAgent, ResolvedPlugin
 from kaged.config.manifest import Manifest
-from kaged.config.pluginwords import PRIMARY_ONLY_HOOKS, Hook, Isolation, Role
+from kaged.config.pluginwords import PRIMARY_ONLY_HOOKS, Hook, Isolation, PluginRole
 from kaged.plugins.settings import ConfigSchemas, HalfInvalid, Side, thaw
 
 
@@ -129,7 +129,7 @@ def check_project_half(declaration: Declaration, schemas: ConfigSchemas) -> Half
 
 def is_compactor(manifest: Manifest) -> bool:
     """Return whether the plugin claims the compactor role."""
-    return Role.COMPACTOR in manifest.roles
+    return PluginRole.COMPACTOR in manifest.roles
 
 
 __all__ = [

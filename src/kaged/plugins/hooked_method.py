@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kaged.pipeline.pipeline import Pipeline
     from kaged.plugins.parts import HostParts
     from kaged.plugins.plugin import Plugin
-    from kaged.wire.context import CallContext
+    from kaged.wire.context import WireContext
 
 PRE, POST = "tool_pre_invoke", "tool_post_invoke"
 _BELOW = ".subagents."
@@ -33,7 +33,7 @@ async def call_with_hooks(
     plugin: Plugin,
     method: str,
     params: JsonObject,
-    context: CallContext,
+    context: WireContext,
     *,
     timeout_s: float | None = None,
 ) -> JsonValue:
@@ -65,7 +65,7 @@ async def call_with_hooks(
     return to_json(after.payload.result) if after.changed else result
 
 
-def _origin(parts: HostParts, plugin: Plugin, context: CallContext) -> CallOrigin:
+def _origin(parts: HostParts, plugin: Plugin, context: WireContext) -> CallOrigin:
     """Write down what the host knows for certain; nothing of it comes from the call's params."""
     operator = context.operator_id
     agent = None
@@ -100,7 +100,7 @@ def _resolved_again(
     method: str,
     params: JsonObject,
     hook_outcome: HookOutcome,
-    context: CallContext,
+    context: WireContext,
 ) -> tuple[str, JsonObject]:
     """Resolve a changed call as if it had been asked for, and put the change on record."""
     name, args = hook_outcome.payload.name, to_json(hook_outcome.payload.args or {})

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from kaged.base import JsonObject, JsonValue, KagedError
-from kaged.config.pluginwords import Hook, Role
+from kaged.config.pluginwords import Hook, PluginRole
 from kaged.peer import PeerTimeout
 from kaged.plugins.declarations import Declaration, is_compactor
 from kaged.plugins.observers import Observed, parse_observer_answer
 from kaged.plugins.parts import HostParts
 from kaged.plugins.plugin import Plugin
 from kaged.plugins.roles import CompactorFault, CompactorResult, parse_compactor_result
-from kaged.wire.context import CallContext, with_context
+from kaged.wire.context import WireContext, with_context
 from kaged.wire.errors import ErrorCode, number_of_error
 from kaged.wire.framing import Unsendable
 from kaged.wire.methods import HOOK_NAMESPACE
@@ -72,7 +72,7 @@ class HookRunner:
         self._parts = parts
 
     async def session_start(
-        self, participants: Sequence[Participant], context: CallContext
+        self, participants: Sequence[Participant], context: WireContext
     ) -> Observed:
         """Fire on_session_start on the primary's plugins; the injections go before the prompt."""
         return await self._observe(participants, Hook.ON_SESSION_START, context, {}, retain=False)
@@ -80,7 +80,7 @@ class HookRunner:
     async def session_idle(
         self,
         participants: Sequence[Participant],
-        context: CallContext,
+        context: WireContext,
         transcript: Sequence[JsonObject],
     ) -> None:
         """Fire on_session_idle; nobody waits for an answer beyond the acknowledgement."""
@@ -91,7 +91,7 @@ class HookRunner:
             )
 
     async def pre_compact(
-        self, participants: Sequence[Participant], context: CallContext, event: CompactionEvent
+        self, participants: Sequence[Participant], context: WireContext, event: CompactionEvent
     ) -> PreCompactOutcome:
         """Fire pre_compact: observers first to last, the designated compactor in its own role."""
         observed = Observed()
@@ -99,14 +99,14 @@ class HookRunner:
         fallback: str | None = None
         for one in _with_hook(participants, Hook.PRE_COMPACT):
             roles = one.plugin.installed.manifest.roles
-            if one.declaration.designated_compactor and Role.COMPACTOR in roles:
+            if one.declaration.designated_compactor and PluginRole.COMPACTOR in roles:
                 checked = await self._compact(one, context, event)
                 if isinstance(checked, CompactorResult):
                     replacement = checked
                 else:
                     fallback = checked
-            elif Role.OBSERVER in roles:
-                params = _compaction(event, Role.OBSERVER)
+            elif PluginRole.OBSERVER in roles:
+                params = _compaction(event, PluginRole.OBSERVER)
                 said = await self._observe([one], Hook.PRE_COMPACT, context, params, retain=True)
                 observed = observed.plus(said)
         designated = any(
@@ -118,10 +118,10 @@ class HookRunner:
         return PreCompactOutcome(observed, replacement, fallback)
 
     async def post_compact(
-        self, participants: Sequence[Participant], context: CallContext, event: CompactionEvent
+        self, participants: Sequence[Participant], context: WireContext, event: CompactionEvent
     ) -> Observed:
         """Fire post_compact; everybody is addressed as observer."""
-        params = _compaction(event, Role.OBSERVER)
+        params = _compaction(event, PluginRole.OBSERVER)
         return await self._observe(participants, Hook.POST_COMPACT, context, params, retain=True)
 
     # -- one plugin ----------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class HookRunner:
         self,
         participants: Sequence[Participant],
         hook: Hook,
-        context: CallContext,
+        context: WireContext,
         params: JsonObject,
         *,
         retain: bool,
@@ -138,7 +138,7 @@ class HookRunner:
         observed = Observed()
         for one in _with_hook(participants, hook):
             # A compactor-only plugin may list other hooks, but nobody listens (PH-AMB-53).
-            listens = Role.OBSERVER in one.plugin.installed.manifest.roles
+            listens = PluginRole.OBSERVER in one.plugin.installed.manifest.roles
             answer = await self._fire_shortened(one, hook, context, params, _LISTS)
             said = parse_observer_answer(one.plugin.name, answer, retain=retain)
             if said is None:
@@ -149,9 +149,9 @@ class HookRunner:
         return observed
 
     async def _compact(
-        self, one: Participant, context: CallContext, event: CompactionEvent
+        self, one: Participant, context: WireContext, event: CompactionEvent
     ) -> CompactorResult | str:
-        params = _compaction(event, Role.COMPACTOR)
+        params = _compaction(event, PluginRole.COMPACTOR)
         answer = await self._fire(one, Hook.PRE_COMPACT, context, params)
         if answer is _Nothing.NOTHING:
             return "the compactor gave no answer"
@@ -171,7 +171,7 @@ class HookRunner:
         self,
         one: Participant,
         hook: Hook,
-        context: CallContext,
+        context: WireContext,
         params: JsonObject,
         lists: tuple[str, ...],
     ) -> JsonValue:
@@ -193,7 +193,7 @@ class HookRunner:
                 return None if answer is _Nothing.NOTHING else answer
 
     async def _fire(
-        self, one: Participant, hook: Hook, context: CallContext, params: JsonObject
+        self, one: Participant, hook: Hook, context: WireContext, params: JsonObject
     ) -> JsonValue | _Nothing:
         """Fire one hook on one plugin. Gives `NOTHING` for every way in which it can go wrong.
 
@@ -227,7 +227,7 @@ class HookRunner:
                 self._timed_out(one, hook, timeout_s)
                 return _Nothing.NOTHING
             except Unsendable as error:
-                if params.get("role") == Role.COMPACTOR:
+                if params.get("role") == PluginRole.COMPACTOR:
                     self._failed(one, hook, context, ErrorCode.INVALID_PARAMS, error.message)
                     return _Nothing.NOTHING
                 raise
@@ -259,7 +259,7 @@ class HookRunner:
         )
 
     def _failed(
-        self, one: Participant, hook: Hook, context: CallContext, code: int, message: str
+        self, one: Participant, hook: Hook, context: WireContext, code: int, message: str
     ) -> None:
         self._parts.post(
             "plugin.hook.failed",
@@ -278,7 +278,7 @@ def _with_hook(participants: Sequence[Participant], hook: Hook) -> Iterator[Part
     return (one for one in participants if hook in one.declaration.hooks)
 
 
-def _compaction(event: CompactionEvent, role: Role) -> JsonObject:
+def _compaction(event: CompactionEvent, role: PluginRole) -> JsonObject:
     being: list[JsonValue] = list(event.being_compacted)
     remaining: list[JsonValue] = list(event.remaining)
     return {

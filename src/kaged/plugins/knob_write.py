@@ -20,7 +20,7 @@ from kaged.config.files import read_text
 from kaged.config.knobs import Knob, KnobFacts
 from kaged.config.localconfig import ModelTrait
 from kaged.config.manifest import Manifest
-from kaged.config.pluginwords import Role
+from kaged.config.pluginwords import PluginRole
 from kaged.config.problems import DEFAULT
 from kaged.config.project import PROJECT_FILE, parse_project
 from kaged.config.projectpaths import KAGED_DIR
@@ -88,7 +88,7 @@ class KnobService:
         view: list[JsonObject] = []
         for part in self._supervisor.participants(project_id, agent_path):
             roles = part.plugin.installed.manifest.roles
-            if Role.OBSERVER in roles or Role.COMPACTOR in roles:
+            if PluginRole.OBSERVER in roles or PluginRole.COMPACTOR in roles:
                 view.append(
                     {
                         "plugin": part.plugin.name,

@@ -22,7 +22,7 @@ from kaged.config.files import read_text
 from kaged.config.manifest import Manifest, load_manifest
 from kaged.config.nodes import Node
 from kaged.config.pluginwords import MANIFEST_NAME
-from kaged.config.problems import ConfigInvalid, Mark, Problem, Severity
+from kaged.config.problems import ConfigFileInvalid, Mark, Problem, Severity
 from kaged.config.yamldoc import parse_yaml
 from kaged.kernel.capabilities import explain
 from kaged.plugins.conversation import PluginConversation
@@ -119,7 +119,7 @@ class _Files:
         """Read the manifest and its lines."""
         try:
             loaded = load_manifest(self.directory)
-        except ConfigInvalid as error:
+        except ConfigFileInvalid as error:
             self.problems += error.problems
             return
         self.problems += loaded.warnings

@@ -24,7 +24,7 @@ from kaged.plugins.metrics import PluginMetrics
 from kaged.plugins.parts import HostParts
 from kaged.plugins.settings import ConfigSchemas
 from kaged.plugins.states import PluginState, require_transition
-from kaged.wire.context import CallContext, with_context
+from kaged.wire.context import WireContext, with_context
 from kaged.wire.errors import ErrorCode, MethodNotFound, RpcError, number_of_error
 from kaged.wire.methods import SystemMethod
 
@@ -361,7 +361,7 @@ class Plugin:
         self,
         method: str,
         params: JsonObject,
-        context: CallContext,
+        context: WireContext,
         *,
         timeout_s: float | None = None,
     ) -> JsonValue:
@@ -398,7 +398,7 @@ class Plugin:
         self,
         tool: str,
         params: JsonObject,
-        context: CallContext,
+        context: WireContext,
         config: JsonObject | None,
         *,
         timeout_s: float | None = None,
@@ -415,7 +415,7 @@ class Plugin:
         conversation: PluginConversation,
         method: str,
         params: JsonObject,
-        context: CallContext,
+        context: WireContext,
         config: JsonObject | None,
         timeout_s: float | None,
     ) -> JsonValue:
@@ -464,7 +464,7 @@ class Plugin:
         conversation: PluginConversation,
         method: str,
         params: JsonObject,
-        context: CallContext,
+        context: WireContext,
         config: JsonObject | None,
         timeout_s: float | None,
     ) -> JsonValue:

@@ -10,8 +10,8 @@ from kaged.config.manifest import Manifest
 from kaged.config.problems import Problem
 from kaged.kernel.capabilities import (
     CapabilityDiff,
+    CapabilityExplanation,
     CapabilitySet,
-    Explanation,
     ManifestCapability,
     diff,
     explain,
@@ -220,7 +220,7 @@ def _line(
 
 
 def _below(line: CapabilityLine) -> list[str]:
-    flag = Explanation(line.words, line.warning).flag
+    flag = CapabilityExplanation(line.words, line.warning).flag
     return [f"        {text}" for text in (line.words, flag) if text]
 
 

@@ -13,7 +13,7 @@ import structlog
 from kaged.kernel.capabilities import NetCapability
 from kaged.plugins.settings import thaw
 from kaged.tools import InvalidParams, Tool, ToolCall, ToolDefinition, ToolError, ToolSource
-from kaged.wire.context import CONTEXT_MEMBER, CallContext
+from kaged.wire.context import CONTEXT_MEMBER, WireContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +70,7 @@ def _tool(tool: PluginTool, supervisor: PluginSupervisor) -> Tool:
         return await supervisor.call_tool(
             tool.name,
             call.args,
-            CallContext(
+            WireContext(
                 request_id=context.request_id,
                 operator_id=context.operator_id,
                 project_id=context.project_id,

@@ -9,7 +9,7 @@ from typing import Final
 
 from kaged.config.manifest import parse_manifest
 from kaged.config.pluginwords import MANIFEST_NAME
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.plugins.install_errors import ScaffoldRefused
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
@@ -61,7 +61,7 @@ def new_plugin(directory: Path, name: str, language: Language) -> Scaffold:
     }
     try:
         parse_manifest(texts[MANIFEST_NAME])
-    except ConfigInvalid as error:
+    except ConfigFileInvalid as error:
         raise ScaffoldRefused(
             f"{name!r} cannot be the name of a plugin: {error.problems[-1].message}",
             fix="use lower-case letters, digits and -, beginning with a letter",

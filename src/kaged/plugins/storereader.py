@@ -17,7 +17,7 @@ from kaged.base import JsonValue, KagedError
 from kaged.config.localconfig import LocalConfig, PluginSettings, load_local_config
 from kaged.config.manifest import Manifest, load_manifest
 from kaged.config.pluginwords import plugin_name_of
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.config.reading import Loaded
 from kaged.config.semver import VersionInvalid, parse_version
 from kaged.kernel.capabilities import CapabilityInvalid, CapabilitySet, diff, parse_capabilities
@@ -154,7 +154,7 @@ class StoreReader:
         name = directory.name
         try:
             manifest = load_manifest(directory).value
-        except ConfigInvalid as error:
+        except ConfigFileInvalid as error:
             return StoreProblem(name, directory, Trouble.INVALID_MANIFEST, error.message)
         if manifest.name != name:
             detail = f"the manifest says {manifest.name!r}, the directory is {name!r}"
@@ -162,7 +162,7 @@ class StoreReader:
         package = _package(manifest, local)
         try:
             settings = local.plugin(package, name)
-        except ConfigInvalid:
+        except ConfigFileInvalid:
             # A missing variable is told when the plugin starts and asks for its config.
             settings = PluginSettings()
         changed = self._changed(directory, manifest, settings)
@@ -198,7 +198,7 @@ class StoreReader:
     def _local(self) -> tuple[LocalConfig, str | None]:
         try:
             return load_local_config(self._local_toml, self._environ).value, None
-        except ConfigInvalid as error:
+        except ConfigFileInvalid as error:
             return LocalConfig(), error.message
 
     def require(self, name: str) -> Path:
@@ -229,7 +229,7 @@ class StoreReader:
         local, _ = self._local()
         try:
             grants = local.plugin(_package(manifest, local), manifest.name).grants
-        except ConfigInvalid:
+        except ConfigFileInvalid:
             grants = CapabilitySet()
         return install_prompt(
             manifest,
@@ -276,15 +276,15 @@ class StoreReader:
         local, _ = self._local()
         try:
             return local.plugin(name, name).local
-        except ConfigInvalid:
+        except ConfigFileInvalid:
             return False
 
 
 def read_manifest(directory: Path) -> Loaded[Manifest]:
-    """Read a plugin's manifest. Raises ConfigInvalid, or ReservedPluginName for such a name."""
+    """Read a plugin's manifest. Raises ConfigFileInvalid, or ReservedPluginName for such a name."""
     try:
         return load_manifest(directory)
-    except ConfigInvalid as error:
+    except ConfigFileInvalid as error:
         for problem in error.problems:
             if problem.code == "reserved_plugin_name" and problem.severity == "error":
                 _log.warning("plugin.name_reserved", directory=str(directory), why=problem.message)

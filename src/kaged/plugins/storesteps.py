@@ -18,7 +18,7 @@ from typing import Final
 from kaged.base import JsonValue
 from kaged.config.editing import edit_toml
 from kaged.config.files import Privacy, is_missing, read_text
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.config.tomledit import TomlEdit
 from kaged.config.yamledit import EditRefused
 from kaged.plugins.install_errors import StoreFailed
@@ -149,7 +149,7 @@ class StoreSteps:
         """Return the names in `[plugins] enabled` of config.toml."""
         try:
             found = read_text(self._config_toml, privacy=Privacy.TRUSTED)
-        except ConfigInvalid as error:
+        except ConfigFileInvalid as error:
             if is_missing(error):
                 return ()
             raise
@@ -183,7 +183,7 @@ class StoreSteps:
     def _host_keys(self, name: str) -> dict[str, JsonValue] | None:
         try:
             found = read_text(self._local_toml, privacy=Privacy.PRIVATE)
-        except ConfigInvalid as error:
+        except ConfigFileInvalid as error:
             if is_missing(error):
                 return None
             raise

@@ -32,7 +32,7 @@ from kaged.plugins.parts import HostParts
 from kaged.plugins.plugin import Plugin
 from kaged.plugins.states import PluginState
 from kaged.plugins.status import plugin_status
-from kaged.wire.context import CallContext
+from kaged.wire.context import WireContext
 
 _FULL_NAME: Final = re.compile(r"[a-z][a-z0-9-]+\.[a-z][a-z0-9_]*")
 
@@ -267,7 +267,7 @@ class PluginSupervisor:
         name: str,
         method: str,
         params: JsonObject,
-        context: CallContext,
+        context: WireContext,
         *,
         timeout_s: float | None = None,
     ) -> JsonValue:
@@ -286,13 +286,13 @@ class PluginSupervisor:
             pipeline, self._parts, plugin, method, params, context, timeout_s=timeout_s
         )
 
-    async def call_tool(self, name: str, params: JsonObject, context: CallContext) -> JsonValue:
+    async def call_tool(self, name: str, params: JsonObject, context: WireContext) -> JsonValue:
         """Call a tool by its full name, under the calling agent's configuration."""
         plugin_name, _, tool = name.partition(".")
         plugin = self.get(plugin_name)
         return await plugin.call_tool(tool, params, context, self._config_for(plugin, context))
 
-    def _config_for(self, plugin: Plugin, context: CallContext) -> JsonObject | None:
+    def _config_for(self, plugin: Plugin, context: WireContext) -> JsonObject | None:
         if context.project_id is None or context.agent_path is None:
             return None
         found = self.declaration(context.project_id, context.agent_path, plugin.name)

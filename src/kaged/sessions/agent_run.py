@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kaged.sessions.snapshot import AgentSnapshot, SessionSnapshot
     from kaged.sessions.window import Window
     from kaged.tools.context import CallerIdentity
-    from kaged.wire.context import CallContext
+    from kaged.wire.context import WireContext
 
 DELEGATION_MARK = "#"
 """Between an agent's path and the call that set it to work, in the name of its window."""
@@ -139,13 +139,13 @@ class AgentRun:
             name, run.session_id, run.project_id, run.run_id or None, {**data, "agent": self.path}
         )
 
-    def hook_context(self, request_id: str) -> CallContext:
+    def hook_context(self, request_id: str) -> WireContext:
         """Return the circumstances of a plugin hook of this agent."""
         # Not at the top: only needed where a hook fires.
-        from kaged.wire.context import CallContext  # noqa: PLC0415 - see above
+        from kaged.wire.context import WireContext  # noqa: PLC0415 - see above
 
         run = self.run
-        return CallContext(
+        return WireContext(
             request_id=request_id,
             operator_id=run.operator_id,
             project_id=run.project_id,

@@ -39,7 +39,7 @@ from kaged.store.session_errors import SessionBusy
 from kaged.store.session_rows import SessionRecord, SessionStatus
 from kaged.store.work_errors import InteractionPending
 from kaged.tools.context import ROOT_CALLER, CallerIdentity
-from kaged.wire.context import CallContext
+from kaged.wire.context import WireContext
 
 if TYPE_CHECKING:
     from kaged.base import Clock, Ids, JsonObject
@@ -497,7 +497,7 @@ class SessionDriver:
                 session.project_id, ROOT_CALLER
             ):
                 return
-            context = CallContext(
+            context = WireContext(
                 request_id=self._ids.tagged("req"),
                 operator_id=options.operator,
                 project_id=session.project_id,

@@ -10,14 +10,14 @@ from kaged.plugins.observers import Observed
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject
-    from kaged.wire.context import CallContext
+    from kaged.wire.context import WireContext
 
 
 class HookFirer(Protocol):
     """What fires hooks: `kaged.plugins.hooks.HookRunner`. It never raises for a plugin's sake."""
 
     async def session_start(
-        self, participants: Sequence[Participant], context: CallContext
+        self, participants: Sequence[Participant], context: WireContext
     ) -> Observed:
         """Fire on_session_start."""
         ...
@@ -25,20 +25,20 @@ class HookFirer(Protocol):
     async def session_idle(
         self,
         participants: Sequence[Participant],
-        context: CallContext,
+        context: WireContext,
         transcript: Sequence[JsonObject],
     ) -> None:
         """Fire on_session_idle."""
         ...
 
     async def pre_compact(
-        self, participants: Sequence[Participant], context: CallContext, event: CompactionEvent
+        self, participants: Sequence[Participant], context: WireContext, event: CompactionEvent
     ) -> PreCompactOutcome:
         """Fire pre_compact."""
         ...
 
     async def post_compact(
-        self, participants: Sequence[Participant], context: CallContext, event: CompactionEvent
+        self, participants: Sequence[Participant], context: WireContext, event: CompactionEvent
     ) -> Observed:
         """Fire post_compact."""
         ...
@@ -55,25 +55,25 @@ class SessionHooks:
         self._firer = firer
         self._participants = participants
 
-    async def session_start(self, context: CallContext) -> tuple[str, ...]:
+    async def session_start(self, context: WireContext) -> tuple[str, ...]:
         """Fire on_session_start; returns the wrapped injections in plugin order."""
         found = self._of(context)
         return (await self._firer.session_start(found, context)).inject if found else ()
 
-    async def session_idle(self, context: CallContext, transcript: Sequence[JsonObject]) -> None:
+    async def session_idle(self, context: WireContext, transcript: Sequence[JsonObject]) -> None:
         """Fire on_session_idle."""
         found = self._of(context)
         if found:
             await self._firer.session_idle(found, context, transcript)
 
-    async def pre_compact(self, context: CallContext, event: CompactionEvent) -> PreCompactOutcome:
+    async def pre_compact(self, context: WireContext, event: CompactionEvent) -> PreCompactOutcome:
         """Fire pre_compact."""
         found = self._of(context)
         if not found:
             return PreCompactOutcome(Observed())
         return await self._firer.pre_compact(found, context, event)
 
-    async def post_compact(self, context: CallContext, event: CompactionEvent) -> Observed:
+    async def post_compact(self, context: WireContext, event: CompactionEvent) -> Observed:
         """Fire post_compact."""
         found = self._of(context)
         return await self._firer.post_compact(found, context, event) if found else Observed()
@@ -82,7 +82,7 @@ class SessionHooks:
         """Return whether any plugin or listener wants to know that a session is idle."""
         return bool(self._participants(project_id, agent_path))
 
-    def _of(self, context: CallContext) -> Sequence[Participant]:
+    def _of(self, context: WireContext) -> Sequence[Participant]:
         if context.project_id is None or context.agent_path is None:
             return ()
         return self._participants(context.project_id, context.agent_path)

@@ -1,4 +1,4 @@
-"""`CallContext`: who a plugin call, tool call or hook is made for, as its `_context` member."""
+"""`WireContext`: who a plugin call, tool call or hook is made for, as its `_context` member."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ContextInvalid(KagedError):
 
 
 @dataclass(frozen=True, slots=True)
-class CallContext:
+class WireContext:
     """The five members of `_context`, in the spelling of the wire (PH-CTX-02).
 
     `project_id`, `agent_path` and `session_id` are all given for a call out of an agent run and
@@ -63,12 +63,12 @@ class CallContext:
         }
 
 
-def with_context(params: JsonObject, context: CallContext) -> JsonObject:
+def with_context(params: JsonObject, context: WireContext) -> JsonObject:
     """Return params with the host's own context; one the caller sent is replaced (PH-CTX-10)."""
     return {**params, CONTEXT_MEMBER: context.to_wire()}
 
 
-def split_context(params: JsonObject) -> tuple[JsonObject, CallContext | None]:
+def split_context(params: JsonObject) -> tuple[JsonObject, WireContext | None]:
     """Take the context out of the params that a guest received (PH-SDK-06).
 
     Gives None for the context when there is none, as in system methods. A missing member reads
@@ -83,7 +83,7 @@ def split_context(params: JsonObject) -> tuple[JsonObject, CallContext | None]:
     if not isinstance(raw, dict):
         raise ContextInvalid("_context is not an object")
     own = {name: value for name, value in params.items() if name != CONTEXT_MEMBER}
-    return own, CallContext(
+    return own, WireContext(
         request_id=_text(raw, "request_id") or "",
         operator_id=_text(raw, "operator_id"),
         project_id=_text(raw, "project_id"),
@@ -99,4 +99,4 @@ def _text(raw: JsonObject, name: str) -> str | None:
     raise ContextInvalid(f"_context.{name} is neither text nor null")
 
 
-__all__ = ["CONTEXT_MEMBER", "CallContext", "ContextInvalid", "split_context", "with_context"]
+__all__ = ["CONTEXT_MEMBER", "ContextInvalid", "WireContext", "split_context", "with_context"]

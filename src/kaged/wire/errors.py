@@ -216,7 +216,7 @@ class PluginError(RpcError):
             )
 
 
-class CapabilityRefused(RpcError):
+class RpcCapabilityDenied(RpcError):
     """The operation needs a capability that the caller does not have (`capability_denied`)."""
 
     code: ClassVar[str] = "capability_denied"
@@ -274,7 +274,7 @@ _CLASSES: MappingProxyType[int, type[RpcError]] = MappingProxyType(
             InvalidParams,
             InternalError,
             PluginError,
-            CapabilityRefused,
+            RpcCapabilityDenied,
             NotInitialized,
             StorageAccessDenied,
             ConfigInvalid,
@@ -318,7 +318,6 @@ def service_error_message(code: str, text: str) -> str:
 
 __all__ = [
     "PLUGIN_RANGE",
-    "CapabilityRefused",
     "ConfigInvalid",
     "ErrorCode",
     "InternalError",
@@ -331,6 +330,7 @@ __all__ = [
     "PluginError",
     "ReservedNumber",
     "ResourceBusy",
+    "RpcCapabilityDenied",
     "RpcError",
     "RpcParseError",
     "StorageAccessDenied",

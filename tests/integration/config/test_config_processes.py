@@ -98,12 +98,12 @@ def test_a_fifo_in_place_of_a_file_does_not_hang_a_loader(tmp_path: Path) -> Non
         """
         import sys
         from pathlib import Path
-        from kaged.config import ConfigInvalid, load_daemon_config, load_project
+        from kaged.config import ConfigFileInvalid, load_daemon_config, load_project
         for load in (lambda: load_project(sys.argv[1]),
                      lambda: load_daemon_config(Path(sys.argv[1], "config.toml"), {})):
             try:
                 load()
-            except ConfigInvalid as error:
+            except ConfigFileInvalid as error:
                 print(error.problems[0].code)
         """,
         str(tmp_path),
@@ -128,7 +128,7 @@ def test_an_unreadable_file_is_a_problem_for_a_plain_user(tmp_path: Path) -> Non
         """
         import os, sys
         from pathlib import Path
-        from kaged.config import ConfigInvalid, load_daemon_config
+        from kaged.config import ConfigFileInvalid, load_daemon_config
         from kaged.config import daemonconfig, problems  # before the rights are dropped
         os.setgroups([])
         os.setgid(65534)
@@ -136,7 +136,7 @@ def test_an_unreadable_file_is_a_problem_for_a_plain_user(tmp_path: Path) -> Non
         for name in ("config.toml", "foreign.toml"):
             try:
                 load_daemon_config(Path(sys.argv[1], name), {})
-            except ConfigInvalid as error:
+            except ConfigFileInvalid as error:
                 print(error.problems[0].code)
         """,
         str(tmp_path),

@@ -20,7 +20,7 @@ from kaged.app.cage_views import CageView, CageViews
 from kaged.app.settings import read_settings
 from kaged.base import SystemClock
 from kaged.cli.launch import wait_until
-from kaged.config import ConfigInvalid, Locations
+from kaged.config import ConfigFileInvalid, Locations
 from kaged.kernel.policy import CageLimits, SeccompProfile
 from requirements import requirement
 
@@ -121,7 +121,7 @@ def test_no_line_in_the_operators_files_changes_the_kind_of_cage(
     (home / file).chmod(0o600)
     try:
         after = _view(home)
-    except ConfigInvalid:
+    except ConfigFileInvalid:
         return
     assert after.policy == before.policy  # the key is not known and has no effect
     assert after.policy is not None

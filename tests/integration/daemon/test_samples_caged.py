@@ -16,7 +16,7 @@ from fakes.git_repo import git
 from fakes.host_over_http import HttpHost, http_host, write_project, write_stub
 from fakes.running_daemon import ANY_PORT
 from kaged.plugins.hooks import CompactionEvent
-from kaged.wire.context import CallContext
+from kaged.wire.context import WireContext
 from kaged.wire.errors import RpcError
 from requirements import requirement
 
@@ -112,7 +112,7 @@ async def test_the_documented_javascript_plugin_runs_on(
 async def tool(host: HttpHost, name: str, project_id: str, agent: str, **params: Any) -> Any:
     """Call a tool as an agent does."""
     plugins: Any = host.inside.daemon.services.plugins
-    context = CallContext(
+    context = WireContext(
         request_id="req_1", operator_id="op", project_id=project_id, agent_path=agent,
         session_id="ses_1",
     )  # fmt: skip
@@ -209,7 +209,7 @@ async def test_the_compactor_example_runs_in_its_cage(home: Path, tmp_path: Path
             being_compacted=old, remaining=[keep], strategy="delegate",
             trigger="threshold_crossed", always_keep=[keep],
         )  # fmt: skip
-        context = CallContext(
+        context = WireContext(
             request_id="req_1", operator_id=None, project_id=project_id, agent_path="primary",
             session_id="ses_1",
         )  # fmt: skip

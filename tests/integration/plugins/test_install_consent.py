@@ -15,7 +15,7 @@ from fakes.store_lab import write_plugin
 from kaged.config.agents import resolve_agents
 from kaged.config.daemonconfig import DaemonConfig
 from kaged.config.localconfig import LocalConfig
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.config.project import load_project
 from kaged.config.reading import Loaded
 from kaged.config.toolsections import OptionalSource
@@ -175,7 +175,7 @@ async def test_without_a_source_the_operator_names_a_directory(host: Host) -> No
     assert second.prompt is not None
     await host.service.answer(request.id, allowed=True, digest=second.prompt.digest)
     assert host.store.get("sample").version == "1.0.0"
-    with pytest.raises(ConfigInvalid, match=r"write them under primary\.plugins"):
+    with pytest.raises(ConfigFileInvalid, match=r"write them under primary\.plugins"):
         _project_level(host.root / "p3")
 
 

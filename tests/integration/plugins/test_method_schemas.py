@@ -9,7 +9,7 @@ import pytest
 
 from fakes.plugin_lab import PluginLab
 from kaged.config.manifest import parse_manifest
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.wire.errors import InvalidParams
 from requirements import requirement
 
@@ -52,7 +52,7 @@ async def test_params_are_refused_before_sending_and_results_only_noted(
 
 
 def test_schemas_of_a_method_that_is_not_there_are_refused() -> None:
-    with pytest.raises(ConfigInvalid) as refused:
+    with pytest.raises(ConfigFileInvalid) as refused:
         parse_manifest(
             "name: sample\nversion: 1.0.0\nkaged_api: 1\ndescription: x\ncommand: [./x]\n"
             "capabilities: []\nmethods: [a.b]\nmethod_schemas: {e.f: {params: {type: object}}}\n"

@@ -19,12 +19,12 @@ from fakes.project_stage import ProjectStage
 from kaged.base import Tasks
 from kaged.config.localconfig import ModelTrait
 from kaged.config.manifest import parse_manifest
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.plugins.errors import PluginTimedOut, PluginUnavailable, ToolNameInvalid
 from kaged.plugins.install_errors import KnobRefused
 from kaged.plugins.knob_write import KnobService
 from kaged.plugins.states import PluginState as S
-from kaged.wire.context import CallContext
+from kaged.wire.context import WireContext
 from kaged.wire.errors import RpcError
 from requirements import requirement
 
@@ -138,7 +138,7 @@ async def test_a_half_filled_context_is_never_sent(stage: ProjectStage) -> None:
         {"project_id": "p", "agent_path": "primary"},
     ):
         with pytest.raises(Exception, match="together"):
-            await plugin.call_method("a.b", {}, CallContext(request_id="r", **members))
+            await plugin.call_method("a.b", {}, WireContext(request_id="r", **members))
     assert "a.b" not in stage.methods("stub")
     daemon: Any = await stage.lab.call(plugin)
     assert [daemon["_context"][name] for name in ("project_id", "agent_path", "session_id")] == [
@@ -232,7 +232,7 @@ NAME = st.text("abz09-_.A ", min_size=1, max_size=5)
 def test_every_tool_that_can_be_declared_has_a_legal_full_name(plugin: str, tool: str) -> None:
     try:
         found = manifest(name=plugin, tools=[{**TOOL, "name": tool}])
-    except ConfigInvalid:
+    except ConfigFileInvalid:
         return
     full = f"{found.name}.{found.tools[0].name}"
     assert re.fullmatch(r"[a-z][a-z0-9-]+\.[a-z][a-z0-9_]*", full)
@@ -243,7 +243,7 @@ async def test_a_foreign_tool_name_is_refused_in_the_manifest_and_at_registratio
     stage: ProjectStage,
 ) -> None:
     for name in ("other.tool", "Say", "", "say-it", "stub.say"):
-        with pytest.raises(ConfigInvalid):
+        with pytest.raises(ConfigFileInvalid):
             manifest(tools=[{**TOOL, "name": name}])
     installed = stage.lab.install(tools=[TOOL])
     for name in ("other.tool", "Say", ""):
@@ -258,7 +258,7 @@ async def test_a_foreign_tool_name_is_refused_in_the_manifest_and_at_registratio
 @requirement("PH-AMB-12")
 async def test_the_api_version_is_gated_twice(stage: ProjectStage) -> None:
     for version in (0, -1, 2, 99):
-        with pytest.raises(ConfigInvalid):
+        with pytest.raises(ConfigFileInvalid):
             manifest(kaged_api=version)
     assert manifest(kaged_api=1).kaged_api == 1
     for number, version in enumerate((0, 2)):
@@ -269,7 +269,7 @@ async def test_the_api_version_is_gated_twice(stage: ProjectStage) -> None:
 
 @requirement("PH-AMB-53")
 async def test_odd_roles_are_refused_or_not_listened_to(stage: ProjectStage) -> None:
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(ConfigFileInvalid):
         manifest(roles=[], hooks=["on_session_start"])
     said = [{"result": {"inject": "listen to me", "retain": ["this"]}}]
     await stage.running(
@@ -322,7 +322,7 @@ async def judge(
 
 def refused(*knobs: dict[str, Any]) -> None:
     for one in knobs:
-        with pytest.raises(ConfigInvalid):
+        with pytest.raises(ConfigFileInvalid):
             manifest(knobs=one, config_schema=FIELDS)
 
 

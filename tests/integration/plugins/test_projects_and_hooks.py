@@ -20,7 +20,7 @@ from kaged.plugins.errors import ToolNameCollision
 from kaged.plugins.hooks import CompactionEvent
 from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
-from kaged.wire.context import CallContext
+from kaged.wire.context import WireContext
 from requirements import requirement
 
 HOOKS = ["on_session_start", "on_session_idle", "pre_compact", "post_compact"]
@@ -83,7 +83,7 @@ class Stage:
     def methods(self, name: str) -> list[str]:
         return [message["method"] for message in self.received(name) if "method" in message]
 
-    def context(self, agent: str = "primary") -> CallContext:
+    def context(self, agent: str = "primary") -> WireContext:
         return self.lab.context(project_id="music", agent_path=agent, session_id="ses_1")
 
     def participants(self, agent: str = "primary") -> Any:

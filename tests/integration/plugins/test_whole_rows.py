@@ -12,7 +12,7 @@ import pytest
 from fakes.plugin_lab import PluginLab
 from fakes.project_stage import ProjectStage, subagent
 from kaged.base import Tasks
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.plugins.errors import PluginUnavailable
 from kaged.plugins.hooks import CompactionEvent
 from kaged.plugins.states import PluginState as S
@@ -328,7 +328,7 @@ async def test_config_and_project_paths_stand_for_directories(
 ) -> None:
     lab = stage.lab
     for wrong in ("read:fs:config:/../x", "read:fs:memory", "read:fs:project:/a/../../b"):
-        with pytest.raises(ConfigInvalid):
+        with pytest.raises(ConfigFileInvalid):
             lab.install(name="wrong", capabilities=[wrong])
     notes = lab.root / "data" / "memory" / "memory" / "notes"
     theirs = lab.root / "data" / "other" / "memory" / "notes"
@@ -417,7 +417,7 @@ async def test_a_changed_override_counts_at_the_next_call(stage: ProjectStage) -
     assert stage.supervisor.status("memory")["pid"] == pid
     # Structure is judged when the project is loaded.
     below = subagent(plugins={"memory": {"isolation": "agent"}})
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(ConfigFileInvalid):
         await stage.load({"plugins": {"memory": base}, "subagents": {"coder": below}})
 
 
@@ -520,7 +520,7 @@ async def test_a_compactor_needs_the_role_and_the_designation(stage: ProjectStag
     watcher = {"plugins": {"watch": {"package": "watch"}}}
     admitted = await stage.load({**watcher, "compaction": {"delegate": {"plugin": "watch"}}})
     assert "is no compactor" in admitted.refused[0].reason
-    with pytest.raises(ConfigInvalid):  # not declared on the agent
+    with pytest.raises(ConfigFileInvalid):  # not declared on the agent
         await stage.load({**mine, "compaction": {"delegate": {"plugin": "press"}}})
     both = {"plugins": {"mine": {"package": "@scope/squeeze"}, "press": {"package": "press"}}}
     below = subagent(

@@ -18,7 +18,7 @@ from kaged.app.cage_views import (
     Owner,
 )
 from kaged.app.settings import read_settings
-from kaged.config import ConfigInvalid, Locations
+from kaged.config import ConfigFileInvalid, Locations
 from kaged.kernel.policy import FsGrant, FsMode
 from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.install_errors import StoreFailed
@@ -172,7 +172,7 @@ def test_a_file_with_a_cage_is_explained_relative_to_the_project(
     assert view.policy.fs == (FsGrant(f"{host.root}/src", FsMode.RW),)
     assert any(one.dangerous for one in view.allows)
     file.write_text("fs: [{mode: rw, path: ../x}]\nnets: 1\n", encoding="utf-8")
-    with pytest.raises(ConfigInvalid) as caught:
+    with pytest.raises(ConfigFileInvalid) as caught:
         host.views().file(file)
     assert len(caught.value.problems) == 2
 

@@ -9,7 +9,7 @@ import pytest
 from kaged.app.settings import Settings, read_settings, token_file
 from kaged.app.state import DaemonState, access_rules, needs_restart
 from kaged.base import ManualClock
-from kaged.config import ConfigInvalid, Locations
+from kaged.config import ConfigFileInvalid, Locations
 from kaged.config.coresections import AuthMode
 
 
@@ -97,6 +97,6 @@ def test_a_configured_database_is_used(tmp_path: Path) -> None:
 
 
 def test_a_file_with_errors_gives_all_of_them(tmp_path: Path) -> None:
-    with pytest.raises(ConfigInvalid) as caught:
+    with pytest.raises(ConfigFileInvalid) as caught:
         _settings(tmp_path, '[daemon]\nbind = 5\n[auth]\nmode = "maybe"\n')
     assert {problem.key_path for problem in caught.value.problems} == {"daemon.bind", "auth.mode"}

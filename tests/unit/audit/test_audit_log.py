@@ -26,7 +26,7 @@ from kaged.audit import (
     verify_chain,
 )
 from kaged.audit.events import FieldKind
-from kaged.audit.pending import Pending
+from kaged.audit.pending import PendingEvent
 from kaged.base import Ids, JsonObject, JsonValue, ManualClock
 from kaged.kernel.decision import CapabilityDenied
 from requirements import requirement
@@ -288,7 +288,7 @@ async def test_post_blocks_rather_than_lose_an_event(
     wait = log._pump.offer_waiting
     waited: list[str] = []
 
-    def opened(entry: Pending) -> bool:
+    def opened(entry: PendingEvent) -> bool:
         waited.append(entry.name)
         bench.sink.gate.set()
         return wait(entry)

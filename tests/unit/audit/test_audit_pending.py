@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fakes.audit_sink import MemorySink
 from kaged.audit import AuditEvent, AuditLog, ChainKey, Redactor, verify_chain
 from kaged.audit.credentials import REDACTED
-from kaged.audit.pending import COPY_LIMIT_CHARS, Pending
+from kaged.audit.pending import COPY_LIMIT_CHARS, PendingEvent
 from kaged.audit.redact import Rules
 from kaged.base import Ids, JsonObject, ManualClock
 
@@ -43,8 +43,8 @@ def called(params: Any, **more: Any) -> AuditEvent:
     return AuditEvent("tool.called", data)
 
 
-def pending(event: AuditEvent, redactor: Redactor | None = None) -> Pending:
-    return Pending(event, 0, (redactor or Redactor()).rules)
+def pending(event: AuditEvent, redactor: Redactor | None = None) -> PendingEvent:
+    return PendingEvent(event, 0, (redactor or Redactor()).rules)
 
 
 def test_what_changes_after_it_was_recorded_is_written_as_it_was() -> None:

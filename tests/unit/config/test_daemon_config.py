@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kaged.config import ConfigInvalid, load_daemon_config
+from kaged.config import ConfigFileInvalid, load_daemon_config
 from kaged.config.coresections import AuthMode, LogFormat, LogLevel
 from kaged.config.daemonconfig import DaemonConfig
 from kaged.config.hostvalues import Bind
@@ -232,7 +232,7 @@ def test_a_bad_mcp_server_is_out_of_use_and_the_others_work(operator: OperatorFi
     assert list(servers) == ["good"]
     assert set(servers.broken) == {"search", "both", "none", "needy"}
     assert "built-in" in servers.broken["search"][0].message
-    with pytest.raises(ConfigInvalid, match="NOT_SET"):
+    with pytest.raises(ConfigFileInvalid, match="NOT_SET"):
         servers.get("needy")
     assert servers.get("absent") is None
     assert "good" in servers
@@ -255,7 +255,7 @@ def test_broken_toml_and_a_file_anybody_may_change_are_refused(operator: Operato
     (problem,) = operator.config_problems("[daemon\n")
     assert (problem.code, problem.line) == ("toml_syntax", 1)
     operator.config_toml.chmod(0o666)
-    with pytest.raises(ConfigInvalid, match="anybody may change"):
+    with pytest.raises(ConfigFileInvalid, match="anybody may change"):
         load_daemon_config(operator.config_toml, {})
 
 

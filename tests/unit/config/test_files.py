@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kaged.config import ConfigInvalid, Problem, Severity
+from kaged.config import ConfigFileInvalid, Problem, Severity
 from kaged.config.files import MAX_FILE_BYTES, Privacy, is_missing, read_text
 
 
 def refused(path: Path, **options: object) -> Problem:
-    with pytest.raises(ConfigInvalid) as caught:
+    with pytest.raises(ConfigFileInvalid) as caught:
         read_text(path, **options)  # pyright: ignore[reportArgumentType] - options by name
     (problem,) = caught.value.problems
     assert problem.file == str(path)
@@ -37,7 +37,7 @@ def test_a_utf8_mark_at_the_beginning_is_taken_off(tmp_path: Path) -> None:
 def test_a_missing_file_is_told_apart_and_says_what_to_do(tmp_path: Path) -> None:
     problem = refused(tmp_path / "no", fix_missing="run init")
     assert (problem.code, problem.fix) == ("file_missing", "run init")
-    assert is_missing(ConfigInvalid([problem]))
+    assert is_missing(ConfigFileInvalid([problem]))
     (tmp_path / "file").write_text("x", encoding="utf-8")
     assert refused(tmp_path / "file" / "below").code == "file_missing"
 

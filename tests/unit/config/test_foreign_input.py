@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kaged.base import JsonValue
-from kaged.config import ConfigInvalid, parse_manifest, parse_project
+from kaged.config import ConfigFileInvalid, parse_manifest, parse_project
 from kaged.config.daemonconfig import CONFIG_SHAPE
 from kaged.config.localconfig import LOCAL_SHAPE
-from kaged.config.nodes import Entry, Node
+from kaged.config.nodes import MapEntry, Node
 from kaged.config.problems import Mark
 from kaged.config.reading import Reading
 from kaged.config.schemas import schemas
@@ -89,7 +89,7 @@ def test_any_project_file_loads_or_is_refused(
     text = json.dumps(
         {**top, "primary": agent({**primary, "subagents": {"coder": agent({**child})}})}
     )
-    with contextlib.suppress(ConfigInvalid):
+    with contextlib.suppress(ConfigFileInvalid):
         parse_project(text, Path("/nonexistent/project"))
 
 
@@ -106,7 +106,7 @@ def test_any_manifest_loads_or_is_refused(
         "command": ["c"],
         "capabilities": [],
     }
-    with contextlib.suppress(ConfigInvalid):
+    with contextlib.suppress(ConfigFileInvalid):
         parse_manifest(json.dumps({**base, "knobs": knobs, **top}))
 
 
@@ -115,7 +115,7 @@ def node_of(value: JsonValue) -> Node:
     if isinstance(value, list):
         return Node(tuple(node_of(item) for item in value), mark)
     if isinstance(value, dict):
-        return Node({name: Entry(mark, node_of(item)) for name, item in value.items()}, mark)
+        return Node({name: MapEntry(mark, node_of(item)) for name, item in value.items()}, mark)
     return Node(value, mark)
 
 

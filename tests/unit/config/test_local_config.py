@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kaged.config import ConfigInvalid, load_local_config, resolve_agents
+from kaged.config import ConfigFileInvalid, load_local_config, resolve_agents
 from kaged.config.localconfig import LocalConfig, ModelTrait
 from kaged.config.reading import Loaded
 from kaged.config.semver import Version
@@ -74,9 +74,9 @@ def test_an_unset_variable_breaks_its_own_section_only(operator: OperatorFiles) 
     assert (first.line, first.code) == (6, "variable_unset")
     assert second.key_path == "models.m.api_key"
     assert loaded.value.plugin("@kaged/memory-hindsight", "memory-hindsight").values.reveal()
-    with pytest.raises(ConfigInvalid, match="SMART_COMPACTOR_KEY"):
+    with pytest.raises(ConfigFileInvalid, match="SMART_COMPACTOR_KEY"):
         loaded.value.plugin("@example/smart-compactor", "smart-compactor")
-    with pytest.raises(ConfigInvalid, match="ALSO_UNSET"):
+    with pytest.raises(ConfigFileInvalid, match="ALSO_UNSET"):
         loaded.value.models.get("m")
 
 
@@ -221,7 +221,7 @@ def test_an_open_or_foreign_file_is_refused_and_an_absent_one_is_empty(
     assert load_local_config(operator.local_toml, {}).value == LocalConfig()
     operator.local("")
     operator.local_toml.chmod(0o640)
-    with pytest.raises(ConfigInvalid, match="chmod 600"):
+    with pytest.raises(ConfigFileInvalid, match="chmod 600"):
         load_local_config(operator.local_toml, {})
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from kaged.config import ConfigInvalid, load_manifest
+from kaged.config import ConfigFileInvalid, load_manifest
 from kaged.config.jsonschemas import compile_fault
 from kaged.config.knobs import EnumKnob, PathKnob
 from kaged.config.manifest import parse_manifest
-from kaged.config.pluginwords import RESERVED_NAMES, Hook, Role
+from kaged.config.pluginwords import RESERVED_NAMES, Hook, PluginRole
 from kaged.config.semver import Version
 from requirements import requirement
 from unit.config.trials import (
@@ -138,7 +138,7 @@ def test_the_documents_own_manifest_loads_without_a_word() -> None:
         "kaged:storage:read",
         "net:[]",
     )
-    assert found.roles == (Role.OBSERVER,)
+    assert found.roles == (PluginRole.OBSERVER,)
     assert [tool.name for tool in found.tools] == ["retain", "recall"]
     assert isinstance(found.knobs["store"], PathKnob)
     assert isinstance(found.knobs["isolation"], EnumKnob)
@@ -199,7 +199,7 @@ def test_a_name_is_a_slug_of_at_most_64_characters(name: str, good: bool) -> Non
         assert manifest(f"name: {name}\n").value.name == name
     else:
         assert errors(manifest_problems(f"name: {name}\n"))[0][0] == "name"
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(ConfigFileInvalid):
         parse_manifest(without_key("name"))
 
 
@@ -218,7 +218,7 @@ def test_a_plugin_for_a_newer_api_is_refused() -> None:
     assert (newer.key_path, newer.code) == ("kaged_api", "api_too_new")
     for wrong in ("'1'", "0", "-1", "1.0", "true"):
         assert errors(manifest_problems(f"kaged_api: {wrong}\n"))[0][0] == "kaged_api"
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(ConfigFileInvalid):
         parse_manifest(without_key("kaged_api"))
 
 
@@ -263,7 +263,7 @@ def test_a_command_is_a_list_of_words() -> None:
     assert manifest("command: [a, b]\n").value.command == ("a", "b")
     for wrong in ("[]", "./main.py", "[1]", "['']", "{a: b}"):
         assert errors(manifest_problems(f"command: {wrong}\n"))[0][0].startswith("command")
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(ConfigFileInvalid):
         parse_manifest(without_key("command"))
 
 
@@ -309,12 +309,16 @@ def test_a_wrong_capability_is_reported_at_its_entry(text: str, path: str) -> No
 @requirement("PH-MANI-14", "PH-ROLE-01")
 def test_roles_are_observer_and_compactor_with_a_default_by_hooks() -> None:
     assert manifest().value.roles == ()
-    assert manifest("hooks: [pre_compact]\n").value.roles == (Role.OBSERVER,)
+    assert manifest("hooks: [pre_compact]\n").value.roles == (PluginRole.OBSERVER,)
     assert manifest("hooks: []\n").value.roles == ()
     both = manifest("roles: [observer, compactor]\nhooks: [pre_compact]\n").value
-    assert both.roles == (Role.OBSERVER, Role.COMPACTOR)
-    assert manifest("roles: [observer]\nhooks: [pre_compact]\n").value.roles == (Role.OBSERVER,)
-    assert manifest("roles: [compactor]\nhooks: [pre_compact]\n").value.roles == (Role.COMPACTOR,)
+    assert both.roles == (PluginRole.OBSERVER, PluginRole.COMPACTOR)
+    assert manifest("roles: [observer]\nhooks: [pre_compact]\n").value.roles == (
+        PluginRole.OBSERVER,
+    )
+    assert manifest("roles: [compactor]\nhooks: [pre_compact]\n").value.roles == (
+        PluginRole.COMPACTOR,
+    )
     for wrong in ("[auditor]", "observer", "[observer, observer]", "[1]"):
         assert errors(manifest_problems(f"roles: {wrong}\nhooks: [pre_compact]\n"))
 
@@ -322,17 +326,17 @@ def test_roles_are_observer_and_compactor_with_a_default_by_hooks() -> None:
 @requirement("PH-AMB-06")
 def test_role_is_an_alias_of_roles() -> None:
     hooks = "hooks: [pre_compact]\n"
-    assert manifest(f"role: compactor\n{hooks}").value.roles == (Role.COMPACTOR,)
+    assert manifest(f"role: compactor\n{hooks}").value.roles == (PluginRole.COMPACTOR,)
     assert manifest(f"role: [observer, compactor]\n{hooks}").value.roles == (
-        Role.OBSERVER,
-        Role.COMPACTOR,
+        PluginRole.OBSERVER,
+        PluginRole.COMPACTOR,
     )
     assert manifest(f"role: compactor\nroles: [compactor]\n{hooks}")
     assert ("roles", "conflicting_keys") in errors(
         manifest_problems(f"role: observer\nroles: [compactor]\n{hooks}")
     )
     assert manifest().value.roles == ()
-    assert manifest(hooks).value.roles == (Role.OBSERVER,)
+    assert manifest(hooks).value.roles == (PluginRole.OBSERVER,)
 
 
 @requirement("PH-ROLE-21")
@@ -588,7 +592,7 @@ def test_package_and_per_call_config_are_optional() -> None:
 
 
 def test_a_directory_without_a_manifest_is_no_plugin(tmp_path: Path) -> None:
-    with pytest.raises(ConfigInvalid, match=r"kaged-plugin\.yaml"):
+    with pytest.raises(ConfigFileInvalid, match=r"kaged-plugin\.yaml"):
         load_manifest(tmp_path)
     (tmp_path / "kaged-plugin.yaml").write_text(MINIMAL_MANIFEST, encoding="utf-8")
     assert load_manifest(tmp_path).value.name == "memory-md"
@@ -599,7 +603,7 @@ def test_a_manifest_that_is_a_link_out_of_the_directory_is_refused(tmp_path: Pat
     plugin.mkdir()
     (tmp_path / "real.yaml").write_text(MINIMAL_MANIFEST, encoding="utf-8")
     (plugin / "kaged-plugin.yaml").symlink_to(tmp_path / "real.yaml")
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(ConfigFileInvalid):
         load_manifest(plugin)
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kaged.config import ConfigInvalid, Origin, Problem, Severity
+from kaged.config import ConfigFileInvalid, Origin, Problem, Severity
 from kaged.config.problems import format_key_path, show_value
 
 
@@ -33,7 +33,7 @@ def test_a_problem_is_one_clickable_line_with_its_fix() -> None:
 
 
 def test_the_error_carries_every_problem_for_machines_and_counts_errors_only() -> None:
-    error = ConfigInvalid(
+    error = ConfigFileInvalid(
         [
             Problem("p.yaml", 1, 1, "a", "is wrong"),
             Problem("p.yaml", 2, 1, "b", "is odd", severity=Severity.WARNING),

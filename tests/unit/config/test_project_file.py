@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kaged.config import ConfigInvalid, Severity, load_project
+from kaged.config import ConfigFileInvalid, Severity, load_project
 from kaged.config.cageblock import CageWord
 from kaged.config.project import (
     CompactionStrategy,
@@ -649,9 +649,9 @@ def test_a_project_is_found_through_a_linked_root(project: ProjectFolder) -> Non
 
 
 def test_missing_things_say_what_to_run(tmp_path: Path) -> None:
-    with pytest.raises(ConfigInvalid, match="kaged project init"):
+    with pytest.raises(ConfigFileInvalid, match="kaged project init"):
         load_project(tmp_path)
-    with pytest.raises(ConfigInvalid, match="not a directory"):
+    with pytest.raises(ConfigFileInvalid, match="not a directory"):
         load_project(tmp_path / "gone")
 
 
@@ -661,7 +661,7 @@ def test_a_project_file_that_is_a_link_out_of_the_project_is_refused(
     outside = project.root.parent / "shared.yaml"
     outside.write_text(project.agent(), encoding="utf-8")
     project.file.symlink_to(outside)
-    with pytest.raises(ConfigInvalid, match="leaves the project"):
+    with pytest.raises(ConfigFileInvalid, match="leaves the project"):
         load_project(project.root)
 
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kaged.base import JsonValue
-from kaged.config import ConfigInvalid, parse_manifest, parse_project, schemas
+from kaged.config import ConfigFileInvalid, parse_manifest, parse_project, schemas
 from kaged.config.jsonschemas import compile_schema
 from kaged.config.nodes import to_json
 from kaged.config.tomldoc import parse_toml
@@ -41,7 +41,7 @@ def data_of(text: str) -> JsonValue:
 def model_accepts(text: str) -> bool:
     try:
         parse_manifest(text)
-    except ConfigInvalid:
+    except ConfigFileInvalid:
         return False
     return True
 
@@ -215,7 +215,7 @@ def test_the_project_schema_agrees_with_the_loader(
     if good:
         assert parse_project(text, Path("/nonexistent"))
     else:
-        with pytest.raises(ConfigInvalid):
+        with pytest.raises(ConfigFileInvalid):
             parse_project(text, Path("/nonexistent"))
 
 

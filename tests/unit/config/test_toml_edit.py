@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kaged.base import JsonValue
-from kaged.config import ConfigInvalid, EditRefused
+from kaged.config import ConfigFileInvalid, EditRefused
 from kaged.config.tomledit import TomlEdit
 
 SAMPLE = """\
@@ -76,7 +76,7 @@ def test_values_can_be_read_back() -> None:
 
 
 def test_a_broken_text_cannot_be_opened() -> None:
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(ConfigFileInvalid):
         TomlEdit("a = 1\na = 2\n", "f.toml")
 
 

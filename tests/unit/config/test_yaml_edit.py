@@ -5,7 +5,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kaged.base import JsonValue
-from kaged.config import ConfigInvalid, EditRefused
+from kaged.config import ConfigFileInvalid, EditRefused
 from kaged.config.nodes import to_json
 from kaged.config.yamldoc import parse_yaml
 from kaged.config.yamledit import YamlEdit, render_yaml
@@ -166,7 +166,7 @@ def test_values_can_be_read_back_and_a_missing_one_is_a_key_error() -> None:
 
 
 def test_a_text_with_problems_cannot_be_opened() -> None:
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(ConfigFileInvalid):
         YamlEdit("a: 1\na: 2\n", "f.yaml")
 
 

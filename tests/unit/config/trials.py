@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kaged.config import ConfigInvalid, Loaded, Problem
+from kaged.config import ConfigFileInvalid, Loaded, Problem
 from kaged.config.daemonconfig import DaemonConfig, load_daemon_config
 from kaged.config.localconfig import LocalConfig, load_local_config
 from kaged.config.manifest import Manifest, parse_manifest
@@ -37,7 +37,7 @@ class ProjectFolder:
 
     def problems(self, text: str) -> tuple[Problem, ...]:
         """Return what is wrong with a project file that must not load."""
-        with pytest.raises(ConfigInvalid) as caught:
+        with pytest.raises(ConfigFileInvalid) as caught:
             self.load(text)
         return caught.value.problems
 
@@ -74,7 +74,7 @@ class OperatorFiles:
 
     def config_problems(self, text: str) -> tuple[Problem, ...]:
         """Return what is wrong with a config.toml that must not load."""
-        with pytest.raises(ConfigInvalid) as caught:
+        with pytest.raises(ConfigFileInvalid) as caught:
             self.config(text)
         return caught.value.problems
 
@@ -104,7 +104,7 @@ def manifest_text(extra: str = "", base: str = MINIMAL_MANIFEST) -> str:
 
 def manifest_problems(extra: str = "", base: str = MINIMAL_MANIFEST) -> tuple[Problem, ...]:
     """Return what is wrong with a manifest that must not load."""
-    with pytest.raises(ConfigInvalid) as caught:
+    with pytest.raises(ConfigFileInvalid) as caught:
         manifest(extra, base)
     return caught.value.problems
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaged.kernel.mounts import Glob, Mount, MountTable, has_magic
+from kaged.kernel.mounts import Mount, MountGlob, MountTable, has_magic
 from kaged.kernel.paths import contains, is_normal
 from kaged.kernel.policy import FsMode
 from unit.kernel.strategies import modes, paths, patiently, small_paths
@@ -188,7 +188,7 @@ def _model(pattern: list[str], steps: list[str]) -> bool:
 @patiently
 @given(st.lists(_pieces, min_size=1, max_size=4), _steps)
 def test_patterns_agree_with_a_regular_expression(pattern: list[str], steps: list[str]) -> None:
-    assert Glob("/" + "/".join(pattern)).covers(steps) is _model(pattern, steps)
+    assert MountGlob("/" + "/".join(pattern)).covers(steps) is _model(pattern, steps)
 
 
 @patiently
@@ -196,6 +196,6 @@ def test_patterns_agree_with_a_regular_expression(pattern: list[str], steps: lis
 def test_what_can_be_matched_below_is_announced_above(
     pattern: list[str], steps: list[str], more: list[str]
 ) -> None:
-    glob = Glob("/" + "/".join(pattern))
+    glob = MountGlob("/" + "/".join(pattern))
     if glob.covers(steps + more):
         assert glob.may_hold(steps)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kaged.pipeline as own
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.pipeline import GlobalContext, PluginContext, PluginResult, ToolPreInvokePayload
 from kaged.pipeline.cpex_compat import (
     CpexCompatUnavailable,
@@ -139,11 +139,11 @@ async def test_a_faulty_configuration_is_raised_with_every_problem(tmp_path: Pat
     path = tmp_path / "config.yaml"
     path.write_text(CONFIG.replace("[tool_pre_invoke]", "[tool_pre_invoke, nope]"), "utf-8")
     manager = f.TenantPluginManager(str(path))
-    with pytest.raises(ConfigInvalid, match="nope"):
+    with pytest.raises(ConfigFileInvalid, match="nope"):
         await manager.initialize()
     assert not manager.initialized
     path.write_text("plugins: 5\n", "utf-8")
-    with pytest.raises(ConfigInvalid):
+    with pytest.raises(ConfigFileInvalid):
         await f.TenantPluginManager(str(path)).initialize()
     empty = f.TenantPluginManager(str(tmp_path / "missing.yaml"))
     await empty.initialize()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fakes.store_lab import StoreLab, tree, write_plugin
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.plugins import treecopy
 from kaged.plugins.errors import PluginNotFound, ReservedPluginName
 from kaged.plugins.install_errors import AlreadyInstalled, ConsentMissing, StoreFailed
@@ -62,7 +62,7 @@ async def test_an_invalid_manifest_changes_nothing(
     source = write_plugin(tmp_path / "src", name=None)
     if fault == "missing":
         (source / "kaged-plugin.yaml").unlink()
-    with pytest.raises(ConfigInvalid) as caught:
+    with pytest.raises(ConfigFileInvalid) as caught:
         await lab.store.install(source, "whatever")
     assert "kaged-plugin.yaml" in str(caught.value)
     assert lab.names() == []

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kaged.config import parse_manifest
 from kaged.config.manifestrules import SYSTEM_METHODS
-from kaged.config.pluginwords import PRIMARY_ONLY_HOOKS, Hook, Role
+from kaged.config.pluginwords import PRIMARY_ONLY_HOOKS, Hook, PluginRole
 from kaged.peer import connection
 from kaged.plugins.conversation_machine import STORAGE_METHODS
 from kaged.plugins.handshake import greeting_params
@@ -54,5 +54,5 @@ def test_the_page_has_the_parameters_of_initialize_and_of_compaction() -> None:
     manifest = parse_manifest(text).value
     greeting = greeting_params(manifest, "1", storage=True, projects=[])
     assert words(rows("From the host")["initialize"][2]) == set(greeting)
-    sent = _compaction(CompactionEvent((), (), "drop", "asked"), Role.OBSERVER)
+    sent = _compaction(CompactionEvent((), (), "drop", "asked"), PluginRole.OBSERVER)
     assert words(rows("Hooks")["pre_compact"][3]) == set(sent)

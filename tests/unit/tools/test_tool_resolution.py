@@ -8,7 +8,7 @@ import pytest
 
 from fakes.agent_trees import load_tree
 from fakes.tool_lab import Spy, make_tool
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.tools.registry import ToolRegistry
 from kaged.tools.resolution import AgentTools, resolve_tools
 from requirements import requirement
@@ -322,7 +322,7 @@ def test_only_the_tools_of_the_agent_are_exported(tmp_path: Path, registry: Tool
 
 @requirement("AT-RES-15")
 def test_a_delegation_tool_cannot_be_switched(tmp_path: Path, registry: ToolRegistry) -> None:
-    with pytest.raises(ConfigInvalid, match="agent-"):
+    with pytest.raises(ConfigFileInvalid, match="agent-"):
         load_tree(tmp_path, project(tools(("agent-coder", False))))
 
 

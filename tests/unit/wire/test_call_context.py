@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kaged.wire.context import CallContext, ContextInvalid, split_context, with_context
+from kaged.wire.context import ContextInvalid, WireContext, split_context, with_context
 
-_AGENT = CallContext("req_1", "operator", "music", "primary.subagents.researcher", "ses_1")
+_AGENT = WireContext("req_1", "operator", "music", "primary.subagents.researcher", "ses_1")
 
 
 def test_a_context_has_exactly_the_five_members_of_the_contract() -> None:
@@ -18,7 +18,7 @@ def test_a_context_has_exactly_the_five_members_of_the_contract() -> None:
         "session_id": "ses_1",
         "request_id": "req_1",
     }
-    assert CallContext("req_2").to_wire() == {
+    assert WireContext("req_2").to_wire() == {
         "operator_id": None,
         "project_id": None,
         "agent_path": None,
@@ -29,7 +29,7 @@ def test_a_context_has_exactly_the_five_members_of_the_contract() -> None:
 
 def test_a_context_comes_from_an_agent_or_from_the_daemon() -> None:
     assert _AGENT.from_agent
-    assert not CallContext("req_2", "operator").from_agent
+    assert not WireContext("req_2", "operator").from_agent
 
 
 @pytest.mark.parametrize(
@@ -38,13 +38,13 @@ def test_a_context_comes_from_an_agent_or_from_the_daemon() -> None:
 def test_a_partly_filled_context_cannot_be_built(given: tuple[str | None, ...]) -> None:
     project_id, agent_path, session_id = given
     with pytest.raises(ContextInvalid) as raised:
-        CallContext("req_1", "operator", project_id, agent_path, session_id)
+        WireContext("req_1", "operator", project_id, agent_path, session_id)
     assert raised.value.code == "context_invalid"
 
 
 def test_a_context_without_a_request_id_cannot_be_built() -> None:
     with pytest.raises(ContextInvalid):
-        CallContext("")
+        WireContext("")
 
 
 def test_a_context_sent_by_the_caller_is_replaced() -> None:
@@ -62,7 +62,7 @@ def test_a_guest_gets_its_params_and_the_context_apart() -> None:
 
 
 def test_a_missing_member_reads_as_none() -> None:
-    assert split_context({"_context": {"request_id": "r"}}) == ({}, CallContext("r"))
+    assert split_context({"_context": {"request_id": "r"}}) == ({}, WireContext("r"))
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ class Question:
     end: int
 
 
-class _Malformed(Exception):
+class _MalformedPacket(Exception):
     """The packet holds no question that could be answered."""
 
 
@@ -61,7 +61,7 @@ def parse_question(packet: bytes) -> Question | None:
     """
     try:
         return _parse(packet)
-    except _Malformed:
+    except _MalformedPacket:
         return None
 
 
@@ -116,24 +116,24 @@ def _parse(packet: bytes) -> Question:
         if length == 0:
             break
         if length & _POINTER_BITS or at + length > len(packet):
-            raise _Malformed
+            raise _MalformedPacket
         raw = packet[at : at + length]
         # A dot inside a label would read as two labels once joined.
         if not raw.isascii() or not raw.decode("ascii").isprintable() or b"." in raw:
-            raise _Malformed
+            raise _MalformedPacket
         labels.append(raw.decode("ascii").lower())
         at += length
         if at - _HEADER.size >= MAX_NAME_BYTES:
-            raise _Malformed
+            raise _MalformedPacket
     if at + _QUESTION_TAIL.size > len(packet):
-        raise _Malformed
+        raise _MalformedPacket
     qtype, qclass = _QUESTION_TAIL.unpack_from(packet, at)
     return Question(".".join(labels), qtype, qclass, at + _QUESTION_TAIL.size)
 
 
 def _byte(packet: bytes, at: int) -> int:
     if at >= len(packet):
-        raise _Malformed
+        raise _MalformedPacket
     return packet[at]
 
 

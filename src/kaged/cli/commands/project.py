@@ -66,13 +66,13 @@ def _register_files(app: typer.Typer) -> None:
     @command(app, "check")
     def check(root: Root = HERE, as_json: AsJson = False) -> None:
         """Check a project's files; exit code 6 when they cannot be used."""
-        from kaged.config import ConfigInvalid, load_project
+        from kaged.config import ConfigFileInvalid, load_project
 
         output = Output(as_json=as_json)
         try:
             found = load_project(root).warnings
             ok = True
-        except ConfigInvalid as error:
+        except ConfigFileInvalid as error:
             found, ok = error.problems, False
         output.result({"ok": ok, "problems": [problem.as_json() for problem in found]})
         for problem in found:

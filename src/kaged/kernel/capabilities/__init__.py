@@ -2,7 +2,7 @@
 
 from kaged.kernel.capabilities.cage import CapabilityBases, cage_policy, project_paths
 from kaged.kernel.capabilities.diff import CapabilityDiff, diff
-from kaged.kernel.capabilities.explain import Explanation, explain
+from kaged.kernel.capabilities.explain import CapabilityExplanation, explain
 from kaged.kernel.capabilities.grammar import (
     FORMS,
     CapabilityInvalid,
@@ -27,12 +27,12 @@ __all__ = [
     "FORMS",
     "CapabilityBases",
     "CapabilityDiff",
+    "CapabilityExplanation",
     "CapabilityInvalid",
     "CapabilityPath",
     "CapabilityProblem",
     "CapabilitySet",
     "ExecCapability",
-    "Explanation",
     "FsCapability",
     "ManifestCapability",
     "NetCapability",

@@ -36,7 +36,7 @@ _OF_BASE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class CapabilityExplanation:
     """A capability for people: what it allows, and why it deserves a second look, if it does."""
 
     words: str
@@ -53,23 +53,25 @@ class Explanation:
         return f"!! DANGEROUS: {self.warning}" if self.warning else ""
 
 
-def explain(item: ManifestCapability) -> Explanation:
+def explain(item: ManifestCapability) -> CapabilityExplanation:
     """Return in plain words what a capability allows."""
     if isinstance(item, FsCapability):
         return _explain_fs(item)
     if isinstance(item, ExecCapability):
         words = f"run the program {item.binary} in {_place(item.place)}"
         risky = item.binary in _COMMAND_RUNNERS
-        return Explanation(words, "it runs any commands that the plugin gives it" if risky else "")
+        return CapabilityExplanation(
+            words, "it runs any commands that the plugin gives it" if risky else ""
+        )
     if isinstance(item, NetCapability):
         return _explain_net(item.target)
     if isinstance(item, NoNetCapability):
-        return Explanation("use no network")
+        return CapabilityExplanation("use no network")
     what = "read and write" if item.access is StorageAccess.WRITE else "read"
-    return Explanation(f"{what} its own tables in the host's storage")
+    return CapabilityExplanation(f"{what} its own tables in the host's storage")
 
 
-def _explain_fs(item: FsCapability) -> Explanation:
+def _explain_fs(item: FsCapability) -> CapabilityExplanation:
     where = _place(item.place)
     writable = item.mode is FsMode.RW
     words = f"read and change everything in {where}" if writable else f"read everything in {where}"
@@ -85,24 +87,26 @@ def _explain_fs(item: FsCapability) -> Explanation:
             warning = "it can change the system itself"
         elif _SECRET_NAMES & set(parts) or (len(parts) <= 2 and parts[0] in _SECRET_TREES):
             warning = "keys, passwords and other people's files are kept there"
-    return Explanation(words, warning)
+    return CapabilityExplanation(words, warning)
 
 
-def _explain_net(target: NetTarget) -> Explanation:
+def _explain_net(target: NetTarget) -> CapabilityExplanation:
     if target.host is None:
-        return Explanation(
+        return CapabilityExplanation(
             "connect to any host on the internet",
             "it can send anything it can read to anyone",
         )
     ports = "any port" if target.port is None else f"port {target.port}"
     words = f"connect to {target.host}, {ports}"
     if is_local(target.host):
-        return Explanation(words, "services on this machine or network often trust their callers")
-    return Explanation(words)
+        return CapabilityExplanation(
+            words, "services on this machine or network often trust their callers"
+        )
+    return CapabilityExplanation(words)
 
 
 def _place(place: CapabilityPath) -> str:
     return f"{place.path}{_OF_BASE[place.base]}"
 
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["CapabilityExplanation", "explain"]

@@ -81,7 +81,7 @@ class CapabilityInvalid(KagedError):
         self.problems = problems
 
 
-class _Malformed(Exception):
+class _MalformedCapability(Exception):
     """Why a text is no capability; turned into CapabilityInvalid with the place and a hint."""
 
 
@@ -93,7 +93,7 @@ def parse_capability(value: object, where: str = "capability") -> ManifestCapabi
     """
     try:
         return _read(value)
-    except _Malformed as fault:
+    except _MalformedCapability as fault:
         raise CapabilityInvalid(
             CapabilityProblem(where, shown(value), str(fault), _nearest(value))
         ) from fault
@@ -107,9 +107,11 @@ def _read(value: object) -> ManifestCapability:
     if text.startswith("exec:"):
         binary, colon, path = text.removeprefix("exec:").partition(":")
         if not colon:
-            raise _Malformed("a binary and a directory are needed")
+            raise _MalformedCapability("a binary and a directory are needed")
         if not _BINARY.fullmatch(binary):
-            raise _Malformed("the binary must be a plain program name, without a directory")
+            raise _MalformedCapability(
+                "the binary must be a plain program name, without a directory"
+            )
         return ExecCapability(binary, _read_path(path))
     if text in ("net:[]", "net: []"):
         return NoNetCapability()
@@ -117,11 +119,11 @@ def _read(value: object) -> ManifestCapability:
         try:
             return NetCapability(parse_target(text.removeprefix("net:")))
         except NetTargetInvalid as error:
-            raise _Malformed(str(error)) from error
+            raise _MalformedCapability(str(error)) from error
     for access in StorageAccess:
         if text == f"kaged:storage:{access}":
             return StorageCapability(access)
-    raise _Malformed("matches no known form" if text else "is empty")
+    raise _MalformedCapability("matches no known form" if text else "is empty")
 
 
 def shown(value: object) -> str:
@@ -135,14 +137,14 @@ def _text_of(value: object) -> str:
         entries = cast("Mapping[object, object]", value)
         if len(entries) == 1 and entries.get("net") == []:
             return "net:[]"
-        raise _Malformed("the only mapping allowed here is net: []")
+        raise _MalformedCapability("the only mapping allowed here is net: []")
     if not isinstance(value, str):
-        raise _Malformed("must be a text")
+        raise _MalformedCapability("must be a text")
     if len(value) > MAX_CAPABILITY_CHARS:
-        raise _Malformed(f"is longer than {MAX_CAPABILITY_CHARS} characters")
+        raise _MalformedCapability(f"is longer than {MAX_CAPABILITY_CHARS} characters")
     if not value.isprintable():
         # Operators read these texts in a terminal: no control, no invisible, no bidi characters.
-        raise _Malformed("contains characters that cannot be shown")
+        raise _MalformedCapability("contains characters that cannot be shown")
     return value
 
 
@@ -153,13 +155,13 @@ def _read_path(text: str) -> CapabilityPath:
             base, text = named, text.removeprefix(prefix)
             break
     if text.startswith("~"):
-        raise _Malformed("the path must be absolute; ~ is not expanded")
+        raise _MalformedCapability("the path must be absolute; ~ is not expanded")
     if _GLOB.search(text):
-        raise _Malformed("glob patterns are not supported in capability paths")
+        raise _MalformedCapability("glob patterns are not supported in capability paths")
     try:
         return CapabilityPath(base, normalise(text))
     except PathInvalid as error:
-        raise _Malformed(error.message) from error
+        raise _MalformedCapability(error.message) from error
 
 
 def _nearest(value: object) -> str:
@@ -169,7 +171,7 @@ def _nearest(value: object) -> str:
     for guess in guesses(value):
         try:
             return _read(guess).text
-        except _Malformed:
+        except _MalformedCapability:
             continue
     return ""
 

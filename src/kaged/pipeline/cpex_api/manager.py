@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kaged.base import Ids, SystemClock
-from kaged.config.problems import ConfigInvalid
+from kaged.config.problems import ConfigFileInvalid
 from kaged.pipeline.cpex_api.environment import settings
 from kaged.pipeline.cpex_api.models import Config
 from kaged.pipeline.cpex_api.spans import SpanTracer, current_trace_id
@@ -77,7 +77,7 @@ class TenantPluginManager:
         """Load all plugins; does nothing when they are loaded already.
 
         Raises:
-            ConfigInvalid: something is wrong; every problem is listed, and no plugin runs.
+            ConfigFileInvalid: something is wrong; every problem is listed, and no plugin runs.
         """
         if self._pipeline is not None:
             return
@@ -96,7 +96,7 @@ class TenantPluginManager:
         report = await pipeline.load_configs(self._config.plugins or [])
         if not report.in_force:
             await pipeline.close()
-            raise ConfigInvalid(report.problems)
+            raise ConfigFileInvalid(report.problems)
         self._pipeline = pipeline
 
     async def shutdown(self) -> None:
@@ -229,14 +229,14 @@ class ConfigLoader:
 
     @staticmethod
     def load_config(config: str, use_jinja: bool = True) -> Config:
-        """Read a file; a missing file is an empty configuration. Raises ConfigInvalid."""
+        """Read a file; a missing file is an empty configuration. Raises ConfigFileInvalid."""
         del use_jinja  # the one expression that files use, {{ env.NAME }}, is always understood
         path = Path(config)
         if not config or not path.is_file():
             return Config(plugins=[])
         document = parse_document(path.read_text(encoding="utf-8"), config)
         if document.faulty:
-            raise ConfigInvalid(document.problems)
+            raise ConfigFileInvalid(document.problems)
         return Config(
             plugins=[entry.config for entry in document.entries],
             plugin_dirs=list(document.plugin_dirs),
