@@ -1,4 +1,4 @@
-"""Strings that reach a command line, checked once: `check_text`, `Slot`, `encode_arguments`.
+"""Command-line strings, checked once: `check_text`, `DescriptorSlot`, `encode_arguments`.
 
 bwrap reads its options from a descriptor as NUL-separated strings. A NUL inside one of ours would
 therefore be the start of another option, chosen by whoever wrote the string; no string with one
@@ -27,13 +27,13 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class DescriptorSlot:
     """A descriptor in an option list, by label; the spawner puts the number in."""
 
     label: str
 
 
-Token: TypeAlias = str | Slot
+Token: TypeAlias = str | DescriptorSlot
 
 
 def check_path(path: str, what: str = "path") -> str:
@@ -101,7 +101,8 @@ def encode_arguments(tokens: Sequence[Token], descriptors: Mapping[str, int]) ->
     if len(tokens) > MAX_OPTIONS:
         raise UnsafeArgument(f"the cage needs {len(tokens)} options and bwrap takes {MAX_OPTIONS}")
     words = [
-        str(descriptors[token.label]) if isinstance(token, Slot) else token for token in tokens
+        str(descriptors[token.label]) if isinstance(token, DescriptorSlot) else token
+        for token in tokens
     ]
     joined = "\0".join(words)
     # One count over the whole list is the cheapest check that cannot be forgotten for one string.
@@ -119,7 +120,7 @@ def _encode(text: str, what: str) -> bytes:
 
 __all__ = [
     "MAX_ENV_ENTRIES",
-    "Slot",
+    "DescriptorSlot",
     "Token",
     "check_command",
     "check_environment",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, fields
 
-from kaged.cage.arguments import Slot, Token, check_command, check_environment, check_path
+from kaged.cage.arguments import DescriptorSlot, Token, check_command, check_environment, check_path
 from kaged.cage.base_programs import BASE_PROGRAMS_INSIDE, SESSION_PROGRAM
 from kaged.cage.binfolder import BinFolder
 from kaged.cage.errors import PolicyConflict, UnsafeArgument
@@ -97,7 +97,14 @@ def compile_cage(request: CageRequest, facts: HostFacts, resolved: Resolved) -> 
         *(word for name, value in environment for word in ("--setenv", name, value)),
         *layout.options,
         *("--remount-ro", "/dev", "--remount-ro", "/proc", "--remount-ro", "/"),
-        *("--seccomp", Slot("seccomp"), "--info-fd", Slot("info"), "--block-fd", Slot("block")),
+        *(
+            "--seccomp",
+            DescriptorSlot("seccomp"),
+            "--info-fd",
+            DescriptorSlot("info"),
+            "--block-fd",
+            DescriptorSlot("block"),
+        ),
         *("--chdir", cwd),
     )
     text = _text(request, environment, layout)

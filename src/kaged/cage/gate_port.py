@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from kaged.kernel.net import NetTarget
 
 
-class NetPlan(Protocol):
+class NetPlanPort(Protocol):
     """What a cage must be compiled with so that its granted targets can be reached."""
 
     @property
@@ -21,7 +21,7 @@ class NetPlan(Protocol):
         ...
 
 
-class NetSession(Protocol):
+class NetSessionPort(Protocol):
     """The open gate of one running cage."""
 
     async def close(self) -> None:
@@ -38,11 +38,11 @@ class Service(Protocol):
         ...
 
 
-class NetGate(Protocol):
+class NetGatePort(Protocol):
     """Serves the network grants of cages from outside them."""
 
     def prepare(self, targets: tuple[NetTarget, ...]) -> Any:
-        """Plan for these targets, before the cage is compiled. Pure. Gives a `NetPlan`."""
+        """Plan for these targets, before the cage is compiled. Pure. Gives a `NetPlanPort`."""
         ...
 
     async def attach(
@@ -54,7 +54,7 @@ class NetGate(Protocol):
         cage_id: str,
         services: Any = (),
         parent_pid: int | None = None,
-    ) -> NetSession:
+    ) -> NetSessionPort:
         """Open the gate in the network namespace of `child_pid`, while the cage still waits.
 
         `cage` is the name of the cage's owner for the audit log (`plugin:memory`), `cage_id` the
@@ -64,4 +64,4 @@ class NetGate(Protocol):
         ...
 
 
-__all__ = ["NetGate", "NetPlan", "NetSession", "Service"]
+__all__ = ["NetGatePort", "NetPlanPort", "NetSessionPort", "Service"]

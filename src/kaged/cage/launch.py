@@ -20,12 +20,12 @@ from pathlib import Path
 from kaged.base.open_files import restore_open_files
 from kaged.cage.child import Child
 from kaged.cage.errors import CageError, CageStartFailed, CageUnavailable, SpawnFailed
-from kaged.cage.gate_port import NetGate, NetSession
+from kaged.cage.gate_port import NetGatePort, NetSessionPort
 from kaged.cage.hints import resource_fix
 from kaged.cage.launcher_main import FIRST_DESCRIPTOR, NOT_STARTED
 from kaged.cage.launchers import Launchers, Order
 from kaged.cage.limits import LimitGroup, LimitsBackend
-from kaged.cage.prepare import Prepared
+from kaged.cage.prepare import PreparedCage
 from kaged.cage.process import CageDetails, CageProcess
 from kaged.cage.report import ExitReport
 from kaged.cage.request import Pty, UncagedRequest
@@ -65,13 +65,13 @@ class Launch:
 
     def __init__(
         self,
-        prepared: Prepared,
+        prepared: PreparedCage,
         serial: int,
         *,
         backend: LimitsBackend,
         setup_helper: SetupHelper,
         launchers: Launchers,
-        gate: NetGate | None,
+        gate: NetGatePort | None,
         on_end: OnEnd,
         discard: Callable[[LimitGroup], None],
     ) -> None:
@@ -83,7 +83,7 @@ class Launch:
         self._gate = gate
         self._on_end = on_end
         self._discard = discard
-        self._session: NetSession | None = None
+        self._session: NetSessionPort | None = None
 
     async def start(self) -> CageProcess:
         """Start bwrap, put everything in place, release it.
@@ -254,7 +254,7 @@ class Launch:
             raise several.exceptions[0] from None
         return setup_task_done.result()
 
-    async def _open_gate(self, gate: NetGate, init_pid: int, outer_pid: int) -> None:
+    async def _open_gate(self, gate: NetGatePort, init_pid: int, outer_pid: int) -> None:
         request = self._prepared.request
         self._session = await gate.attach(
             init_pid,

@@ -6,12 +6,12 @@ import functools
 import posixpath
 from dataclasses import dataclass, field
 
-from kaged.cage.arguments import Slot, Token
+from kaged.cage.arguments import DescriptorSlot, Token
 from kaged.cage.base_programs import BASE_PROGRAMS_INSIDE
 from kaged.cage.binfolder import BinFolder, fold_name
 from kaged.cage.errors import PolicyConflict
 from kaged.cage.facts import HostFacts
-from kaged.cage.places import Places
+from kaged.cage.mount_targets import MountTargets
 from kaged.cage.programs import ProgramPlan
 from kaged.cage.request import CageKind, HostMount, Programs
 from kaged.kernel.policy import FsMode
@@ -81,7 +81,7 @@ def lay_out(plan: Blueprint, facts: HostFacts) -> Layout:
     Raises:
         PolicyConflict: two entries claim one place with different meanings.
     """
-    places = Places(plan.grants)
+    places = MountTargets(plan.grants)
     if plan.programs is Programs.STRICT:
         _strict_system(places, facts)
     else:
@@ -100,7 +100,7 @@ def lay_out(plan: Blueprint, facts: HostFacts) -> Layout:
     return Layout(options, files, lines, places.dests, folders)
 
 
-def _strict_system(places: Places, facts: HostFacts) -> None:
+def _strict_system(places: MountTargets, facts: HostFacts) -> None:
     for path in (*facts.library_dirs, *facts.data_dirs):
         places.bind(path)
     for path, target in facts.library_links:
@@ -124,7 +124,7 @@ def _bins(facts: HostFacts) -> tuple[str, ...]:
     return ("/usr/bin", "/bin") if apart else ("/usr/bin",)
 
 
-def _fold(places: Places, plan: Blueprint, facts: HostFacts) -> tuple[BinFolder, ...]:
+def _fold(places: MountTargets, plan: Blueprint, facts: HostFacts) -> tuple[BinFolder, ...]:
     """Show each directory of base programs as one mount, unless a grant or mount reaches in."""
     others = (*(mount.dest for mount in plan.mounts), *(grant.path for grant in plan.grants))
     folders: list[BinFolder] = []
@@ -139,7 +139,7 @@ def _fold(places: Places, plan: Blueprint, facts: HostFacts) -> tuple[BinFolder,
     return tuple(folders)
 
 
-def _whole_system(places: Places, facts: HostFacts) -> None:
+def _whole_system(places: MountTargets, facts: HostFacts) -> None:
     places.bind("/usr")
     places.show(facts.base_programs.path, BASE_PROGRAMS_INSIDE)
     for entry in facts.root_entries:
@@ -151,7 +151,7 @@ def _whole_system(places: Places, facts: HostFacts) -> None:
         places.bind(path)
 
 
-def _etc(places: Places, facts: HostFacts) -> None:
+def _etc(places: MountTargets, facts: HostFacts) -> None:
     places.directory("/etc")
     for path in facts.etc_shown:
         places.bind(path)
@@ -159,7 +159,9 @@ def _etc(places: Places, facts: HostFacts) -> None:
         places.link(f"/etc/{name}", f"{BASE_PROGRAMS_INSIDE}/etc/{name}")
 
 
-def _made_up(places: Places, plan: Blueprint, facts: HostFacts) -> tuple[tuple[str, bytes], ...]:
+def _made_up(
+    places: MountTargets, plan: Blueprint, facts: HostFacts
+) -> tuple[tuple[str, bytes], ...]:
     texts: dict[str, str] = {"/etc/hosts": _HOSTS, "/etc/nsswitch.conf": _NSSWITCH}
     texts.update(plan.net_files)
     if plan.kind is not CageKind.PLUGIN:  # PH-CAGE-14: a plugin's cage has none, not even this
@@ -170,24 +172,24 @@ def _made_up(places: Places, plan: Blueprint, facts: HostFacts) -> tuple[tuple[s
         if name in {path, ""} or "/" in name:
             raise PolicyConflict(f"{path} is not a file directly in /etc", path=path)
         label = f"file:{path}"
-        if places.file(path, Slot(label), on_host=name in facts.etc_present):
+        if places.file(path, DescriptorSlot(label), on_host=name in facts.etc_present):
             files.append((label, text.encode()))
     return tuple(files)
 
 
-def _kernel_and_scratch(places: Places, plan: Blueprint) -> None:
+def _kernel_and_scratch(places: MountTargets, plan: Blueprint) -> None:
     size = plan.tmpfs_mb * _MIB
     places.put("/proc", ("--proc", "/proc"))
     places.put("/dev", ("--dev", "/dev"))
     places.scratch("/dev/shm", size)  # noqa: S108 - the cage's own
     places.scratch("/run", min(size, _RUN_MIB * _MIB) if size else 0)
     if plan.persistent:
-        places.put(SCRATCH, ("--bind-fd", Slot("state"), SCRATCH))
+        places.put(SCRATCH, ("--bind-fd", DescriptorSlot("state"), SCRATCH))
     else:
         places.scratch(SCRATCH, size)
 
 
-def _programs(places: Places, plan: ProgramPlan) -> None:
+def _programs(places: MountTargets, plan: ProgramPlan) -> None:
     for path, target in plan.links:
         places.link(path, target)
     for path in plan.files:
@@ -195,13 +197,15 @@ def _programs(places: Places, plan: ProgramPlan) -> None:
     for source, dest in plan.moved:
         places.show(source, dest)
     for number, path in enumerate(plan.dirs):
-        places.put(path, ("--ro-bind-fd", Slot(f"runtime:{number}"), path), same_path=True)
+        places.put(
+            path, ("--ro-bind-fd", DescriptorSlot(f"runtime:{number}"), path), same_path=True
+        )
 
 
 def _lines(tokens: tuple[Token, ...], facts: HostFacts, folders: frozenset[str]) -> tuple[str, ...]:
     lines: list[str] = []
     for token in tokens:
-        if isinstance(token, Slot):
+        if isinstance(token, DescriptorSlot):
             lines[-1] += f" <{token.label}>"
         elif token.startswith("--"):
             lines.append(token)

@@ -14,7 +14,7 @@ from kaged.cage.binfolder import BinFolder, stock_bin_folder
 from kaged.cage.compile import CageCommand, Resolved, ShownPath, compile_cage
 from kaged.cage.errors import CageUnavailable, PolicyConflict
 from kaged.cage.facts import HostFacts
-from kaged.cage.gate_port import NetGate
+from kaged.cage.gate_port import NetGatePort
 from kaged.cage.grants import (
     GrantSet,
     Protected,
@@ -23,7 +23,7 @@ from kaged.cage.grants import (
     open_runtime_dirs,
 )
 from kaged.cage.identity import Identity, IdentityKind, IdentityMode, choose_identity
-from kaged.cage.limits import LimitsBackend, Resource, rlimits_for
+from kaged.cage.limits import LimitedResource, LimitsBackend, rlimits_for
 from kaged.cage.patterns import expand_patterns
 from kaged.cage.programs import ProgramPlan, plan_programs
 from kaged.cage.request import CageKind, CageRequest, Programs
@@ -37,7 +37,7 @@ MAX_KNOWN_FOLDERS = 256
 
 
 @dataclass
-class Prepared:
+class PreparedCage:
     """A compiled cage with every descriptor it needs; close it when bwrap has been started."""
 
     request: CageRequest
@@ -92,7 +92,7 @@ class Prepared:
 
 
 class Preparer:
-    """Turns requests into `Prepared` cages; keeps what does not change between two of them."""
+    """Turns requests into `PreparedCage` cages; keeps what does not change between two of them."""
 
     def __init__(
         self, settings: CageSettings, facts: HostFacts, backend: LimitsBackend, clock: Clock
@@ -106,7 +106,7 @@ class Preparer:
         self._base_programs_seen_s = clock.monotonic_s()
         self._base_program_key = base_program_key(base_program_sources())
 
-    def prepare(self, request: CageRequest, gate: NetGate | None, serial: int) -> Prepared:
+    def prepare(self, request: CageRequest, gate: NetGatePort | None, serial: int) -> PreparedCage:
         """Open, find and compile. Raises CageError; nothing stays open then."""
         check_command(request.command)
         _check_limits(request.policy.limits)
@@ -134,7 +134,7 @@ class Preparer:
             self._stock(command.folders)
             identity = self._identity(request, grants, plan, serial)
             undo.pop_all()
-        return Prepared(
+        return PreparedCage(
             request=request,
             command=command,
             identity=identity,
@@ -202,7 +202,7 @@ class Preparer:
             raise CageUnavailable(
                 f"a user apart was asked for, and {identity.why}", row="cage.identity"
             )
-        if Resource.PIDS not in self._backend.enforces:
+        if LimitedResource.PIDS not in self._backend.enforces:
             raise CageUnavailable(
                 "the cage would run as uid 0 without a limit on processes, because the kernel "
                 f"does not count them for uid 0 ({identity.why})",
@@ -215,7 +215,7 @@ class Preparer:
         found: list[str] = []
         if identity.kind is IdentityKind.ROOT_SHOWN_AS_USER:
             found.append(f"uid 0 outside: {identity.why}")
-        missing = sorted(set(Resource) - self._backend.enforces)
+        missing = sorted(set(LimitedResource) - self._backend.enforces)
         if missing:
             names = ", ".join(missing)
             found.append(f"limits by {self._backend.name}, per process only: {names}")
@@ -267,4 +267,4 @@ def _memory_file(name: str, content: bytes) -> int:
     return fd
 
 
-__all__ = ["Prepared", "Preparer"]
+__all__ = ["PreparedCage", "Preparer"]

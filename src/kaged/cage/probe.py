@@ -19,7 +19,7 @@ from kaged.cage.collect import Collected, collect
 from kaged.cage.errors import CageError, CageUnavailable, ProgramMissing
 from kaged.cage.facts import BWRAP_MIN_VERSION
 from kaged.cage.hints import install_command, limits_fix, namespace_fix
-from kaged.cage.limits import Resource
+from kaged.cage.limits import LimitedResource
 from kaged.cage.proberow import ProbeRow, Status
 from kaged.cage.process import CageDetails
 from kaged.cage.request import CageRequest, HostMount
@@ -134,7 +134,7 @@ class _Probe:
         row = "cage.limits"
         protects = "the machine, from a cage that takes all memory, processes or processors"
         backend = self._spawner.backend
-        missing = sorted(set(Resource) - backend.enforces)
+        missing = sorted(set(LimitedResource) - backend.enforces)
         if not missing:
             return ProbeRow.ok(row, protects, f"by {backend.name}")
         why = getattr(backend, "why", "")
@@ -212,7 +212,7 @@ class _Probe:
         shown = done.stdout.decode(errors="replace").split()
         if shown[:1] != [str(_FILES)]:
             return ProbeRow.fail(row, protects, f"open files: {shown} instead of {_FILES}")
-        if Resource.PIDS in self._spawner.backend.enforces and not done.report.forks_refused:
+        if LimitedResource.PIDS in self._spawner.backend.enforces and not done.report.forks_refused:
             return ProbeRow.fail(row, protects, "more processes ran than the policy has")
         return ProbeRow.ok(row, protects, "a trial cage met them")
 

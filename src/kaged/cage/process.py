@@ -15,7 +15,7 @@ from typing import Self, TypeVar
 from kaged.cage.child import Child
 from kaged.cage.identity import Identity
 from kaged.cage.limits import LimitGroup, LimitStat
-from kaged.cage.report import Ending, ExitReport, report_exit
+from kaged.cage.report import ExitReport, ProcessEnd, report_exit
 from kaged.cage.stdio import StdioEnds, connect_reader, connect_writer
 from kaged.cage.waiting import readable
 from kaged.kernel.policy import CageLimits
@@ -253,7 +253,7 @@ class CageProcess:
                 timer.cancel()
         await self._cage_is_empty()
         report = report_exit(
-            Ending(
+            ProcessEnd(
                 returncode=returncode,
                 caged=self.caged,
                 stat=self.stat(),

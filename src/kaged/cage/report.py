@@ -48,7 +48,7 @@ class ExitReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class ProcessEnd:
     """What is known when a process has been reaped."""
 
     returncode: int  # negative for a signal
@@ -59,7 +59,7 @@ class Ending:
     killed_by_daemon: bool = False
 
 
-def report_exit(ending: Ending) -> ExitReport:
+def report_exit(ending: ProcessEnd) -> ExitReport:
     """Work out why a process ended."""
     code, number = _code_and_signal(ending)
     refused = ending.stat.forks_refused or 0
@@ -69,7 +69,7 @@ def report_exit(ending: Ending) -> ExitReport:
     return ExitReport(code, number, cause, detail, refused)
 
 
-def _code_and_signal(ending: Ending) -> tuple[int, int | None]:
+def _code_and_signal(ending: ProcessEnd) -> tuple[int, int | None]:
     code = ending.returncode
     if code < 0:
         return _SIGNAL_BASE - code, -code
@@ -78,7 +78,7 @@ def _code_and_signal(ending: Ending) -> tuple[int, int | None]:
     return code, None
 
 
-def _cause(ending: Ending, code: int, number: int | None) -> tuple[Cause, str]:
+def _cause(ending: ProcessEnd, code: int, number: int | None) -> tuple[Cause, str]:
     limits = ending.limits or CageLimits()
     if number is None:
         return Cause.EXIT, f"exited with {code}"
@@ -92,7 +92,7 @@ def _cause(ending: Ending, code: int, number: int | None) -> tuple[Cause, str]:
     return by_limit.get(number, (Cause.SIGNAL, f"killed by {_name(number)}"))
 
 
-def _who_killed(ending: Ending, limits: CageLimits) -> tuple[Cause, str]:
+def _who_killed(ending: ProcessEnd, limits: CageLimits) -> tuple[Cause, str]:
     if ending.walltime_hit:
         return Cause.WALLTIME, f"killed: walltime limit {limits.walltime_sec} s"
     if ending.killed_by_daemon:
@@ -109,4 +109,4 @@ def _name(number: int) -> str:
         return f"signal {number}"
 
 
-__all__ = ["Cause", "Ending", "ExitReport", "report_exit"]
+__all__ = ["Cause", "ExitReport", "ProcessEnd", "report_exit"]

@@ -10,7 +10,7 @@ from typing import Any
 
 from kaged.cage import bpf
 from kaged.cage.errors import CageUnavailable
-from kaged.cage.syscalls import REFUSALS, UNIFIED_NUMBERS, Refusal
+from kaged.cage.syscalls import REFUSALS, UNIFIED_NUMBERS, SyscallRule
 from kaged.kernel.policy import SeccompProfile
 
 ARCHITECTURES: dict[str, tuple[str, int]] = {
@@ -83,7 +83,7 @@ def _library() -> ModuleType:
 
 
 def _behind(
-    library: Any, arch: int, rows: list[Refusal]
+    library: Any, arch: int, rows: list[SyscallRule]
 ) -> tuple[bytes, tuple[tuple[int, int], ...]]:
     """Build libseccomp's part, and name the calls that this version of it does not know."""
     program = library.SyscallFilter(library.ALLOW)

@@ -16,7 +16,7 @@ from kaged.cage.arguments import check_command, check_environment, check_path
 from kaged.cage.budget import ProcessBudget
 from kaged.cage.errors import CageStartFailed, CageUnavailable, SpawnFailed, WrongThread
 from kaged.cage.facts import BWRAP_MIN_VERSION, HostFacts, gather_facts
-from kaged.cage.gate_port import NetGate
+from kaged.cage.gate_port import NetGatePort
 from kaged.cage.hints import resource_fix
 from kaged.cage.launch import Launch, start_uncaged
 from kaged.cage.launchers import Launchers
@@ -49,7 +49,7 @@ class Spawner:
         self,
         settings: CageSettings,
         *,
-        gate: NetGate | None = None,
+        gate: NetGatePort | None = None,
         on_event: OnEvent | None = None,
         clock: Clock | None = None,
         facts: HostFacts | None = None,

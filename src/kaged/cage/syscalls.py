@@ -70,7 +70,7 @@ class Masked:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class SyscallRule:
     """One refusal: these calls, under these conditions (all of them), get this error."""
 
     calls: tuple[str, ...]
@@ -84,9 +84,9 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def _set_id() -> tuple[Refusal, ...]:
+def _set_id() -> tuple[SyscallRule, ...]:
     why = "a cage of uid 0 could leave a set-id program in a writable grant"
-    rows: list[Refusal] = []
+    rows: list[SyscallRule] = []
     modes = (
         ("chmod", 1),
         ("fchmod", 1),
@@ -97,10 +97,11 @@ def _set_id() -> tuple[Refusal, ...]:
     )  # fmt: skip - one line reads as the table it is
     for bit in SET_ID_BITS:
         rows += [
-            Refusal((call,), errno.EPERM, why, (Masked(place, bit, bit),)) for call, place in modes
+            SyscallRule((call,), errno.EPERM, why, (Masked(place, bit, bit),))
+            for call, place in modes
         ]
         rows += [
-            Refusal(
+            SyscallRule(
                 (call,),
                 errno.EPERM,
                 why,
@@ -112,37 +113,39 @@ def _set_id() -> tuple[Refusal, ...]:
     return tuple(rows)
 
 
-REFUSALS: tuple[Refusal, ...] = (
-    Refusal(
+REFUSALS: tuple[SyscallRule, ...] = (
+    SyscallRule(
         _words("ptrace process_vm_readv process_vm_writev pidfd_getfd kcmp perf_event_open"),
         errno.EPERM,
         "reach into siblings; debuggers and profilers need it",
         relaxed_allows=True,
     ),
-    Refusal(_words("process_madvise process_mrelease"), errno.EPERM, "acts on other processes"),
-    Refusal(_words("unshare setns"), errno.EPERM, "second line behind bwrap's own ban"),
+    SyscallRule(_words("process_madvise process_mrelease"), errno.EPERM, "acts on other processes"),
+    SyscallRule(_words("unshare setns"), errno.EPERM, "second line behind bwrap's own ban"),
     *(
-        Refusal(("clone",), errno.EPERM, "a new namespace", (Masked(0, flag, flag),))
+        SyscallRule(("clone",), errno.EPERM, "a new namespace", (Masked(0, flag, flag),))
         for flag in _NEW_NAMESPACE_FLAGS
     ),
-    Refusal(("clone3",), errno.ENOSYS, "its flags are behind a pointer; libc falls back to clone"),
-    Refusal(_words("mount umount umount2 pivot_root chroot"), errno.EPERM, "mounts"),
-    Refusal(
+    SyscallRule(
+        ("clone3",), errno.ENOSYS, "its flags are behind a pointer; libc falls back to clone"
+    ),
+    SyscallRule(_words("mount umount umount2 pivot_root chroot"), errno.EPERM, "mounts"),
+    SyscallRule(
         _words("open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr"),
         errno.ENOSYS,
         "the newer mount interface",
     ),
-    Refusal(
+    SyscallRule(
         _words("io_uring_setup io_uring_enter io_uring_register"),
         errno.ENOSYS,
         "does sockets and files behind the filter's back",
     ),
-    Refusal(
+    SyscallRule(
         _words("add_key keyctl request_key"),
         errno.EPERM,
         "keyrings belong to the uid, not to the namespace",
     ),
-    Refusal(
+    SyscallRule(
         _words(
             "bpf userfaultfd init_module finit_module delete_module create_module query_module "
             "get_kernel_syms kexec_load kexec_file_load"
@@ -150,7 +153,7 @@ REFUSALS: tuple[Refusal, ...] = (
         errno.EPERM,
         "kernel code",
     ),
-    Refusal(
+    SyscallRule(
         _words(
             "reboot swapon swapoff syslog acct quotactl quotactl_fd sethostname setdomainname "
             "settimeofday stime clock_settime clock_adjtime adjtimex iopl ioperm modify_ldt "
@@ -159,25 +162,27 @@ REFUSALS: tuple[Refusal, ...] = (
         errno.EPERM,
         "the machine itself",
     ),
-    Refusal(
+    SyscallRule(
         _words("name_to_handle_at open_by_handle_at fanotify_init fanotify_mark"),
         errno.EPERM,
         "opens by inode, watches whole mounts",
     ),
-    Refusal(
+    SyscallRule(
         _words(
             "mbind set_mempolicy get_mempolicy move_pages migrate_pages set_mempolicy_home_node"
         ),
         errno.EPERM,
         "placement of other processes' memory",
     ),
-    Refusal(("memfd_secret",), errno.ENOSYS, "hides memory from accounting tools"),
+    SyscallRule(("memfd_secret",), errno.ENOSYS, "hides memory from accounting tools"),
     *(
-        Refusal(("ioctl",), errno.EPERM, "types into a terminal", (Masked(1, WORD, request),))
+        SyscallRule(("ioctl",), errno.EPERM, "types into a terminal", (Masked(1, WORD, request),))
         for request in (TIOCSTI, TIOCLINUX, TIOCSETD)
     ),
     *_set_id(),
-    Refusal(("openat2",), errno.ENOSYS, "its mode is behind a pointer; libc falls back to openat"),
+    SyscallRule(
+        ("openat2",), errno.ENOSYS, "its mode is behind a pointer; libc falls back to openat"
+    ),
 )
 
-__all__ = ["NEWEST_REVIEWED", "REFUSALS", "UNIFIED_NUMBERS", "Masked", "Refusal"]
+__all__ = ["NEWEST_REVIEWED", "REFUSALS", "UNIFIED_NUMBERS", "Masked", "SyscallRule"]

@@ -33,7 +33,7 @@ from kaged.audit import (
 from kaged.audit.chain import EMPTY
 from kaged.store.database import Database
 from kaged.store.page import Page, clamp_limit, encode_cursor, parse_cursor
-from kaged.store.prepared import Prepared
+from kaged.store.prepared import PreparedStatement
 from kaged.store.schema import audit_anchor, audit_events
 
 T = TypeVar("T")
@@ -42,9 +42,9 @@ CHUNK_ROWS = 4000
 _C = audit_events.c
 
 # Prepared: every batch of events needs them.
-_HEAD = Prepared(select(_C.seq, _C.hash).order_by(_C.seq.desc()).limit(1))
-_NO_ANCHOR = Prepared(delete(audit_anchor))
-_NEW_ANCHOR = Prepared(
+_HEAD = PreparedStatement(select(_C.seq, _C.hash).order_by(_C.seq.desc()).limit(1))
+_NO_ANCHOR = PreparedStatement(delete(audit_anchor))
+_NEW_ANCHOR = PreparedStatement(
     insert(audit_anchor).values({one.name: bindparam(one.name) for one in audit_anchor.c})
 )
 

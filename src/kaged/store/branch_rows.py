@@ -8,7 +8,7 @@ from dataclasses import replace
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from kaged.base import Clock, Ids
-from kaged.store.chain import HEADER_POSITION, Place, find_place
+from kaged.store.chain import HEADER_POSITION, EntryPosition, find_place
 from kaged.store.database import Database
 from kaged.store.entry_rows import EntryRow, EntryRows, NewEntry, add_marks, read_header
 from kaged.store.schema import (
@@ -206,7 +206,12 @@ class BranchRows:
         return await self._database.write(work)
 
     def _branch(
-        self, conn: Connection, source: SessionRecord, place: Place, new_id: str, now_ms: int
+        self,
+        conn: Connection,
+        source: SessionRecord,
+        place: EntryPosition,
+        new_id: str,
+        now_ms: int,
     ) -> SessionRecord:
         shared = place.position > HEADER_POSITION
         depth = 0
@@ -283,7 +288,7 @@ def point_to(conn: Connection, project_id: str, session_id: str, now_ms: int) ->
         conn.execute(update(current_sessions).where(_P.project_id == project_id).values(**values))
 
 
-def _fork_place(conn: Connection, source: SessionRecord, at: str | None) -> Place:
+def _fork_place(conn: Connection, source: SessionRecord, at: str | None) -> EntryPosition:
     if at:
         return find_place(conn, source, at)
     if source.head_entry is None or source.head_position <= HEADER_POSITION:

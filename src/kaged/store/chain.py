@@ -30,7 +30,7 @@ class Segment(NamedTuple):
     last: int
 
 
-class Place(NamedTuple):
+class EntryPosition(NamedTuple):
     """One entry: who owns it, and where it stands."""
 
     session_id: str
@@ -66,7 +66,7 @@ def superseded_by(conn: Connection, session: SessionRecord) -> dict[str, str]:
     return found
 
 
-def find_place(conn: Connection, session: SessionRecord, prefix: str) -> Place:
+def find_place(conn: Connection, session: SessionRecord, prefix: str) -> EntryPosition:
     """Return the one entry of a session whose id begins with `prefix`, in either case.
 
     Raises:
@@ -74,10 +74,10 @@ def find_place(conn: Connection, session: SessionRecord, prefix: str) -> Place:
     """
     text = prefix.strip().upper()
     places = [Segment(session.id, HEADER_POSITION, HEADER_POSITION), *segments_of(conn, session)]
-    found: list[Place] = []
+    found: list[EntryPosition] = []
     if text.isalnum() and text.isascii():
         for segment in places:
-            found += (Place(*row) for row in conn.execute(_beginning(segment, text)))
+            found += (EntryPosition(*row) for row in conn.execute(_beginning(segment, text)))
             if len(found) > AMBIGUOUS_SHOWN:
                 break
     if not found:
@@ -126,4 +126,11 @@ def _bases(conn: Connection, session: SessionRecord) -> list[tuple[str, int]]:
     return [(str(base), int(position)) for base, position in conn.execute(wanted)]
 
 
-__all__ = ["HEADER_POSITION", "Place", "Segment", "find_place", "segments_of", "superseded_by"]
+__all__ = [
+    "HEADER_POSITION",
+    "EntryPosition",
+    "Segment",
+    "find_place",
+    "segments_of",
+    "superseded_by",
+]

@@ -21,7 +21,7 @@ from kaged.store.chain import (
     superseded_by,
 )
 from kaged.store.database import Database
-from kaged.store.prepared import Prepared
+from kaged.store.prepared import PreparedStatement
 from kaged.store.schema import entries, entry_marks, sessions
 from kaged.store.session_errors import EntryNotFound
 from kaged.store.session_rows import SessionRecord, session_by_id
@@ -44,10 +44,10 @@ COLUMNS = (
 )
 
 # Prepared: every step of every agent runs them.
-_LAST_SEQ = Prepared(select(func.max(_E.seq)))
+_LAST_SEQ = PreparedStatement(select(func.max(_E.seq)))
 _OF_SESSION = update(sessions).where(sessions.c.id == bindparam("advanced"))
 _HEAD = ("head_entry", "head_position", "updated_at_ms")
-_ADVANCE = Prepared(_OF_SESSION.values({name: bindparam(name) for name in _HEAD}))
+_ADVANCE = PreparedStatement(_OF_SESSION.values({name: bindparam(name) for name in _HEAD}))
 
 
 class EntryRow(NamedTuple):

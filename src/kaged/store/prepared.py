@@ -1,4 +1,4 @@
-"""`Prepared`: a statement put together once and run for what the driver costs.
+"""`PreparedStatement`: a statement put together once and run for what the driver costs.
 
 SQLAlchemy finds, binds and wraps a statement anew at every execution, which takes several times as
 long as SQLite does for one row. The few statements that every step of every agent runs are written
@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import ClauseElement, Connection, Dialect
 
 
-class Prepared:
+class PreparedStatement:
     """Runs one statement, with values by name, inside the transaction of a connection.
 
     Values and rows pass as the driver has them: for columns of text and whole numbers only.
@@ -54,4 +54,4 @@ class Prepared:
         self._dialect = dialect.name  # last: reading threads that come meanwhile compile it too
 
 
-__all__ = ["Prepared"]
+__all__ = ["PreparedStatement"]

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 from sqlalchemy import Connection
 
-from kaged.store.backends import Backend
+from kaged.store.backends import DatabaseBackend
 from kaged.store.errors import StoreUnavailable
 
 T = TypeVar("T")
@@ -40,10 +40,10 @@ class Query(Generic[T]):
         self.stopped = True
 
 
-class _Reader:
+class _ReaderThread:
     """One thread's connection, and the query that runs on it."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: DatabaseBackend) -> None:
         self.query: Query[Any] | None = None
         self.conn = backend.connect_reader(self._stopped)
 
@@ -54,7 +54,7 @@ class _Reader:
 class Readers:
     """Runs reads beside the writer. In WAL mode neither ever waits for the other."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: DatabaseBackend) -> None:
         self._backend = backend
         self._pool = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="kaged-store-reader")
         self._local = threading.local()
@@ -114,17 +114,17 @@ class Readers:
                 self._drop()
             raise translated from error
 
-    def _reader(self) -> _Reader:
-        reader: _Reader | None = getattr(self._local, "reader", None)
+    def _reader(self) -> _ReaderThread:
+        reader: _ReaderThread | None = getattr(self._local, "reader", None)
         if reader is None:
-            reader = self._local.reader = _Reader(self._backend)
+            reader = self._local.reader = _ReaderThread(self._backend)
             with self._lock:
                 self._open.add(reader.conn)
         return reader
 
     def _drop(self) -> None:
         """Begin with a fresh connection next time."""
-        reader: _Reader | None = getattr(self._local, "reader", None)
+        reader: _ReaderThread | None = getattr(self._local, "reader", None)
         self._local.reader = None
         if reader is None:
             return

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, or_, 
 
 from kaged.base import Clock
 from kaged.store.database import Database
-from kaged.store.prepared import Prepared
+from kaged.store.prepared import PreparedStatement
 from kaged.store.schema import issues, sessions
 from kaged.store.session_errors import SessionAmbiguous
 from kaged.store.work_errors import IssueNotFound, NoBoundIssue, SessionNotFound
@@ -25,8 +25,8 @@ _PAST_ALL = "~"  # sorts behind every letter of an id
 
 # Put together once: that takes several times as long as the database takes to answer.
 _OF_ID = select(*_C).where(_C.id == bindparam("wanted"), _C.deleted_at_ms.is_(None))
-_BY_ID = Prepared(_OF_ID)
-_OF_PROJECT = Prepared(_OF_ID.where(_C.project_id == bindparam("project")))
+_BY_ID = PreparedStatement(_OF_ID)
+_OF_PROJECT = PreparedStatement(_OF_ID.where(_C.project_id == bindparam("project")))
 
 
 class SessionKind(StrEnum):

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from kaged.base import Clock, Ids
 from kaged.store.audit_rows import AuditRows
-from kaged.store.backends import Backend, backend_for
+from kaged.store.backends import DatabaseBackend, backend_for
 from kaged.store.database import READ_TIMEOUT_S, Database
 from kaged.store.errors import StoreError, StoreUnavailable
 from kaged.store.migrations import MIGRATIONS, Migrated, Migration, migrate
@@ -207,7 +207,7 @@ class Store:
 
 
 def _prepare(
-    backend: Backend, clock: Clock, migrations: Sequence[Migration]
+    backend: DatabaseBackend, clock: Clock, migrations: Sequence[Migration]
 ) -> tuple[int, Migrated | None]:
     if not backend.exists:
         backend.create(lambda draft: _build(draft, clock, migrations))
@@ -218,7 +218,9 @@ def _prepare(
     return migrations[-1].version, _migrated(backend, clock, migrations)
 
 
-def _migrated(backend: Backend, clock: Clock, migrations: Sequence[Migration]) -> Migrated | None:
+def _migrated(
+    backend: DatabaseBackend, clock: Clock, migrations: Sequence[Migration]
+) -> Migrated | None:
     with _translating(backend):
         conn = backend.connect_writer()
         try:
@@ -227,12 +229,12 @@ def _migrated(backend: Backend, clock: Clock, migrations: Sequence[Migration]) -
             conn.close()
 
 
-def _build(draft: Backend, clock: Clock, migrations: Sequence[Migration]) -> None:
+def _build(draft: DatabaseBackend, clock: Clock, migrations: Sequence[Migration]) -> None:
     _migrated(draft, clock, migrations)
 
 
 def _look(
-    backend: Backend, clock: Clock, migrations: Sequence[Migration]
+    backend: DatabaseBackend, clock: Clock, migrations: Sequence[Migration]
 ) -> tuple[int, Migrated | None]:
     del clock  # a look changes nothing, so there is no time to note
     if not backend.exists:
@@ -248,7 +250,7 @@ def _look(
     return found, None
 
 
-def _require_known(backend: Backend, migrations: Sequence[Migration]) -> int:
+def _require_known(backend: DatabaseBackend, migrations: Sequence[Migration]) -> int:
     """Look at the database through a connection that cannot write; return its version."""
     backend.check()
     with _translating(backend):
@@ -263,7 +265,7 @@ def _require_known(backend: Backend, migrations: Sequence[Migration]) -> int:
 
 
 @contextmanager
-def _translating(backend: Backend) -> Generator[None]:
+def _translating(backend: DatabaseBackend) -> Generator[None]:
     """Let database errors out of a block as errors of ours."""
     try:
         yield

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from kaged.base import JsonObject, JsonValue
 from kaged.store.database import Database
-from kaged.store.prepared import Prepared
+from kaged.store.prepared import PreparedStatement
 from kaged.store.schema import tool_calls
 
 _C = tool_calls.c
@@ -20,8 +20,10 @@ _COLUMNS = tuple(column for column in _C if column.name != "seq")
 
 # Prepared: every call of every agent is written, most of them twice.
 _VALUES = {column.name: bindparam(column.name) for column in _COLUMNS}
-_INSERT = Prepared(insert(tool_calls).values(_VALUES).inline())
-_CHANGE = Prepared(update(tool_calls).where(_C.seq == bindparam("changed")).values(_VALUES))
+_INSERT = PreparedStatement(insert(tool_calls).values(_VALUES).inline())
+_CHANGE = PreparedStatement(
+    update(tool_calls).where(_C.seq == bindparam("changed")).values(_VALUES)
+)
 
 
 class ToolCallStatus(StrEnum):

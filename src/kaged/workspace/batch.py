@@ -21,6 +21,7 @@ from kaged.workspace.content import (
     read_content,
     sha256_of,
 )
+from kaged.workspace.directory_handles import DirectoryHandles, name_of, refuse_place
 from kaged.workspace.errors import (
     FileChangedSinceRead,
     FileExists,
@@ -31,7 +32,6 @@ from kaged.workspace.errors import (
 )
 from kaged.workspace.guard import PathGuard, kind_of
 from kaged.workspace.path import ProjectPath
-from kaged.workspace.places import Places, name_of, refuse_place
 from kaged.workspace.staging import Displaced, Staged, discard, put, stage, take_back
 from kaged.workspace.syscalls import sync_filesystem
 
@@ -78,7 +78,7 @@ class Written:
 
 
 @dataclass(slots=True)
-class _Item:
+class _BatchItem:
     path: ProjectPath  # not the plan: its content need not stay in memory
     staged: Staged
     written: Written
@@ -97,8 +97,8 @@ def write_all(guard: PathGuard, plans: Iterable[PlannedWrite]) -> tuple[Written,
         FileWriteFailed: the disk is full, permission is missing and the like.
         RestoreFailed: all of that, and then not everything could be put back.
     """
-    places = Places(guard.root)
-    items: list[_Item] = []
+    places = DirectoryHandles(guard.root)
+    items: list[_BatchItem] = []
     kept = 0
     try:
         for plan in plans:
@@ -122,7 +122,9 @@ def write_all(guard: PathGuard, plans: Iterable[PlannedWrite]) -> tuple[Written,
     return tuple(item.written for item in items)
 
 
-def _prepare(guard: PathGuard, places: Places, plan: PlannedWrite, *, flush: bool) -> _Item:
+def _prepare(
+    guard: PathGuard, places: DirectoryHandles, plan: PlannedWrite, *, flush: bool
+) -> _BatchItem:
     path = plan.path
     if path.resolved == guard.root:
         raise WrongKind(path.relative, "is a directory", fix="name a file")
@@ -141,7 +143,7 @@ def _prepare(guard: PathGuard, places: Places, plan: PlannedWrite, *, flush: boo
             staged = Staged(name, temp, expected, exact=old is not None)
     except OSError as error:
         refuse_place(path, error)
-    return _Item(path, staged, _written(plan, old, info))
+    return _BatchItem(path, staged, _written(plan, old, info))
 
 
 def _present(directory: int, plan: PlannedWrite) -> os.stat_result | None:
@@ -181,7 +183,7 @@ def _written(plan: PlannedWrite, old: FileContent | None, info: os.stat_result |
     )
 
 
-def _swap(places: Places, item: _Item) -> None:
+def _swap(places: DirectoryHandles, item: _BatchItem) -> None:
     path = item.path
     try:
         with places.parent_of(path) as directory:
@@ -194,7 +196,7 @@ def _swap(places: Places, item: _Item) -> None:
         refuse_place(path, error)
 
 
-def _restore(places: Places, items: list[_Item], cause: BaseException) -> None:
+def _restore(places: DirectoryHandles, items: list[_BatchItem], cause: BaseException) -> None:
     left: list[JsonValue] = []
     for item in reversed(items):
         staged = item.staged
@@ -216,7 +218,7 @@ def _restore(places: Places, items: list[_Item], cause: BaseException) -> None:
         ) from cause
 
 
-def _tidy(places: Places, items: list[_Item]) -> None:
+def _tidy(places: DirectoryHandles, items: list[_BatchItem]) -> None:
     for item in items:
         if item.staged.temp is None:
             continue
@@ -228,7 +230,7 @@ def _tidy(places: Places, items: list[_Item]) -> None:
             continue
 
 
-def _drop_before(items: list[_Item]) -> None:
+def _drop_before(items: list[_BatchItem]) -> None:
     for item in items:
         if item.written.before is not None:
             item.written = replace(item.written, before=None)

@@ -27,7 +27,7 @@ _DRAFT: Final = ".new"
 _log = structlog.get_logger(__name__)
 
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
+class _JournaledFile(msgspec.Struct, forbid_unknown_fields=True):
     path: str
     size: int
     sha256: str | None
@@ -40,7 +40,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 class _Head(msgspec.Struct, forbid_unknown_fields=True):
     author: Author
     ts_ms: int
-    files: list[_File]
+    files: list[_JournaledFile]
 
 
 _encode = msgspec.json.Encoder().encode
@@ -112,7 +112,7 @@ def _head(step: UndoStep) -> _Head:
         step.author,
         step.ts_ms,
         [
-            _File(
+            _JournaledFile(
                 one.path.relative,
                 one.size,
                 one.sha256,
@@ -141,7 +141,7 @@ def _read(place: Path, root: str, limit: int) -> UndoStep | None:
     return UndoStep(number, head.author, head.ts_ms, files) if whole else None
 
 
-def _written(one: _File, root: str, content: bytes) -> Written:
+def _written(one: _JournaledFile, root: str, content: bytes) -> Written:
     parts = one.path.removeprefix("./").split("/")
     if not one.path.startswith("./") or {"", ".", ".."} & set(parts) or "\0" in one.path:
         raise ValueError("it names no file of the project")

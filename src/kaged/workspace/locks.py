@@ -37,7 +37,7 @@ class _Waiter:
 
 
 @dataclass(slots=True, eq=False)
-class _File:
+class _LockedFile:
     readers: int = 0
     mutating: bool = False
     queue: deque[_Waiter] = field(default_factory=deque[_Waiter])
@@ -49,7 +49,7 @@ class FileLocks:
     def __init__(self, clock: Clock, wait_limit_s: float = WAIT_LIMIT_S) -> None:
         self._clock = clock
         self._wait_limit_s = wait_limit_s
-        self._files: dict[str, _File] = {}
+        self._files: dict[str, _LockedFile] = {}
 
     @asynccontextmanager
     async def reading(self, path: LockKey) -> AsyncGenerator[None]:
@@ -92,7 +92,7 @@ class FileLocks:
         return self._clock.monotonic_s() + self._wait_limit_s
 
     async def _take(self, key: str, path: LockKey, *, exclusive: bool, deadline_s: float) -> None:
-        file = self._files.setdefault(key, _File())
+        file = self._files.setdefault(key, _LockedFile())
         if self._free_for(file, exclusive=exclusive):
             _enter(file, exclusive=exclusive)
             return
@@ -117,7 +117,7 @@ class FileLocks:
                 self._pass_on(key, file)
             raise
 
-    def _free_for(self, file: _File, *, exclusive: bool) -> bool:
+    def _free_for(self, file: _LockedFile, *, exclusive: bool) -> bool:
         if exclusive:
             return not (file.mutating or file.readers or file.queue)
         if file.mutating:
@@ -134,7 +134,7 @@ class FileLocks:
             file.readers -= 1
         self._pass_on(key, file)
 
-    def _pass_on(self, key: str, file: _File) -> None:
+    def _pass_on(self, key: str, file: _LockedFile) -> None:
         while file.queue and not file.mutating:
             first = file.queue[0]
             if first.exclusive and file.readers:
@@ -146,7 +146,7 @@ class FileLocks:
             self._files.pop(key, None)
 
 
-def _enter(file: _File, *, exclusive: bool) -> None:
+def _enter(file: _LockedFile, *, exclusive: bool) -> None:
     if exclusive:
         file.mutating = True
     else:

@@ -24,7 +24,7 @@ from kaged.cage import launch as launch_module
 from kaged.cage import seccomp as seccomp_module
 from kaged.cage.collect import collect
 from kaged.cage.facts import gather_facts
-from kaged.cage.limits import LimitGroup, LimitStat, Resource
+from kaged.cage.limits import LimitedResource, LimitGroup, LimitStat
 from kaged.cage.probe import probe_host
 from kaged.cage.proberow import Status
 from kaged.cage.setup_helper import SetupHelper, SetupTask
@@ -160,7 +160,7 @@ class BrokenBackend:
     """A cgroup tree that fails when a cage is made or joined."""
 
     name = "broken"
-    enforces = frozenset(Resource)
+    enforces = frozenset(LimitedResource)
 
     def __init__(self, *, create: bool) -> None:
         self._create = create

@@ -13,7 +13,7 @@ from integration.cage.conftest import Events
 from kaged.cage import CageRequest, CageSettings, CageUnavailable, Cause, Spawner
 from kaged.cage.collect import Collected, collect
 from kaged.cage.identity import IdentityMode
-from kaged.cage.limits import Resource, choose_backend, tree
+from kaged.cage.limits import LimitedResource, choose_backend, tree
 from kaged.kernel.policy import CageLimits, CagePolicy
 
 HOG = "x = bytearray()\nwhile True: x += b'x' * 1048576\n"
@@ -55,7 +55,7 @@ async def test_a_memory_hog_is_stopped_and_the_cause_is_told(
     limited: Spawner, events: Events
 ) -> None:
     done = await python(limited, HOG, memory_mb=96)
-    if Resource.MEMORY in limited.backend.enforces:
+    if LimitedResource.MEMORY in limited.backend.enforces:
         assert done.report.detail == "killed: memory limit 96 MiB"
         assert (done.report.cause, done.report.exit_code) == (Cause.MEMORY, 137)
         assert events.last("cage.exited")["cause"] == "oom"
@@ -65,7 +65,7 @@ async def test_a_memory_hog_is_stopped_and_the_cause_is_told(
 
 @pytest.mark.needs_root
 async def test_scratch_space_counts_as_memory_where_a_cgroup_counts(spawner: Spawner) -> None:
-    if Resource.MEMORY not in spawner.backend.enforces:
+    if LimitedResource.MEMORY not in spawner.backend.enforces:
         pytest.skip("rlimits do not count scratch space; its size is limited by its mount")
     program = (
         "for n in range(300):\n    with open(f'/tmp/{n}', 'wb') as f: f.write(b'x' * 1048576)\n"
@@ -79,13 +79,13 @@ async def test_a_fork_bomb_is_held_at_its_number(limited: Spawner) -> None:
     said = done.stdout.decode().split("\n")
     assert said[0] == "Resource temporarily unavailable"
     assert int(said[1]) == 19  # the program itself is one
-    if Resource.PIDS in limited.backend.enforces:
+    if LimitedResource.PIDS in limited.backend.enforces:
         assert done.report.forks_refused >= 1
 
 
 @pytest.mark.needs_root
 async def test_a_program_that_dies_of_the_process_limit_is_told_so(spawner: Spawner) -> None:
-    if Resource.PIDS not in spawner.backend.enforces:
+    if LimitedResource.PIDS not in spawner.backend.enforces:
         pytest.skip("without a cgroup nobody counts refusals")
     done = await python(spawner, "import os\nwhile True: os.fork() or os.pause()", pids=9)
     assert done.report.detail == "exited with 1 (process limit 9 was reached)"
@@ -122,7 +122,7 @@ async def test_scratch_space_has_its_size(limited: Spawner) -> None:
 
 @pytest.mark.needs_root
 async def test_use_can_be_read_while_it_runs(spawner: Spawner) -> None:
-    if Resource.PIDS not in spawner.backend.enforces:
+    if LimitedResource.PIDS not in spawner.backend.enforces:
         pytest.skip("without a cgroup nobody counts")
     request = CageRequest("test", CagePolicy(), ("sh", "-c", "read x"))
     async with await spawner.spawn(request) as process:
@@ -135,7 +135,7 @@ async def test_use_can_be_read_while_it_runs(spawner: Spawner) -> None:
 @pytest.mark.needs_root
 async def test_groups_are_gone_after_the_end(cage_cache: Path) -> None:
     spawner = Spawner(CageSettings(cache_dir=cage_cache))
-    if Resource.PIDS not in spawner.backend.enforces:
+    if LimitedResource.PIDS not in spawner.backend.enforces:
         pytest.skip("there are no groups without a cgroup back end")
     for _ in range(3):
         await collect(await spawner.spawn(CageRequest("test", CagePolicy(), ("true",))))

@@ -9,9 +9,9 @@ from contextlib import suppress
 
 import pytest
 
-from kaged.cage.net.events import Ending
+from kaged.cage.net.events import ConnectionEnd
 from kaged.cage.net.limits import RELAY_CHUNK_BYTES
-from kaged.cage.net.relay import Relay, RelayBuffer, RelayResult
+from kaged.cage.net.relay import RelayBuffer, RelayResult, SocketRelay
 
 WAIT_S = 5
 
@@ -23,7 +23,7 @@ class Line:
         self.inside, cage = tcp_pair()
         self.outside, upstream = tcp_pair()
         self.ended: asyncio.Future[RelayResult] = asyncio.get_running_loop().create_future()
-        self.relay = Relay(
+        self.relay = SocketRelay(
             cage,
             upstream,
             RelayBuffer(),
@@ -72,7 +72,7 @@ async def test_bytes_go_both_ways_and_are_counted(line: Line) -> None:
     assert await read(line.inside, 4) == b"down"
     line.inside.close()
     line.outside.close()
-    assert await line.result() == RelayResult(8, 4, Ending.CLOSED)
+    assert await line.result() == RelayResult(8, 4, ConnectionEnd.CLOSED)
 
 
 async def test_an_end_in_one_direction_leaves_the_other_open(line: Line) -> None:
@@ -85,14 +85,14 @@ async def test_an_end_in_one_direction_leaves_the_other_open(line: Line) -> None
     assert await read(line.inside, 11) == b"late answer"
     assert not line.ended.done()
     line.outside.close()
-    assert await line.result() == RelayResult(8, 11, Ending.CLOSED)
+    assert await line.result() == RelayResult(8, 11, ConnectionEnd.CLOSED)
 
 
 async def test_a_half_closed_relay_that_falls_silent_is_ended() -> None:
     line = Line(half_closed_s=0.05)
     line.relay.start()
     line.inside.shutdown(socket.SHUT_WR)
-    assert (await line.result()).ending is Ending.IDLE
+    assert (await line.result()).ending is ConnectionEnd.IDLE
     line.inside.close()
     line.outside.close()
 
@@ -108,14 +108,14 @@ async def test_a_half_closed_relay_that_keeps_talking_goes_on(line: Line) -> Non
         line.relay._check_silence()
         assert not line.ended.done()
     line.relay._check_silence()
-    assert (await line.result()).ending is Ending.IDLE
+    assert (await line.result()).ending is ConnectionEnd.IDLE
 
 
 async def test_a_broken_connection_is_passed_on_as_broken(line: Line) -> None:
     line.relay.start()
     line.outside.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
     line.outside.close()
-    assert (await line.result()).ending is Ending.RESET
+    assert (await line.result()).ending is ConnectionEnd.RESET
     with pytest.raises(ConnectionResetError):
         await asyncio.get_running_loop().sock_recv(line.inside, 1)
 
@@ -151,6 +151,6 @@ async def test_cutting_ends_once_and_closes_both_sides(line: Line) -> None:
     line.relay.start()
     line.relay.cut()
     line.relay.cut()
-    assert await line.result() == RelayResult(0, 0, Ending.CUT)
+    assert await line.result() == RelayResult(0, 0, ConnectionEnd.CUT)
     with pytest.raises(ConnectionResetError):
         await asyncio.get_running_loop().sock_recv(line.outside, 1)

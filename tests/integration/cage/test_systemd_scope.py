@@ -16,7 +16,14 @@ import pytest
 from integration.cage.conftest import Events
 from kaged.cage import CageRequest, CageSettings, Spawner, spawn
 from kaged.cage.collect import collect
-from kaged.cage.limits import Resource, RlimitsBackend, ScopeRequest, choose_backend, scope, tree
+from kaged.cage.limits import (
+    LimitedResource,
+    RlimitsBackend,
+    ScopeRequest,
+    choose_backend,
+    scope,
+    tree,
+)
 from kaged.cage.probe import Status, probe_host
 from kaged.kernel.policy import CageLimits, CagePolicy
 
@@ -92,7 +99,7 @@ def test_without_a_group_of_its_own_the_daemon_is_moved_into_a_delegated_scope(
 ) -> None:
     backend = choose_backend(machine.proc, scope=machine.manager())
     assert backend.name == "systemd-scope"
-    assert backend.enforces == frozenset(Resource)
+    assert backend.enforces == frozenset(LimitedResource)
     unit = f"{tree.instance_name()}.scope"
     assert machine.asked["argv"] == [
         "--user", "--timeout=5", "call",
@@ -203,7 +210,7 @@ class InScope(RlimitsBackend):
     """Limits of this machine's own kind under the scope's name: what matters is who is told."""
 
     name = "systemd-scope"
-    enforces = frozenset(Resource)
+    enforces = frozenset(LimitedResource)
 
 
 async def test_the_scope_is_named_wherever_the_back_end_is(

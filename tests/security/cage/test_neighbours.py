@@ -8,7 +8,7 @@ import os
 import pytest
 
 from kaged.cage import CageProcess, CageRequest, Spawner
-from kaged.cage.limits import Resource
+from kaged.cage.limits import LimitedResource
 from kaged.kernel.policy import CageLimits, CagePolicy
 
 ANSWER_WITHIN_S = 5.0  # a bound on each wait, not a measurement
@@ -92,7 +92,7 @@ async def test_a_healthy_cage_keeps_answering_beside_a(spawner: Spawner, kind: s
                 assert (await third.wait()).clean
             hostile.kill()
             report = await hostile.wait()
-        if kind == "memory hog" and Resource.MEMORY in spawner.backend.enforces:
+        if kind == "memory hog" and LimitedResource.MEMORY in spawner.backend.enforces:
             assert "memory limit 64 MiB" in report.detail or report.cause == "stopped"
         assert healthy.running
     finally:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kaged.cage.arguments import (
     MAX_ENV_ENTRIES,
-    Slot,
+    DescriptorSlot,
     check_command,
     check_environment,
     check_path,
@@ -32,7 +32,7 @@ def test_a_nul_byte_never_becomes_an_option(
 
 
 def test_descriptors_are_put_in_by_label() -> None:
-    data = encode_arguments(["--seccomp", Slot("seccomp")], {"seccomp": 7})
+    data = encode_arguments(["--seccomp", DescriptorSlot("seccomp")], {"seccomp": 7})
     assert data == b"--seccomp\x007\x00"
 
 

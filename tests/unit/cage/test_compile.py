@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaged.cage.arguments import Slot, Token
+from kaged.cage.arguments import DescriptorSlot, Token
 from kaged.cage.base_programs import BaseProgramDir
 from kaged.cage.compile import CageCommand, Resolved, ShownPath, compile_cage
 from kaged.cage.errors import PolicyConflict, UnsafeArgument
@@ -32,7 +32,7 @@ def lines(command: CageCommand) -> list[str]:
     """Write an option list one option per line, descriptors by label."""
     found: list[str] = []
     for token in command.options:
-        text = f"<{token.label}>" if isinstance(token, Slot) else token
+        text = f"<{token.label}>" if isinstance(token, DescriptorSlot) else token
         if text.startswith("--"):
             found.append(text)
         else:
@@ -400,7 +400,7 @@ def test_no_string_of_a_request_reaches_the_options_with_a_nul(facts: HostFacts)
 
 def test_tokens_are_strings_or_labels(facts: HostFacts) -> None:
     tokens: tuple[Token, ...] = sample(facts).options
-    assert {type(token) for token in tokens} == {str, Slot}
+    assert {type(token) for token in tokens} == {str, DescriptorSlot}
 
 
 FACTS = HostFacts(

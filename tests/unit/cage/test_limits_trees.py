@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kaged.cage.limits import Resource, RlimitsBackend, choose_backend, rlimits_for, tree
+from kaged.cage.limits import LimitedResource, RlimitsBackend, choose_backend, rlimits_for, tree
 from kaged.cage.limits.cgroup1 import Cgroup1Backend
 from kaged.cage.limits.cgroup2 import Cgroup2Backend, cpu_weight
 from kaged.kernel.policy import CageLimits
@@ -90,7 +90,7 @@ def test_version_1_writes_the_limits_of_each_controller(tmp_path: Path) -> None:
     )  # fmt: skip
     backend.prepare()
     group = backend.create("cage-1", LIMITS)
-    assert backend.enforces == frozenset(Resource)
+    assert backend.enforces == frozenset(LimitedResource)
 
     def content(path: str) -> str:
         return (tmp_path / path).read_text(encoding="ascii")
@@ -130,7 +130,7 @@ def test_version_1_drops_a_controller_it_may_not_divide(tmp_path: Path) -> None:
         "kaged-1-1",
     )
     backend.prepare()
-    assert backend.enforces == {Resource.PIDS}
+    assert backend.enforces == {LimitedResource.PIDS}
 
 
 def delegated(tmp_path: Path, controllers: str, handed_down: str) -> Cgroup2Backend:
@@ -163,7 +163,7 @@ def test_version_2_moves_the_daemon_into_a_leaf_before_it_divides(tmp_path: Path
     moved = (tmp_path / "kaged-daemon/cgroup.procs").read_text(encoding="ascii")
     assert moved == str(os.getpid())
     assert (tmp_path / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
-    assert backend.enforces == frozenset(Resource)
+    assert backend.enforces == frozenset(LimitedResource)
 
 
 def test_version_2_without_memory_and_pids_is_not_used(tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ def test_version_2_without_memory_and_pids_is_not_used(tmp_path: Path) -> None:
 def test_version_2_without_cpu_says_so(tmp_path: Path) -> None:
     backend = delegated(tmp_path, "memory pids", "memory pids")
     backend.prepare()
-    assert backend.enforces == {Resource.MEMORY, Resource.PIDS}
+    assert backend.enforces == {LimitedResource.MEMORY, LimitedResource.PIDS}
     backend.create("cage-1", LIMITS).settle()
     assert not (tmp_path / "kaged-1-1/own-cage-1/cpu.weight").exists()
 
@@ -227,12 +227,14 @@ def test_rlimits_leave_to_cgroups_what_cgroups_enforce() -> None:
     everything = dict(rlimits_for(LIMITS, frozenset()))
     assert everything[kernel.RLIMIT_NPROC] == 11
     assert everything[kernel.RLIMIT_DATA] == 64 * 1024 * 1024
-    rest = dict(rlimits_for(LIMITS, frozenset(Resource)))
+    rest = dict(rlimits_for(LIMITS, frozenset(LimitedResource)))
     assert kernel.RLIMIT_NPROC not in rest
     assert kernel.RLIMIT_DATA not in rest
     assert rest[kernel.RLIMIT_CORE] == 0
     assert rest[kernel.RLIMIT_NOFILE] == 1024
-    unlimited = dict(rlimits_for(CageLimits(open_files=0, file_size_mb=0), frozenset(Resource)))
+    unlimited = dict(
+        rlimits_for(CageLimits(open_files=0, file_size_mb=0), frozenset(LimitedResource))
+    )
     assert kernel.RLIMIT_NOFILE not in unlimited
     assert kernel.RLIMIT_FSIZE not in unlimited
 

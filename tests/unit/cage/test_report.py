@@ -5,14 +5,14 @@ import signal
 import pytest
 
 from kaged.cage.limits import LimitStat
-from kaged.cage.report import Cause, Ending, report_exit
+from kaged.cage.report import Cause, ProcessEnd, report_exit
 from kaged.kernel.policy import CageLimits
 
 LIMITS = CageLimits(walltime_sec=5, pids=20, file_size_mb=3)
 
 
-def ending(code: int, **more: object) -> Ending:
-    return Ending(code, caged=True, limits=LIMITS, **more)  # pyright: ignore[reportArgumentType] - keywords of one dataclass
+def ending(code: int, **more: object) -> ProcessEnd:
+    return ProcessEnd(code, caged=True, limits=LIMITS, **more)  # pyright: ignore[reportArgumentType] - keywords of one dataclass
 
 
 @pytest.mark.parametrize(
@@ -54,16 +54,16 @@ def ending(code: int, **more: object) -> Ending:
     ],
 )
 def test_the_cause_of_an_end_is_told_in_words(
-    given: Ending, cause: Cause, detail: str, number: int | None
+    given: ProcessEnd, cause: Cause, detail: str, number: int | None
 ) -> None:
     report = report_exit(given)
     assert (report.cause, report.detail, report.signal) == (cause, detail, number)
 
 
 def test_a_code_above_128_is_a_signal_only_where_bwrap_passes_it_on() -> None:
-    report = report_exit(Ending(137, caged=False))
+    report = report_exit(ProcessEnd(137, caged=False))
     assert (report.exit_code, report.signal, report.cause) == (137, None, Cause.EXIT)
-    assert report_exit(Ending(-9, caged=False)).exit_code == 137
+    assert report_exit(ProcessEnd(-9, caged=False)).exit_code == 137
 
 
 def test_clean_means_code_0_by_itself() -> None:

@@ -19,7 +19,7 @@ from sqlalchemy import (
     update,
 )
 
-from kaged.store.prepared import Prepared
+from kaged.store.prepared import PreparedStatement
 
 things = Table(
     "things",
@@ -29,9 +29,13 @@ things = Table(
     Column("b", Text),
 )
 _C = things.c
-PUT = Prepared(insert(things).values({name: bindparam(name) for name in ("key", "a", "b")}))
-SET = Prepared(update(things).where(_C.key == bindparam("wanted")).values({"a": bindparam("a")}))
-GET = Prepared(
+PUT = PreparedStatement(
+    insert(things).values({name: bindparam(name) for name in ("key", "a", "b")})
+)
+SET = PreparedStatement(
+    update(things).where(_C.key == bindparam("wanted")).values({"a": bindparam("a")})
+)
+GET = PreparedStatement(
     select(_C.a, _C.b).where(_C.key == bindparam("wanted"), _C.b.is_(null()) | (_C.b != "hidden"))
 )
 

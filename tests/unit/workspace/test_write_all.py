@@ -17,6 +17,7 @@ from kaged.workspace import PlannedWrite, ProjectPath, Workspace, staging
 from kaged.workspace import batch as batch_module
 from kaged.workspace.batch import FLUSHED_ONE_BY_ONE
 from kaged.workspace.content import sha256_of
+from kaged.workspace.directory_handles import MAX_OPEN_PLACES
 from kaged.workspace.errors import (
     FileChangedSinceRead,
     FileExists,
@@ -28,7 +29,6 @@ from kaged.workspace.errors import (
     RestoreFailed,
     WrongKind,
 )
-from kaged.workspace.places import MAX_OPEN_PLACES
 
 RENAMES = pytest.mark.parametrize("exchange", [True, False], ids=["exchange", "links-only"])
 
@@ -250,7 +250,7 @@ def test_a_directory_swapped_between_the_two_phases_is_noticed(
     workspace: Workspace, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With very many directories the descriptors are given back and asked for again."""
-    monkeypatch.setattr("kaged.workspace.places.MAX_OPEN_PLACES", 0)
+    monkeypatch.setattr("kaged.workspace.directory_handles.MAX_OPEN_PLACES", 0)
     (root / "dir").mkdir()
     (root / "dir" / "a").write_bytes(b"old")
 
@@ -572,7 +572,7 @@ def test_an_error_of_the_system_is_told_without_the_place(
     def denied(*arguments: object, **named: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(root / "a"))
 
-    monkeypatch.setattr("kaged.workspace.places.os.mkdir", denied)
+    monkeypatch.setattr("kaged.workspace.directory_handles.os.mkdir", denied)
     with pytest.raises(FileWriteFailed, match="Permission denied") as caught:
         workspace.write_bytes(workspace.resolve("dir/a"), b"x")
     assert str(root) not in str(caught.value)

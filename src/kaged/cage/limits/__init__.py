@@ -1,10 +1,10 @@
 """Limits of a cage: `LimitsBackend` (cgroups, a systemd scope, rlimits), `LimitGroup`."""
 
 from kaged.cage.limits.backend import (
+    LimitedResource,
     LimitGroup,
     LimitsBackend,
     LimitStat,
-    Resource,
     describe_limits,
 )
 from kaged.cage.limits.choose import choose_backend
@@ -14,8 +14,8 @@ from kaged.cage.limits.scope import ScopeRequest
 __all__ = [
     "LimitGroup",
     "LimitStat",
+    "LimitedResource",
     "LimitsBackend",
-    "Resource",
     "RlimitsBackend",
     "ScopeRequest",
     "choose_backend",

@@ -9,7 +9,7 @@ from typing import Protocol
 from kaged.kernel.policy import CageLimits
 
 
-class Resource(StrEnum):
+class LimitedResource(StrEnum):
     """What can be limited for a cage as a whole."""
 
     MEMORY = "memory"
@@ -70,7 +70,7 @@ class LimitsBackend(Protocol):
         ...
 
     @property
-    def enforces(self) -> frozenset[Resource]:
+    def enforces(self) -> frozenset[LimitedResource]:
         """What is limited for the cage as a whole, rather than per process or not at all."""
         ...
 
@@ -89,11 +89,11 @@ class LimitsBackend(Protocol):
 
 def describe_limits(backend: LimitsBackend) -> str:
     """Return how cages are limited on this host, and which limits hold per process only."""
-    missing = sorted(set(Resource) - backend.enforces)
+    missing = sorted(set(LimitedResource) - backend.enforces)
     if not missing:
         return f"by {backend.name}, for each cage as a whole"
     words = ", ".join(missing)
     return f"by {backend.name}; WEAKER: {words} hold per process or not at all, see kaged doctor"
 
 
-__all__ = ["LimitGroup", "LimitStat", "LimitsBackend", "Resource", "describe_limits"]
+__all__ = ["LimitGroup", "LimitStat", "LimitedResource", "LimitsBackend", "describe_limits"]

@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 
 from kaged.cage.limits import tree
-from kaged.cage.limits.backend import LimitStat, Resource
+from kaged.cage.limits.backend import LimitedResource, LimitStat
 from kaged.kernel.policy import CageLimits
 
 _MIB = 1024 * 1024
@@ -17,7 +17,11 @@ _ENTER = (
 )
 # bwrap outside and its first process inside count, beside the operator's number.
 _OWN_PROCESSES = 2
-_CONTROLLERS = {"memory": Resource.MEMORY, "pids": Resource.PIDS, "cpu": Resource.CPU}
+_CONTROLLERS = {
+    "memory": LimitedResource.MEMORY,
+    "pids": LimitedResource.PIDS,
+    "cpu": LimitedResource.CPU,
+}
 
 
 class Cgroup1Group:
@@ -85,7 +89,9 @@ class Cgroup1Backend:
         for mount in mounts:
             for controller in mount.controllers & set(_CONTROLLERS):
                 self._roots[controller] = mount.folder
-        self.enforces: frozenset[Resource] = frozenset(_CONTROLLERS[name] for name in self._roots)
+        self.enforces: frozenset[LimitedResource] = frozenset(
+            _CONTROLLERS[name] for name in self._roots
+        )
 
     def prepare(self) -> None:
         """Make this daemon's own groups; drop the controllers where that is refused."""

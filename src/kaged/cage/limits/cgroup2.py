@@ -7,12 +7,16 @@ import os
 from pathlib import Path
 
 from kaged.cage.limits import tree
-from kaged.cage.limits.backend import LimitStat, Resource
+from kaged.cage.limits.backend import LimitedResource, LimitStat
 from kaged.cage.limits.rlimits import BWRAP_PROCESSES
 from kaged.kernel.policy import CageLimits
 
 _MIB = 1024 * 1024
-_CONTROLLERS = {"memory": Resource.MEMORY, "pids": Resource.PIDS, "cpu": Resource.CPU}
+_CONTROLLERS = {
+    "memory": LimitedResource.MEMORY,
+    "pids": LimitedResource.PIDS,
+    "cpu": LimitedResource.CPU,
+}
 DAEMON_LEAF = "kaged-daemon"
 
 
@@ -72,7 +76,7 @@ class Cgroup2Backend:
         self._instance = instance
         self._name = tree.backend_name()
         self._moved = False
-        self.enforces: frozenset[Resource] = frozenset()
+        self.enforces: frozenset[LimitedResource] = frozenset()
 
     def prepare(self) -> None:
         """Take over the delegated group. Raises OSError when it is not ours to divide."""
@@ -107,7 +111,7 @@ class Cgroup2Backend:
         except OSError:
             tree.remove(folder)
             raise
-        shared = Resource.CPU in self.enforces
+        shared = LimitedResource.CPU in self.enforces
         return Cgroup2Group(folder, cpu_weight(limits.cpu_shares) if shared else None)
 
     def sweep(self) -> int:

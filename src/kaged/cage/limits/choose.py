@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kaged.cage.limits import tree
-from kaged.cage.limits.backend import LimitsBackend, Resource
+from kaged.cage.limits.backend import LimitedResource, LimitsBackend
 from kaged.cage.limits.cgroup1 import Cgroup1Backend
 from kaged.cage.limits.cgroup2 import DAEMON_LEAF, Cgroup2Backend
 from kaged.cage.limits.rlimits import RlimitsBackend
@@ -14,7 +14,7 @@ from kaged.cage.limits.scope import ScopeRequest
 from kaged.kernel.policy import CageLimits
 
 SCOPE_NAME = "systemd-scope"
-_NEEDED = frozenset({Resource.MEMORY, Resource.PIDS})
+_NEEDED = frozenset({LimitedResource.MEMORY, LimitedResource.PIDS})
 
 
 def choose_backend(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 
-from kaged.cage.limits.backend import LimitStat, Resource
+from kaged.cage.limits.backend import LimitedResource, LimitStat
 from kaged.kernel.policy import CageLimits
 
 _MIB = 1024 * 1024
@@ -15,7 +15,9 @@ _PENDING_SIGNALS = 4096
 BWRAP_PROCESSES = 1
 
 
-def rlimits_for(limits: CageLimits, enforced: frozenset[Resource]) -> tuple[tuple[int, int], ...]:
+def rlimits_for(
+    limits: CageLimits, enforced: frozenset[LimitedResource]
+) -> tuple[tuple[int, int], ...]:
     """Return the rlimits of a cage's first process, as pairs of what and value (soft is hard).
 
     Those a cgroup enforces for the cage as a whole are left to it: `RLIMIT_DATA` per process would
@@ -33,10 +35,10 @@ def rlimits_for(limits: CageLimits, enforced: frozenset[Resource]) -> tuple[tupl
         found.append((resource.RLIMIT_NOFILE, limits.open_files))
     if limits.file_size_mb:
         found.append((resource.RLIMIT_FSIZE, limits.file_size_mb * _MIB))
-    if Resource.PIDS not in enforced:
+    if LimitedResource.PIDS not in enforced:
         # Counted per user namespace since Linux 5.14, so per cage; not enforced for uid 0.
         found.append((resource.RLIMIT_NPROC, limits.pids + BWRAP_PROCESSES))
-    if Resource.MEMORY not in enforced:
+    if LimitedResource.MEMORY not in enforced:
         # RLIMIT_AS would stop Node, which reserves gigabytes it never uses.
         found.append((resource.RLIMIT_DATA, limits.memory_mb * _MIB))
     return tuple(found)
@@ -76,7 +78,7 @@ class RlimitsBackend:
     """No cgroup can be used: limits hold per process, and processors are not shared fairly."""
 
     name = "rlimits"
-    enforces: frozenset[Resource] = frozenset()
+    enforces: frozenset[LimitedResource] = frozenset()
 
     def __init__(self, why: str = "") -> None:
         self.why = why

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
-from kaged.cage.net.handshake import Outcome
+from kaged.cage.net.handshake import ProxyOutcome
 from kaged.cage.net.limits import MAX_CANDIDATES, GateLimits
 from kaged.kernel.addresses import canonical_address
 from kaged.kernel.hosts import LOCALHOST, NetTargetInvalid, normalise_host
@@ -69,7 +69,7 @@ class NotDialled:
     """No connection, and why. `rule` is set when it was denied."""
 
     host: str
-    outcome: Outcome
+    outcome: ProxyOutcome
     detail: str
     rule: str = ""
     address: str = ""
@@ -90,11 +90,11 @@ class Dialler:
         """Connect to `asked:port` if that is granted."""
         named = decide_net(self._targets, asked, port)
         if not named.allowed:
-            return NotDialled(asked, Outcome.DENIED, named.detail, named.rule)
+            return NotDialled(asked, ProxyOutcome.DENIED, named.detail, named.rule)
         try:
             host = normalise_host(asked)
         except NetTargetInvalid as error:
-            return NotDialled(asked, Outcome.DENIED, error.message, named.rule)
+            return NotDialled(asked, ProxyOutcome.DENIED, error.message, named.rule)
         found = await self._addresses(host, port)
         if isinstance(found, NotDialled):
             return found
@@ -105,9 +105,11 @@ class Dialler:
             if decision.allowed:
                 permitted.append(address)
             elif refusal is None:
-                refusal = NotDialled(host, Outcome.DENIED, decision.detail, decision.rule, address)
+                refusal = NotDialled(
+                    host, ProxyOutcome.DENIED, decision.detail, decision.rule, address
+                )
         if not permitted:
-            return refusal or NotDialled(host, Outcome.UNKNOWN_HOST, f"{host} has no address")
+            return refusal or NotDialled(host, ProxyOutcome.UNKNOWN_HOST, f"{host} has no address")
         return await self._connect(host, port, permitted)
 
     async def _addresses(self, host: str, port: int) -> list[str] | NotDialled:
@@ -119,16 +121,16 @@ class Dialler:
             async with asyncio.timeout(self._limits.resolve_s), self._lookups:
                 found = await self._resolver.resolve(host, port)
         except TimeoutError:
-            return NotDialled(host, Outcome.TIMED_OUT, f"looking up {host} took too long")
+            return NotDialled(host, ProxyOutcome.TIMED_OUT, f"looking up {host} took too long")
         except (OSError, UnicodeError):
-            return NotDialled(host, Outcome.UNKNOWN_HOST, f"{host} could not be looked up")
+            return NotDialled(host, ProxyOutcome.UNKNOWN_HOST, f"{host} could not be looked up")
         # Resolvers repeat themselves, and one that was tampered with may answer anything at all.
         addresses = dict.fromkeys(canonical_address(one) or "" for one in found)
         addresses.pop("", None)
         return list(addresses)[:MAX_CANDIDATES]
 
     async def _connect(self, host: str, port: int, addresses: list[str]) -> Dialled | NotDialled:
-        failure = NotDialled(host, Outcome.UNREACHABLE, f"{host} could not be reached")
+        failure = NotDialled(host, ProxyOutcome.UNREACHABLE, f"{host} could not be reached")
         try:
             async with asyncio.timeout(self._limits.connect_s):
                 for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
@@ -139,13 +141,17 @@ class Dialler:
                             return Dialled(host, address, await _open(address, port))
                     except ConnectionRefusedError:
                         failure = NotDialled(
-                            host, Outcome.REFUSED, f"{host} refused the connection", "", address
+                            host,
+                            ProxyOutcome.REFUSED,
+                            f"{host} refused the connection",
+                            "",
+                            address,
                         )
                     except TimeoutError:
                         failure = _too_slow(host, address)
                     except OSError as error:
                         failure = NotDialled(
-                            host, Outcome.UNREACHABLE, f"{host}: {error.strerror}", "", address
+                            host, ProxyOutcome.UNREACHABLE, f"{host}: {error.strerror}", "", address
                         )
         except TimeoutError:
             return _too_slow(host, addresses[-1])
@@ -153,7 +159,7 @@ class Dialler:
 
 
 def _too_slow(host: str, address: str) -> NotDialled:
-    return NotDialled(host, Outcome.TIMED_OUT, f"{host} did not answer in time", "", address)
+    return NotDialled(host, ProxyOutcome.TIMED_OUT, f"{host} did not answer in time", "", address)
 
 
 async def _open(address: str, port: int) -> socket.socket:

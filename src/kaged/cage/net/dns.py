@@ -40,7 +40,7 @@ class Rcode(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class DnsQuestion:
     """One parsed question; `end` is where it stops in the packet."""
 
     name: str
@@ -53,7 +53,7 @@ class _MalformedPacket(Exception):
     """The packet holds no question that could be answered."""
 
 
-def parse_question(packet: bytes) -> Question | None:
+def parse_question(packet: bytes) -> DnsQuestion | None:
     """Read the one question of a packet; None if there is no well-formed one.
 
     Compression pointers have no place in a first name and are refused, so a name is read in one
@@ -85,7 +85,7 @@ def answer_query(packet: bytes, look_up: Callable[[str], str | None]) -> bytes |
     return _reply(ident, flags, rcode, packet[_HEADER.size : question.end], record)
 
 
-def _answer(question: Question, look_up: Callable[[str], str | None]) -> tuple[Rcode, bytes]:
+def _answer(question: DnsQuestion, look_up: Callable[[str], str | None]) -> tuple[Rcode, bytes]:
     if question.qclass != _CLASS_IN:
         return Rcode.REFUSED, b""
     address = look_up(question.name)
@@ -107,7 +107,7 @@ def _reply(
     return head + question + record
 
 
-def _parse(packet: bytes) -> Question:
+def _parse(packet: bytes) -> DnsQuestion:
     at = _HEADER.size
     labels = list[str]()
     while True:
@@ -128,7 +128,7 @@ def _parse(packet: bytes) -> Question:
     if at + _QUESTION_TAIL.size > len(packet):
         raise _MalformedPacket
     qtype, qclass = _QUESTION_TAIL.unpack_from(packet, at)
-    return Question(".".join(labels), qtype, qclass, at + _QUESTION_TAIL.size)
+    return DnsQuestion(".".join(labels), qtype, qclass, at + _QUESTION_TAIL.size)
 
 
 def _byte(packet: bytes, at: int) -> int:
@@ -137,4 +137,4 @@ def _byte(packet: bytes, at: int) -> int:
     return packet[at]
 
 
-__all__ = ["MAX_QUERY_BYTES", "Question", "Rcode", "answer_query", "parse_question"]
+__all__ = ["MAX_QUERY_BYTES", "DnsQuestion", "Rcode", "answer_query", "parse_question"]

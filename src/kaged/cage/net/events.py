@@ -12,7 +12,7 @@ from kaged.base import Clock, JsonObject
 MAX_HOST_TEXT = 255
 
 
-class Via(StrEnum):
+class ConnectVia(StrEnum):
     """How a destination was asked for."""
 
     DIRECT = "direct"
@@ -22,7 +22,7 @@ class Via(StrEnum):
     DNS = "dns"
 
 
-class Ending(StrEnum):
+class ConnectionEnd(StrEnum):
     """How a connection, or the attempt at one, ended."""
 
     CLOSED = "closed"  # both sides said goodbye
@@ -50,10 +50,10 @@ class NetEvent:
     name: Literal["cage.net.connected", "cage.net.denied"]
     cage: str
     cage_id: str
-    via: Via
+    via: ConnectVia
     host: str
     port: int
-    ending: Ending
+    ending: ConnectionEnd
     address: str = ""
     rule: str = ""
     detail: str = ""
@@ -105,7 +105,7 @@ class DenialLog:
         self._limit = limit
         self._window_s = window_s
         self._window_end = 0.0
-        self._seen: dict[tuple[Via, str, int, str], NetEvent] = {}
+        self._seen: dict[tuple[ConnectVia, str, int, str], NetEvent] = {}
         self._overflow: NetEvent | None = None
 
     def add(self, event: NetEvent) -> None:
@@ -160,7 +160,13 @@ class Recorder:
         return self._clock.monotonic_s()
 
     def connected(
-        self, via: Via, host: str, port: int, started_s: float, ending: Ending, **more: Any
+        self,
+        via: ConnectVia,
+        host: str,
+        port: int,
+        started_s: float,
+        ending: ConnectionEnd,
+        **more: Any,
     ) -> None:
         """Record a permitted connection that has ended, or never came about."""
         duration_ms = round((self._clock.monotonic_s() - started_s) * 1000)
@@ -179,7 +185,7 @@ class Recorder:
         )
 
     def denied(
-        self, via: Via, host: str, port: int, rule: str, detail: str, address: str = ""
+        self, via: ConnectVia, host: str, port: int, rule: str, detail: str, address: str = ""
     ) -> None:
         """Record something that was asked for and not granted."""
         self._denials.add(
@@ -190,14 +196,14 @@ class Recorder:
                 via,
                 shown_host(host),
                 port,
-                Ending.DENIED,
+                ConnectionEnd.DENIED,
                 address=address,
                 rule=rule,
                 detail=detail,
             )
         )
 
-    def over_limit(self, via: Via, what: str) -> None:
+    def over_limit(self, via: ConnectVia, what: str) -> None:
         """Record that a cage used up one of the gate's limits."""
         self._denials.add(
             NetEvent(
@@ -207,7 +213,7 @@ class Recorder:
                 via,
                 "",
                 0,
-                Ending.LIMIT,
+                ConnectionEnd.LIMIT,
                 rule="net.limit",
                 detail=f"the cage has too many {what}",
             )
@@ -218,4 +224,12 @@ class Recorder:
         self._denials.flush()
 
 
-__all__ = ["AuditSink", "DenialLog", "Ending", "NetEvent", "Recorder", "Via", "shown_host"]
+__all__ = [
+    "AuditSink",
+    "ConnectVia",
+    "ConnectionEnd",
+    "DenialLog",
+    "NetEvent",
+    "Recorder",
+    "shown_host",
+]

@@ -8,10 +8,17 @@ from collections.abc import Callable
 from functools import partial
 
 from kaged.cage.net.dial import Dialled, Dialler, NotDialled
-from kaged.cage.net.events import Ending, Recorder, Via
-from kaged.cage.net.handshake import Asked, More, Outcome, ProxyHandshake, Refused, reply_for
+from kaged.cage.net.events import ConnectionEnd, ConnectVia, Recorder
+from kaged.cage.net.handshake import (
+    Asked,
+    More,
+    ProxyHandshake,
+    ProxyOutcome,
+    ProxyRefused,
+    reply_for,
+)
 from kaged.cage.net.limits import GateLimits
-from kaged.cage.net.relay import Relay, RelayBuffer, RelayResult
+from kaged.cage.net.relay import RelayBuffer, RelayResult, SocketRelay
 
 _READ_BYTES = 4096
 _GOODBYE_S = 1.0
@@ -33,32 +40,32 @@ class Forwarder:
         self._recorder = recorder
         self._limits = limits
         self._buffer = buffer
-        self._relays: set[Relay] = set()
+        self._relays: set[SocketRelay] = set()
         self._handshakes = 0
 
     async def forward(
         self, client: socket.socket, host: str, port: int, on_end: Callable[[], None]
     ) -> bool:
         """Connect the client to `host:port`, if that is granted."""
-        return await self._forward(client, Via.DIRECT, host, port, on_end)
+        return await self._forward(client, ConnectVia.DIRECT, host, port, on_end)
 
     async def proxy(self, client: socket.socket, on_end: Callable[[], None]) -> bool:
         """Ask the client where it wants to go, then connect it, if that is granted."""
         if self._handshakes >= self._limits.handshakes:
-            self._recorder.over_limit(Via.PROXY, "handshakes")
+            self._recorder.over_limit(ConnectVia.PROXY, "handshakes")
             return False
         self._handshakes += 1
         try:
             async with asyncio.timeout(self._limits.handshake_s):
                 asked = await self._question(client)
         except TimeoutError:
-            self._recorder.denied(Via.PROXY, "", 0, "net.proxy", "no question came in time")
+            self._recorder.denied(ConnectVia.PROXY, "", 0, "net.proxy", "no question came in time")
             return False
         finally:
             self._handshakes -= 1
         if asked is None:
             return False
-        via = Via(asked.kind.value)
+        via = ConnectVia(asked.kind.value)
         return await self._forward(client, via, asked.host, asked.port, on_end, asked)
 
     def cut(self) -> None:
@@ -77,8 +84,8 @@ class Forwarder:
                 case More(reply):
                     if reply:
                         await self._loop.sock_sendall(client, reply)
-                case Refused(reply, reason):
-                    self._recorder.denied(Via.PROXY, "", 0, "net.proxy", reason)
+                case ProxyRefused(reply, reason):
+                    self._recorder.denied(ConnectVia.PROXY, "", 0, "net.proxy", reason)
                     await self._say_goodbye(client, reply)
                     return None
                 case Asked():
@@ -87,7 +94,7 @@ class Forwarder:
     async def _forward(
         self,
         client: socket.socket,
-        via: Via,
+        via: ConnectVia,
         host: str,
         port: int,
         on_end: Callable[[], None],
@@ -103,13 +110,13 @@ class Forwarder:
             return False
         if asked is not None:
             try:
-                opened = asked.before + reply_for(asked.kind, Outcome.OPEN, "")
+                opened = asked.before + reply_for(asked.kind, ProxyOutcome.OPEN, "")
                 await self._loop.sock_sendall(client, opened)
             except BaseException:
                 dialled.sock.close()
                 raise
         ended = partial(self._ended, via, port, dialled, started_s, on_end)
-        relay = Relay(
+        relay = SocketRelay(
             client,
             dialled.sock,
             self._buffer,
@@ -122,12 +129,12 @@ class Forwarder:
 
     def _ended(
         self,
-        via: Via,
+        via: ConnectVia,
         port: int,
         dialled: Dialled,
         started_s: float,
         on_end: Callable[[], None],
-        relay: Relay,
+        relay: SocketRelay,
         result: RelayResult,
     ) -> None:
         self._relays.discard(relay)
@@ -143,9 +150,11 @@ class Forwarder:
             bytes_down=result.bytes_down,
         )
 
-    def _record_failure(self, via: Via, port: int, failed: NotDialled, started_s: float) -> None:
+    def _record_failure(
+        self, via: ConnectVia, port: int, failed: NotDialled, started_s: float
+    ) -> None:
         match failed.outcome:
-            case Outcome.DENIED | Outcome.OPEN:
+            case ProxyOutcome.DENIED | ProxyOutcome.OPEN:
                 self._recorder.denied(
                     via, failed.host, port, failed.rule, failed.detail, failed.address
                 )
@@ -155,7 +164,7 @@ class Forwarder:
                     failed.host,
                     port,
                     started_s,
-                    Ending(outcome.value),
+                    ConnectionEnd(outcome.value),
                     address=failed.address,
                     detail=failed.detail,
                 )

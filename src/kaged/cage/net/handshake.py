@@ -35,7 +35,7 @@ class ProxyKind(StrEnum):
     SOCKS5 = "socks5"
 
 
-class Outcome(StrEnum):
+class ProxyOutcome(StrEnum):
     """How an asked-for connection came out, in terms both protocols can say."""
 
     OPEN = "open"
@@ -69,21 +69,21 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ProxyRefused:
     """No destination came of it; `reply` says so in the client's protocol, `reason` in words."""
 
     reply: bytes
     reason: str
 
 
-Step: TypeAlias = More | Asked | Refused
+Step: TypeAlias = More | Asked | ProxyRefused
 
 
 class ProxyHandshake:
     """Reads one client's question, a few bytes at a time.
 
     What it keeps never exceeds `limit_bytes`; more than that without an end is refused. After an
-    `Asked` or `Refused` it takes no more input.
+    `Asked` or `ProxyRefused` it takes no more input.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -171,11 +171,11 @@ class ProxyHandshake:
         return Asked(ProxyKind.SOCKS5, host, port, data[end + 2 :])
 
 
-def reply_for(kind: ProxyKind, outcome: Outcome, reason: str) -> bytes:
+def reply_for(kind: ProxyKind, outcome: ProxyOutcome, reason: str) -> bytes:
     """Return the answer to the client's request in its own protocol."""
     match kind:
         case ProxyKind.CONNECT:
-            if outcome is Outcome.OPEN:
+            if outcome is ProxyOutcome.OPEN:
                 return b"HTTP/1.1 200 Connection established\r\n\r\n"
             return _http_reply(_HTTP_STATUS[outcome], reason)
         case ProxyKind.SOCKS5:
@@ -183,21 +183,21 @@ def reply_for(kind: ProxyKind, outcome: Outcome, reason: str) -> bytes:
 
 
 _HTTP_STATUS = {
-    Outcome.DENIED: 403,
-    Outcome.UNREACHABLE: 502,
-    Outcome.REFUSED: 502,
-    Outcome.TIMED_OUT: 504,
-    Outcome.UNKNOWN_HOST: 502,
-    Outcome.BUSY: 503,
+    ProxyOutcome.DENIED: 403,
+    ProxyOutcome.UNREACHABLE: 502,
+    ProxyOutcome.REFUSED: 502,
+    ProxyOutcome.TIMED_OUT: 504,
+    ProxyOutcome.UNKNOWN_HOST: 502,
+    ProxyOutcome.BUSY: 503,
 }
 _SOCKS_STATUS = {
-    Outcome.OPEN: 0,
-    Outcome.DENIED: 2,
-    Outcome.UNREACHABLE: 3,
-    Outcome.REFUSED: 5,
-    Outcome.TIMED_OUT: 6,
-    Outcome.UNKNOWN_HOST: 4,
-    Outcome.BUSY: 1,
+    ProxyOutcome.OPEN: 0,
+    ProxyOutcome.DENIED: 2,
+    ProxyOutcome.UNREACHABLE: 3,
+    ProxyOutcome.REFUSED: 5,
+    ProxyOutcome.TIMED_OUT: 6,
+    ProxyOutcome.UNKNOWN_HOST: 4,
+    ProxyOutcome.BUSY: 1,
 }
 _HTTP_PHRASE = {
     400: "Bad Request",
@@ -215,7 +215,7 @@ class _No(Exception):
 
     def __init__(self, reply: bytes, reason: str) -> None:
         super().__init__(reason)
-        self.refused = Refused(reply, reason)
+        self.refused = ProxyRefused(reply, reason)
 
 
 def _no_http(status: int, reason: str) -> _No:
@@ -270,10 +270,10 @@ def _socks_host(kind: int, raw: bytes) -> str | None:
 __all__ = [
     "Asked",
     "More",
-    "Outcome",
     "ProxyHandshake",
     "ProxyKind",
-    "Refused",
+    "ProxyOutcome",
+    "ProxyRefused",
     "Step",
     "reply_for",
 ]

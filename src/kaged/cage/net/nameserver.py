@@ -7,7 +7,7 @@ import socket
 
 from kaged.cage.net.addressbook import AddressBook
 from kaged.cage.net.dns import MAX_QUERY_BYTES, answer_query
-from kaged.cage.net.events import Recorder, Via
+from kaged.cage.net.events import ConnectVia, Recorder
 from kaged.cage.net.limits import DNS_BATCH
 from kaged.cage.net.plan import LOOPBACK
 from kaged.kernel.addresses import canonical_address
@@ -38,7 +38,7 @@ class NameServer:
             if address is None and name == LOCALHOST:
                 return LOOPBACK
         if address is None:
-            self._recorder.denied(Via.DNS, asked, 0, "net.name", "the name is not granted")
+            self._recorder.denied(ConnectVia.DNS, asked, 0, "net.name", "the name is not granted")
         return address
 
     def _on_packet(self, sock: socket.socket) -> None:

@@ -57,7 +57,7 @@ class ListenerKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class CageListener:
     """One socket that the daemon opens in the cage's namespace."""
 
     kind: ListenerKind
@@ -93,7 +93,7 @@ class NetPlan:
     names: tuple[tuple[str, str], ...]
     files: tuple[tuple[str, str], ...]
     environment: tuple[tuple[str, str], ...]
-    listeners: tuple[Listener, ...]
+    listeners: tuple[CageListener, ...]
     netlink: tuple[NetlinkBatch, ...]
 
     @property
@@ -274,7 +274,7 @@ class _Listeners:
     """Collects listeners; a port that is caught on every address is not opened once more."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[str, str, int], Listener] = {}
+        self._found: dict[tuple[str, str, int], CageListener] = {}
 
     def add(self, kind: ListenerKind, address: str, port: int, host: str = "") -> None:
         family = ("udp" if kind is ListenerKind.DNS else "tcp") + ("6" if ":" in address else "4")
@@ -284,13 +284,13 @@ class _Listeners:
         if address == everywhere:
             for key in [key for key in self._found if key[0] == family and key[2] == port]:
                 del self._found[key]
-        self._found[family, address, port] = Listener(kind, address, port, host)
+        self._found[family, address, port] = CageListener(kind, address, port, host)
 
     def takes(self, address: str, port: int) -> bool:
         """Return whether a TCP port is taken."""
         return ("tcp4", address, port) in self._found
 
-    def done(self) -> tuple[Listener, ...]:
+    def done(self) -> tuple[CageListener, ...]:
         if len(self._found) > MAX_LISTENERS:
             raise NetPlanTooLarge(
                 f"the grants need {len(self._found)} listeners and one cage takes {MAX_LISTENERS}",
@@ -306,7 +306,7 @@ __all__ = [
     "LOOPBACK6",
     "PROXY_PORT",
     "TRAP_PORT",
-    "Listener",
+    "CageListener",
     "ListenerKind",
     "NetFacts",
     "NetPlan",

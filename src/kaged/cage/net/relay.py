@@ -1,4 +1,4 @@
-"""`Relay`: bytes both ways between two connected sockets, as fast as the loop allows.
+"""`SocketRelay`: bytes both ways between two connected sockets, as fast as the loop allows.
 
 Works on the sockets themselves instead of transports: one `recv` into a buffer that all relays of
 a loop share, one `send` out of it, nothing copied unless the receiver is slow. A slow receiver
@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kaged.cage.net.events import Ending
+from kaged.cage.net.events import ConnectionEnd
 from kaged.cage.net.limits import RELAY_CHUNK_BYTES
 
 _LINGER_NONE = struct.pack("ii", 1, 0)
@@ -25,7 +25,7 @@ class RelayResult:
 
     bytes_up: int
     bytes_down: int
-    ending: Ending
+    ending: ConnectionEnd
 
 
 class RelayBuffer:
@@ -35,7 +35,7 @@ class RelayBuffer:
         self.view = memoryview(bytearray(size))
 
 
-class Relay:
+class SocketRelay:
     """Moves bytes between a cage's socket and an upstream socket until both directions ended.
 
     Owns both sockets from `start` on and closes them. An end of stream in one direction is passed
@@ -50,7 +50,7 @@ class Relay:
         buffer: RelayBuffer,
         *,
         half_closed_s: float,
-        on_end: Callable[[Relay, RelayResult], None],
+        on_end: Callable[[SocketRelay, RelayResult], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._sockets = (cage, upstream)
@@ -67,14 +67,14 @@ class Relay:
         self._down.start()
         self._up.start(first)
 
-    def cut(self, ending: Ending = Ending.CUT) -> None:
+    def cut(self, ending: ConnectionEnd = ConnectionEnd.CUT) -> None:
         """End at once, breaking both connections."""
         self._end(ending)
 
     def pump_ended(self) -> None:
         """Take note that one direction is over."""
         if self._up.ended and self._down.ended:
-            self._end(Ending.CLOSED)
+            self._end(ConnectionEnd.CLOSED)
         elif not self._ended:
             self._watch_silence()
 
@@ -84,11 +84,11 @@ class Relay:
 
     def _check_silence(self) -> None:
         if self._up.moved + self._down.moved == self._moved_at_timer:
-            self._end(Ending.IDLE)
+            self._end(ConnectionEnd.IDLE)
         else:
             self._watch_silence()
 
-    def _end(self, ending: Ending) -> None:
+    def _end(self, ending: ConnectionEnd) -> None:
         if self._ended:
             return
         self._ended = True
@@ -97,7 +97,7 @@ class Relay:
         for sock in self._sockets:
             self._loop.remove_reader(sock)
             self._loop.remove_writer(sock)
-            close_socket(sock, broken=ending is not Ending.CLOSED)
+            close_socket(sock, broken=ending is not ConnectionEnd.CLOSED)
         self._on_end(self, RelayResult(self._up.moved, self._down.moved, ending))
 
 
@@ -107,7 +107,7 @@ class _Pump:
     __slots__ = ("_buffer", "_loop", "_pending", "_relay", "_source", "_target", "ended", "moved")
 
     def __init__(
-        self, relay: Relay, source: socket.socket, target: socket.socket, buffer: memoryview
+        self, relay: SocketRelay, source: socket.socket, target: socket.socket, buffer: memoryview
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._relay = relay
@@ -131,7 +131,7 @@ class _Pump:
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            self._relay.cut(Ending.RESET)
+            self._relay.cut(ConnectionEnd.RESET)
             return
         if count == 0:
             self._loop.remove_reader(self._source)
@@ -159,7 +159,7 @@ class _Pump:
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:
-            self._relay.cut(Ending.RESET)
+            self._relay.cut(ConnectionEnd.RESET)
             return -1
         self.moved += sent
         return sent
@@ -169,7 +169,7 @@ class _Pump:
         try:
             self._target.shutdown(socket.SHUT_WR)
         except OSError:
-            self._relay.cut(Ending.RESET)
+            self._relay.cut(ConnectionEnd.RESET)
             return
         self._relay.pump_ended()
 
@@ -186,4 +186,4 @@ def close_socket(sock: socket.socket, *, broken: bool) -> None:
     sock.close()
 
 
-__all__ = ["Relay", "RelayBuffer", "RelayResult", "close_socket"]
+__all__ = ["RelayBuffer", "RelayResult", "SocketRelay", "close_socket"]

@@ -18,12 +18,12 @@ from typing import TypeAlias
 
 from kaged.base import Tasks
 from kaged.cage.net.addressbook import AddressBook, is_synthetic
-from kaged.cage.net.events import Recorder, Via
+from kaged.cage.net.events import ConnectVia, Recorder
 from kaged.cage.net.forward import Forwarder
 from kaged.cage.net.limits import ACCEPT_BATCH, GateLimits
 from kaged.cage.net.nameserver import NameServer
 from kaged.cage.net.namespace import NamespaceHelper, SocketSpec
-from kaged.cage.net.plan import LOOPBACK, LOOPBACK6, Listener, ListenerKind, NetPlan
+from kaged.cage.net.plan import LOOPBACK, LOOPBACK6, CageListener, ListenerKind, NetPlan
 from kaged.cage.net.relay import close_socket
 from kaged.kernel.addresses import canonical_address
 from kaged.kernel.hosts import LOCALHOST
@@ -102,7 +102,7 @@ class NetSession:
         """How many connections are open now, those not yet through included."""
         return self._open
 
-    def serve(self, listener: Listener, sock: socket.socket) -> None:
+    def serve(self, listener: CageListener, sock: socket.socket) -> None:
         """Take over one socket of the plan."""
         self._listening.add(sock)
         match listener.kind:
@@ -199,7 +199,7 @@ class NetSession:
             client.setblocking(False)
             if self._open >= self._limits.connections or not self._budget.take():
                 close_socket(client, broken=True)
-                self._recorder.over_limit(Via.DIRECT, "connections")
+                self._recorder.over_limit(ConnectVia.DIRECT, "connections")
                 continue
             self._open += 1
             self._tasks.start(self._serve_client(client, handler), "connection")

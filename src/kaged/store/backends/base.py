@@ -1,4 +1,4 @@
-"""`Backend`: the questions that each kind of database answers in its own way."""
+"""`DatabaseBackend`: the questions that each kind of database answers in its own way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kaged.store.errors import StoreError
 from kaged.store.text_query import TextQuery
 
 
-class Backend(Protocol):
+class DatabaseBackend(Protocol):
     """One database of one kind. All methods block and are called off the event loop."""
 
     @property
@@ -34,7 +34,7 @@ class Backend(Protocol):
         """
         ...
 
-    def create(self, build: Callable[[Backend], None]) -> None:
+    def create(self, build: Callable[[DatabaseBackend], None]) -> None:
         """Make a new database: `build` fills a draft, which is then put in place.
 
         So that a database that exists is always a whole one. Never replaces one that exists.
@@ -115,4 +115,4 @@ class Backend(Protocol):
         ...
 
 
-__all__ = ["Backend"]
+__all__ = ["DatabaseBackend"]

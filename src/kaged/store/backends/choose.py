@@ -7,14 +7,14 @@ from pathlib import Path
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from kaged.store.backends.base import Backend
+from kaged.store.backends.base import DatabaseBackend
 from kaged.store.backends.sqlite import SqliteBackend
 from kaged.store.errors import StoreUrlInvalid
 
 _FIX = "write [storage] url as sqlite:////absolute/path/kaged.db, or leave it out"
 
 
-def backend_for(url: str, backup_dir: Path) -> Backend:
+def backend_for(url: str, backup_dir: Path) -> DatabaseBackend:
     """Return the backend for a storage URL.
 
     Raises:

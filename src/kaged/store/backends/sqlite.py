@@ -16,7 +16,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Engine, Table, create_
 from sqlalchemy.pool import NullPool
 
 from kaged.base import iso_utc
-from kaged.store.backends.base import Backend
+from kaged.store.backends.base import DatabaseBackend
 from kaged.store.backends.sqlite_errors import corrupt, translate, unavailable
 from kaged.store.backends.sqlite_file import (
     copy_database,
@@ -85,7 +85,7 @@ class SqliteBackend:
         if answer != ("ok",):
             raise corrupt(self.place, str(answer[0]) if answer else "the check gave no answer")
 
-    def create(self, build: Callable[[Backend], None]) -> None:
+    def create(self, build: Callable[[DatabaseBackend], None]) -> None:
         """Fill a file beside the real one, private from its first byte, and move it into place.
 
         If another process was faster, theirs stays.

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from kaged.base import Clock
-from kaged.store.backends.base import Backend
+from kaged.store.backends.base import DatabaseBackend
 from kaged.store.backends.sqlite_faults import STATEMENT_ERRORS, fault_of
 from kaged.store.backends.sqlite_fence import SCRATCH_LIMIT_BYTES, raise_fence, scratch_bytes
 from kaged.store.backends.sqlite_guard import Guard, Verb, verb_of
@@ -49,12 +49,12 @@ class GuestConnection:
             self._driver.set_authorizer(guard)
 
     @classmethod
-    def reading(cls, backend: Backend, guard: Guard, clock: Clock) -> GuestConnection:
+    def reading(cls, backend: DatabaseBackend, guard: Guard, clock: Clock) -> GuestConnection:
         """Open one that cannot write."""
         return cls(backend.connect_reader(), guard, clock, writes=False)
 
     @classmethod
-    def writing(cls, backend: Backend, guard: Guard, clock: Clock) -> GuestConnection:
+    def writing(cls, backend: DatabaseBackend, guard: Guard, clock: Clock) -> GuestConnection:
         """Open one for `transaction` and `change`."""
         return cls(backend.connect_writer(), guard, clock, writes=True)
 

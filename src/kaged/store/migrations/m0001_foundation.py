@@ -18,10 +18,10 @@ from sqlalchemy import (
     Text,
 )
 
-from kaged.store.backends import Backend
+from kaged.store.backends import DatabaseBackend
 
 
-def upgrade(conn: Connection, backend: Backend) -> None:
+def upgrade(conn: Connection, backend: DatabaseBackend) -> None:
     """Create the first tables."""
     big = BigInteger().with_variant(Integer, "sqlite")
     metadata = MetaData()

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Connection, Index, Integer, MetaData, String, Table, Text
 
-from kaged.store.backends import Backend
+from kaged.store.backends import DatabaseBackend
 
 
-def upgrade(conn: Connection, backend: Backend) -> None:
+def upgrade(conn: Connection, backend: DatabaseBackend) -> None:
     """Create the records of the plugins' tables; the tables themselves come from the plugins."""
     del backend  # nothing here differs between databases
     big = BigInteger().with_variant(Integer, "sqlite")

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Column, Connection, Index, Integer, MetaData, String, Table, Text
 
-from kaged.store.backends import Backend
+from kaged.store.backends import DatabaseBackend
 
 
-def upgrade(conn: Connection, backend: Backend) -> None:
+def upgrade(conn: Connection, backend: DatabaseBackend) -> None:
     """Create the tables of the work on projects, and the full-text index of issues."""
     metadata = MetaData()
     _sessions(metadata)

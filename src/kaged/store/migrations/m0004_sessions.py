@@ -18,10 +18,10 @@ from sqlalchemy import (
     text,
 )
 
-from kaged.store.backends import Backend
+from kaged.store.backends import DatabaseBackend
 
 
-def upgrade(conn: Connection, backend: Backend) -> None:
+def upgrade(conn: Connection, backend: DatabaseBackend) -> None:
     """Let sessions have entries that forks share, and remember runs and tool calls."""
     _sessions(conn)
     metadata = MetaData()

@@ -18,10 +18,10 @@ from sqlalchemy import (
     Text,
 )
 
-from kaged.store.backends import Backend
+from kaged.store.backends import DatabaseBackend
 
 
-def upgrade(conn: Connection, backend: Backend) -> None:
+def upgrade(conn: Connection, backend: DatabaseBackend) -> None:
     """Create the tables of the service capabilities."""
     del backend
     metadata = MetaData()

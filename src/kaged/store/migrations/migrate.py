@@ -9,7 +9,7 @@ from pathlib import Path
 from sqlalchemy import Connection, func, insert, inspect, select
 
 from kaged.base import Clock
-from kaged.store.backends import Backend
+from kaged.store.backends import DatabaseBackend
 from kaged.store.errors import (
     StoreError,
     StoreForeign,
@@ -25,7 +25,7 @@ class Migration:
 
     version: int
     name: str
-    upgrade: Callable[[Connection, Backend], None]
+    upgrade: Callable[[Connection, DatabaseBackend], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def require_not_newer(found: int, migrations: Sequence[Migration]) -> None:
 
 
 def migrate(
-    conn: Connection, backend: Backend, clock: Clock, migrations: Sequence[Migration]
+    conn: Connection, backend: DatabaseBackend, clock: Clock, migrations: Sequence[Migration]
 ) -> Migrated | None:
     """Apply what is missing, in one transaction, after a backup; None if nothing was.
 
@@ -95,7 +95,7 @@ def migrate(
     return Migrated(found, migrations[-1].version, backup)
 
 
-def _apply(conn: Connection, backend: Backend, clock: Clock, step: Migration) -> None:
+def _apply(conn: Connection, backend: DatabaseBackend, clock: Clock, step: Migration) -> None:
     if step.version == 1:
         schema_versions.create(conn, checkfirst=False)
     step.upgrade(conn, backend)
@@ -106,7 +106,7 @@ def _apply(conn: Connection, backend: Backend, clock: Clock, step: Migration) ->
     )
 
 
-def _failed(error: Exception, backend: Backend, backup: Path | None) -> StoreError:
+def _failed(error: Exception, backend: DatabaseBackend, backup: Path | None) -> StoreError:
     known = backend.translate(error)
     if known is not None and type(known) is not StoreError:
         return known

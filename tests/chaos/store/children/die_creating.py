@@ -12,10 +12,10 @@ from sqlalchemy import Connection, text
 
 from kaged.base import Ids, SystemClock
 from kaged.store import MIGRATIONS, Migration, Store, sqlite_url
-from kaged.store.backends import Backend
+from kaged.store.backends import DatabaseBackend
 
 
-def upgrade(conn: Connection, _: Backend) -> None:
+def upgrade(conn: Connection, _: DatabaseBackend) -> None:
     conn.execute(text("CREATE TABLE half (x TEXT)"))
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from kaged.cage.net.dial import Dialler, NotDialled
-from kaged.cage.net.handshake import Outcome
+from kaged.cage.net.handshake import ProxyOutcome
 from kaged.cage.net.limits import GateLimits
 from kaged.kernel.net import parse_target
 
@@ -40,7 +40,7 @@ async def dial(table: Table, grants: list[str], host: str, port: int) -> NotDial
 async def test_an_ungranted_host_is_denied_before_any_lookup(host: str) -> None:
     table = Table(evil_test=["9.9.9.9"])
     found = await dial(table, ["api.test:443"], host, 443)
-    assert (found.outcome, found.rule) == (Outcome.DENIED, "net.host")
+    assert (found.outcome, found.rule) == (ProxyOutcome.DENIED, "net.host")
     assert table.asked == []
 
 
@@ -62,7 +62,7 @@ async def test_an_ungranted_host_is_denied_before_any_lookup(host: str) -> None:
 async def test_what_is_no_host_is_denied_even_when_everything_is_granted(host: str) -> None:
     table = Table()
     found = await dial(table, ["*"], host, 80)
-    assert found.outcome is Outcome.DENIED
+    assert found.outcome is ProxyOutcome.DENIED
     assert table.asked == []
 
 
@@ -92,26 +92,30 @@ async def test_a_name_that_leads_to_a_special_address_is_denied(
     address: str, grants: list[str]
 ) -> None:
     found = await dial(Table(api_test=[address]), grants, "api.test", 443)
-    assert (found.outcome, found.rule) == (Outcome.DENIED, "net.address")
+    assert (found.outcome, found.rule) == (ProxyOutcome.DENIED, "net.address")
 
 
 @pytest.mark.parametrize("answer", ["fe80::1%eth0", "not an address", ""])
 async def test_what_a_resolver_answers_must_be_an_address(answer: str) -> None:
     found = await dial(Table(api_test=[answer]), ["*"], "api.test", 443)
-    assert found.outcome is Outcome.UNKNOWN_HOST
+    assert found.outcome is ProxyOutcome.UNKNOWN_HOST
 
 
 async def test_localhost_is_never_looked_up_and_never_covered_by_everything() -> None:
     table = Table(localhost=["9.9.9.9"])
     found = await dial(table, ["*"], "localhost", 80)
-    assert found.outcome is Outcome.DENIED
+    assert found.outcome is ProxyOutcome.DENIED
     assert table.asked == []
 
 
 async def test_a_name_nobody_knows_is_unknown() -> None:
-    assert (await dial(Table(), ["api.test:443"], "api.test", 443)).outcome is Outcome.UNKNOWN_HOST
+    assert (
+        await dial(Table(), ["api.test:443"], "api.test", 443)
+    ).outcome is ProxyOutcome.UNKNOWN_HOST
     empty = Table(api_test=[])
-    assert (await dial(empty, ["api.test:443"], "api.test", 443)).outcome is Outcome.UNKNOWN_HOST
+    assert (
+        await dial(empty, ["api.test:443"], "api.test", 443)
+    ).outcome is ProxyOutcome.UNKNOWN_HOST
 
 
 async def test_a_lookup_that_hangs_is_given_up_and_frees_its_place() -> None:
@@ -124,7 +128,9 @@ async def test_a_lookup_that_hangs_is_given_up_and_frees_its_place() -> None:
         (parse_target("api.test:443"),), Hanging(), GateLimits(resolve_s=0.01, lookups=1)
     )
     both = await asyncio.gather(dialler.dial("api.test", 443), dialler.dial("api.test", 443))
-    assert [one.outcome for one in both if isinstance(one, NotDialled)] == [Outcome.TIMED_OUT] * 2
+    assert [one.outcome for one in both if isinstance(one, NotDialled)] == [
+        ProxyOutcome.TIMED_OUT
+    ] * 2
 
 
 async def test_lookups_of_one_cage_wait_for_each_other_beyond_the_limit() -> None:

@@ -1,7 +1,14 @@
 from __future__ import annotations
 
 from kaged.base import ManualClock
-from kaged.cage.net.events import DenialLog, Ending, NetEvent, Recorder, Via, shown_host
+from kaged.cage.net.events import (
+    ConnectionEnd,
+    ConnectVia,
+    DenialLog,
+    NetEvent,
+    Recorder,
+    shown_host,
+)
 
 
 def recorder(clock: ManualClock, sink: list[NetEvent], limit: int = 3) -> Recorder:
@@ -10,7 +17,7 @@ def recorder(clock: ManualClock, sink: list[NetEvent], limit: int = 3) -> Record
 
 
 def deny(book: Recorder, host: str) -> None:
-    book.denied(Via.DIRECT, host, 443, "net.host", f"net:{host}:443")
+    book.denied(ConnectVia.DIRECT, host, 443, "net.host", f"net:{host}:443")
 
 
 def test_a_connection_is_recorded_with_bytes_and_duration_and_a_denial_with_its_reason(
@@ -21,11 +28,11 @@ def test_a_connection_is_recorded_with_bytes_and_duration_and_a_denial_with_its_
     started = book.now_s()
     clock.advance(1.5)
     book.connected(
-        Via.CONNECT,
+        ConnectVia.CONNECT,
         "api.test",
         443,
         started,
-        Ending.CLOSED,
+        ConnectionEnd.CLOSED,
         address="9.9.9.9",
         bytes_up=3,
         bytes_down=5,
@@ -95,10 +102,10 @@ def test_no_denial_is_lost_from_the_count(clock: ManualClock) -> None:
     for number in range(500):
         deny(book, f"h{number % 7}.test")
         clock.advance(0.1)
-    book.over_limit(Via.PROXY, "handshakes")
+    book.over_limit(ConnectVia.PROXY, "handshakes")
     book.flush()
     assert sum(one.count for one in sent) == 501
-    assert sent[-1].rule == "net.limit" or any(one.ending is Ending.LIMIT for one in sent)
+    assert sent[-1].rule == "net.limit" or any(one.ending is ConnectionEnd.LIMIT for one in sent)
 
 
 def test_text_from_a_cage_is_escaped_and_bounded() -> None:

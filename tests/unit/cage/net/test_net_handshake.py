@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from kaged.cage.net.handshake import (
     Asked,
     More,
-    Outcome,
     ProxyHandshake,
     ProxyKind,
-    Refused,
+    ProxyOutcome,
+    ProxyRefused,
     Step,
     reply_for,
 )
@@ -38,14 +38,14 @@ def name(text: bytes) -> bytes:
 
 
 def status(step: Step) -> int:
-    assert isinstance(step, Refused)
+    assert isinstance(step, ProxyRefused)
     assert step.reply.startswith(b"HTTP/1.1 ")
     assert step.reply.endswith(step.reason.encode() + b"\n")
     return int(step.reply.split(b" ")[1])
 
 
 def socks_code(step: Step) -> int:
-    assert isinstance(step, Refused)
+    assert isinstance(step, ProxyRefused)
     assert step.reply[-10:-9] == b"\x05"
     return step.reply[-9]
 
@@ -123,7 +123,7 @@ def test_a_malformed_header_field_is_refused(field: str) -> None:
 def test_plain_requests_are_refused_with_the_reason(method: str) -> None:
     step = feed(f"{method} http://api.test/ HTTP/1.1\r\nHost: api.test\r\n\r\n".encode())
     assert status(step) == 405
-    assert isinstance(step, Refused)
+    assert isinstance(step, ProxyRefused)
     assert b"Allow: CONNECT\r\n" in step.reply
     assert "only knows CONNECT" in step.reason
 
@@ -165,7 +165,7 @@ def test_socks_asks_for_names_and_addresses() -> None:
 def test_socks_bind_and_udp_are_refused(command: int) -> None:
     step = feed(HELLO + socks(name(b"api.test"), 443, command))
     assert socks_code(step) == 7
-    assert isinstance(step, Refused)
+    assert isinstance(step, ProxyRefused)
     assert "CONNECT" in step.reason
 
 
@@ -182,22 +182,24 @@ def test_other_socks_malformations_are_refused_in_socks() -> None:
 
 
 def test_socks_with_a_password_and_socks4_are_refused() -> None:
-    assert feed(b"\x05\x01\x02") == Refused(
+    assert feed(b"\x05\x01\x02") == ProxyRefused(
         b"\x05\xff", "only SOCKS5 without authentication is served"
     )
-    assert feed(b"\x05\x00") == Refused(b"\x05\xff", "only SOCKS5 without authentication is served")
+    assert feed(b"\x05\x00") == ProxyRefused(
+        b"\x05\xff", "only SOCKS5 without authentication is served"
+    )
     step = feed(b"\x04\x01\x00\x50\x01\x02\x03\x04\x00")
-    assert isinstance(step, Refused)
+    assert isinstance(step, ProxyRefused)
     assert step.reply[:2] == b"\x00\x5b"
 
 
-@pytest.mark.parametrize("outcome", list(Outcome))
-def test_every_outcome_can_be_said_in_both_protocols(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", list(ProxyOutcome))
+def test_every_outcome_can_be_said_in_both_protocols(outcome: ProxyOutcome) -> None:
     http = reply_for(ProxyKind.CONNECT, outcome, "why\r\nX: y")
-    assert http.endswith(b"\r\n\r\n") if outcome is Outcome.OPEN else b"why\\r\\nX" in http
+    assert http.endswith(b"\r\n\r\n") if outcome is ProxyOutcome.OPEN else b"why\\r\\nX" in http
     code = reply_for(ProxyKind.SOCKS5, outcome, "why")[1]
-    assert (code == 0) is (outcome is Outcome.OPEN)
-    assert (code == 2) is (outcome is Outcome.DENIED)
+    assert (code == 0) is (outcome is ProxyOutcome.OPEN)
+    assert (code == 2) is (outcome is ProxyOutcome.DENIED)
 
 
 conversations = st.one_of(
@@ -226,8 +228,8 @@ def test_a_conversation_means_the_same_in_one_piece_and_byte_by_byte(data: bytes
         case More(reply):
             assert isinstance(step, More)
             assert said == reply
-        case Refused(reply, reason):
-            assert isinstance(step, Refused)
+        case ProxyRefused(reply, reason):
+            assert isinstance(step, ProxyRefused)
             assert (said + step.reply, step.reason) == (reply, reason)
         case Asked():
             assert isinstance(step, Asked)

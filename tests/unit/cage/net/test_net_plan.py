@@ -9,7 +9,7 @@ from kaged.cage.net.plan import (
     DNS_ADDRESS,
     PROXY_PORT,
     TRAP_PORT,
-    Listener,
+    CageListener,
     ListenerKind,
     NetFacts,
     NetPlan,
@@ -162,7 +162,7 @@ def test_without_ipv6_no_listener_is_of_that_family() -> None:
     made = plan("localhost:1", "[::1]:2", "[2606::1]:3", "*", facts=NetFacts(ipv6=False))
     assert not any(one.ipv6 for one in made.listeners)
     assert "route6" not in made.netlink[0].step
-    assert Listener(ListenerKind.GRANT, "::1", 1).ipv6
+    assert CageListener(ListenerKind.GRANT, "::1", 1).ipv6
 
 
 def test_a_name_that_is_not_in_its_normal_spelling_never_reaches_a_file() -> None:

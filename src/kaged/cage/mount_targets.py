@@ -1,11 +1,11 @@
-"""`Places`: what is put where inside a cage, and in which order bwrap must do it."""
+"""`MountTargets`: what is put where inside a cage, and in which order bwrap must do it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from kaged.cage.arguments import Slot, Token, check_path
+from kaged.cage.arguments import DescriptorSlot, Token, check_path
 from kaged.cage.errors import PolicyConflict
 from kaged.kernel.policy import FsMode
 
@@ -29,7 +29,7 @@ class Granted(Protocol):
         ...
 
 
-class Places:
+class MountTargets:
     """Collects one entry per place inside; `options` gives them parents first.
 
     A granted directory shows the host's own content, so whatever the base set would put below it
@@ -73,7 +73,7 @@ class Places:
         size = ("--size", str(size_bytes)) if size_bytes else ()
         self.put(dest, ("--perms", "1777", *size, "--tmpfs", dest))
 
-    def file(self, dest: str, content: Slot, *, on_host: bool) -> bool:
+    def file(self, dest: str, content: DescriptorSlot, *, on_host: bool) -> bool:
         """Make a read-only file with given content; return whether it could be placed.
 
         Below a granted directory it covers the host's file, which must exist for that.
@@ -100,7 +100,7 @@ class Places:
         """Place a granted path, by the descriptor that was checked."""
         option = "--bind-fd" if grant.mode is FsMode.RW else "--ro-bind-fd"
         path = check_path(grant.path)
-        self._entries[path] = (option, Slot(f"grant:{number}"), path)
+        self._entries[path] = (option, DescriptorSlot(f"grant:{number}"), path)
 
     def fold(self, folder: str) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]] | None:
         """Take the links out of a directory that is to be shown as a whole, with them in it.
@@ -142,4 +142,4 @@ class Places:
         return any(dest.startswith(f"{path}/") for path in self._granted)
 
 
-__all__ = ["Granted", "Places"]
+__all__ = ["Granted", "MountTargets"]

@@ -1,4 +1,4 @@
-"""`Places`: the directories that a change touches, each opened once and without following links."""
+"""`DirectoryHandles`: the directories of a change, each opened once without following links."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_OPEN_PLACES: Final = 64
 _BELOW: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Places:
+class DirectoryHandles:
     """Directory descriptors by resolved path, for the time of one change. Close it at the end.
 
     A directory that was opened once must be the same one when it is asked for again, even if its
@@ -169,4 +169,4 @@ def refuse_place(path: ProjectPath, error: OSError) -> NoReturn:
     raise FileWriteFailed(path.relative, error.strerror or "unknown error") from error
 
 
-__all__ = ["MAX_OPEN_PLACES", "Places", "name_of", "parent_path", "refuse_place"]
+__all__ = ["MAX_OPEN_PLACES", "DirectoryHandles", "name_of", "parent_path", "refuse_place"]
