@@ -25,7 +25,7 @@ from kaged.base import JsonObject
 from kaged.cage import CageSettings, Spawner
 from kaged.toolbox.ast import AstSettings, AstWorkers, WorkerEngine, ast_tools
 from kaged.toolbox.search import EngineRunner, RipgrepEngine
-from kaged.tools import Tool, ToolCall, ToolCallContext
+from kaged.tools import Tool, ToolCallContext, ToolInvocation
 from kaged.workspace import Workspace
 from scoreboard import Row, at_most, peer_program, row, show
 from scoreboard.stalls import longest_stall
@@ -92,7 +92,7 @@ def _call(tool: Tool, workspace: Workspace, args: JsonObject) -> Awaitable[Any]:
     context = ToolCallContext("s", "r", "primary", "p", workspace.root, None, "q")
     path = workspace.resolve("./")
     return tool.handler(
-        ToolCall(context, filled, (path,), None, workspace, _Deaf(), tool.definition.name)
+        ToolInvocation(context, filled, (path,), None, workspace, _Deaf(), tool.definition.name)
     )
 
 

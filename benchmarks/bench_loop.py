@@ -218,7 +218,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     from kaged.sessions.hooks import SessionHooks
     from kaged.store import Store, sqlite_url
     from kaged.toolbox.project import TodoService
-    from kaged.tools import Tool, ToolCall, ToolDefinition
+    from kaged.tools import Tool, ToolDefinition, ToolInvocation
 
     clock = SystemClock()
     ids = Ids(clock)
@@ -242,7 +242,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
         starts=(sessions.calls,),
     )
 
-    async def nothing(call: ToolCall) -> Any:
+    async def nothing(call: ToolInvocation) -> Any:
         del call
         return {}
 

@@ -161,7 +161,7 @@ async def _plugin() -> AsyncGenerator[tuple[Any, Any]]:
     from kaged.peer import ConnectionLimits
     from kaged.plugins.installed import InstalledPlugin
     from kaged.plugins.parts import HostParts, HostSettings
-    from kaged.plugins.plugin import Plugin
+    from kaged.plugins.plugin import HostedPlugin
     from kaged.store import Store, sqlite_url
 
     folder = Path(tempfile.mkdtemp(prefix="kaged-bench-"))
@@ -186,7 +186,7 @@ async def _plugin() -> AsyncGenerator[tuple[Any, Any]]:
             daemon_version="0", limits=ConnectionLimits(open_calls=IN_FLIGHT + 1)
         ),
     )
-    plugin = Plugin(
+    plugin = HostedPlugin(
         InstalledPlugin(directory, folder / "data", parse_manifest(MANIFEST).value, "bench"), parts
     )
     try:

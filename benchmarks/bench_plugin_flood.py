@@ -69,7 +69,7 @@ async def _flood(name: str, piece: bytes, fd: int) -> Row:
     from kaged.config.manifest import parse_manifest
     from kaged.plugins.installed import InstalledPlugin
     from kaged.plugins.parts import HostParts, HostSettings
-    from kaged.plugins.plugin import Plugin
+    from kaged.plugins.plugin import HostedPlugin
     from kaged.store import Store, sqlite_url
 
     folder = Path(tempfile.mkdtemp(prefix="kaged-bench-"))
@@ -94,7 +94,7 @@ async def _flood(name: str, piece: bytes, fd: int) -> Row:
         log=structlog.wrap_logger(None, processors=[_drop]),
     )
     manifest = parse_manifest(_MANIFEST).value
-    plugin = Plugin(InstalledPlugin(directory, folder / "data", manifest, "flood"), parts)
+    plugin = HostedPlugin(InstalledPlugin(directory, folder / "data", manifest, "flood"), parts)
     try:
         before = most = _rss_mib()
         await plugin.start()

@@ -32,7 +32,7 @@ from kaged.toolbox.search import (
     SearchSettings,
     search_tools,
 )
-from kaged.tools import Tool, ToolCall, ToolCallContext
+from kaged.tools import Tool, ToolCallContext, ToolInvocation
 from kaged.workspace import Workspace
 from scoreboard import Row, at_most, peer_missing, peer_program, row, show
 from scoreboard.stalls import longest_stall
@@ -94,7 +94,7 @@ def _call(tool: Tool, workspace: Workspace, args: JsonObject) -> Awaitable[Any]:
     path = workspace.resolve(str(filled["path"]))
     events: Any = None
     return tool.handler(
-        ToolCall(context, filled, (path,), None, workspace, events, tool.definition.name)
+        ToolInvocation(context, filled, (path,), None, workspace, events, tool.definition.name)
     )
 
 

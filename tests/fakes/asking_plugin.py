@@ -9,7 +9,7 @@ from typing import Any
 
 from fakes.plugin_lab import PluginLab
 from fakes.storage_arena import StorageArena
-from kaged.plugins.plugin import Plugin
+from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.storage import StorageQuota
 
 MAIN = """
@@ -59,21 +59,23 @@ class AskingLab:
         self.lab = lab
         self.arena = arena
 
-    async def plugin(self, name: str, *capabilities: str) -> Plugin:
+    async def plugin(self, name: str, *capabilities: str) -> HostedPlugin:
         """Start a plugin with these capabilities."""
         return await self.lab.running(
             files={"main.py": MAIN}, name=name, capabilities=list(capabilities)
         )
 
-    async def ask(self, plugin: Plugin, method: str, params: Any) -> dict[str, Any]:
+    async def ask(self, plugin: HostedPlugin, method: str, params: Any) -> dict[str, Any]:
         """Let a plugin ask the host; return the answer as it came over the wire."""
         return await self.lab.call(plugin, **{"asked": method, "with": params})
 
-    async def sql(self, plugin: Plugin, method: str, sql: str, *values: Any) -> dict[str, Any]:
+    async def sql(
+        self, plugin: HostedPlugin, method: str, sql: str, *values: Any
+    ) -> dict[str, Any]:
         params = {"sql": sql, "params": list(values)}
         return await self.ask(plugin, f"kaged.storage.{method}", params)
 
-    async def read(self, plugin: Plugin, path: Path) -> dict[str, Any]:
+    async def read(self, plugin: HostedPlugin, path: Path) -> dict[str, Any]:
         """Let a plugin try to read a file of the host's."""
         return await self.lab.call(plugin, "c.d", path=str(path))
 

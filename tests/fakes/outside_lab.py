@@ -16,7 +16,7 @@ from kaged.mcp.host import McpHost
 from kaged.mcp.outside import OutsideServer
 from kaged.mcp.plan import OutsideParts, OutsidePlan
 from kaged.mcp.states import ServerState
-from kaged.tools import ToolCall
+from kaged.tools import ToolInvocation
 from kaged.tools.registry import ToolRegistry
 
 WAIT_S = 60
@@ -84,7 +84,7 @@ class OutsideLab:
         """Call a registered tool's handler, as dispatch does."""
         entry = self.registry.get(name)
         assert entry is not None, f"{name} is not registered; there are {self.registry.names()}"
-        call = ToolCall(cast("Any", None), arguments, (), None, cast("Any", None),
+        call = ToolInvocation(cast("Any", None), arguments, (), None, cast("Any", None),
                         cast("Any", self.audit), name)  # fmt: skip
         return await entry.tool.handler(call)
 

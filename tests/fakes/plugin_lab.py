@@ -20,8 +20,8 @@ from kaged.cage import CageSettings, Spawner
 from kaged.config.manifest import parse_manifest
 from kaged.kernel.capabilities import CapabilitySet, parse_capabilities
 from kaged.plugins.installed import InstalledPlugin
-from kaged.plugins.parts import HostParts, HostSettings, Storage
-from kaged.plugins.plugin import Plugin
+from kaged.plugins.parts import HostParts, HostSettings, StoragePort
+from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.states import PluginState
 from kaged.wire.context import WireContext
 
@@ -51,11 +51,11 @@ class PluginLab:
         self._changed = asyncio.Event()
         self._wake: asyncio.Queue[None] = asyncio.Queue()
         self._settings = settings
-        self._plugins: list[Plugin] = []
+        self._plugins: list[HostedPlugin] = []
         self.parts: HostParts
         self.spawner: Spawner
 
-    async def open(self, storage: Storage | None = None) -> None:
+    async def open(self, storage: StoragePort | None = None) -> None:
         clock = SystemClock()
         ids = Ids(clock)
         self.root.chmod(0o755)
@@ -113,25 +113,27 @@ class PluginLab:
             grants=parse_capabilities(grants) if grants else CapabilitySet(),
         )
 
-    def behave(self, plugin: Plugin | InstalledPlugin, behaviour: Mapping[str, Any]) -> None:
+    def behave(self, plugin: HostedPlugin | InstalledPlugin, behaviour: Mapping[str, Any]) -> None:
         """Change how the next process of a stub behaves."""
-        installed = plugin.installed if isinstance(plugin, Plugin) else plugin
+        installed = plugin.installed if isinstance(plugin, HostedPlugin) else plugin
         path = installed.directory / "behaviour.json"
         path.write_text(json.dumps(behaviour), encoding="utf-8")
 
-    def plugin(self, installed: InstalledPlugin) -> Plugin:
+    def plugin(self, installed: InstalledPlugin) -> HostedPlugin:
         """Make the host's side of a plugin; it is stopped when the lab closes."""
-        made = Plugin(installed, self.parts, on_state=lambda *_: self._changed.set())
+        made = HostedPlugin(installed, self.parts, on_state=lambda *_: self._changed.set())
         self._plugins.append(made)
         return made
 
-    async def start(self, behaviour: Mapping[str, Any] | None = None, **rest: Any) -> Plugin:
+    async def start(self, behaviour: Mapping[str, Any] | None = None, **rest: Any) -> HostedPlugin:
         """Install a stub and start it."""
         plugin = self.plugin(self.install(behaviour, **rest))
         await plugin.start()
         return plugin
 
-    async def running(self, behaviour: Mapping[str, Any] | None = None, **rest: Any) -> Plugin:
+    async def running(
+        self, behaviour: Mapping[str, Any] | None = None, **rest: Any
+    ) -> HostedPlugin:
         """Install a stub, start it and see that it runs."""
         plugin = await self.start(behaviour, **rest)
         assert plugin.state is PluginState.RUNNING, (plugin.note, self.events)
@@ -140,7 +142,7 @@ class PluginLab:
     def context(self, **members: str | None) -> WireContext:
         return WireContext(request_id=self.parts.ids.tagged("req"), operator_id="op", **members)
 
-    async def call(self, plugin: Plugin, method: str = "a.b", **params: Any) -> Any:
+    async def call(self, plugin: HostedPlugin, method: str = "a.b", **params: Any) -> Any:
         """Call a method as the daemon itself."""
         async with asyncio.timeout(PATIENCE_S):
             return await plugin.call_method(method, params, self.context())
@@ -155,7 +157,7 @@ class PluginLab:
     async def names(self) -> list[str]:
         return [name for name, _ in await self.seen()]
 
-    async def until(self, plugin: Plugin, *states: PluginState) -> None:
+    async def until(self, plugin: HostedPlugin, *states: PluginState) -> None:
         """Wait until a plugin is in one of these states."""
         async with asyncio.timeout(PATIENCE_S):
             while plugin.state not in states:

@@ -14,8 +14,8 @@ from kaged.config import AgentTree, load_project, resolve_agents
 from kaged.config.daemonconfig import DaemonConfig
 from kaged.config.localconfig import LocalConfig
 from kaged.config.reading import Loaded
-from kaged.plugins.admission import Admitted
-from kaged.plugins.plugin import Plugin
+from kaged.plugins.admission import PluginAdmission
+from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
 from kaged.wire.context import WireContext
@@ -37,7 +37,7 @@ class ProjectStage:
 
     async def add(
         self, name: str, behaviour: dict[str, Any] | None = None, **manifest: Any
-    ) -> Plugin:
+    ) -> HostedPlugin:
         """Register a stub and start it, however that ends."""
         wanted: dict[str, Any] = {"log": str(self.logs / name), **(behaviour or {})}
         wanted["answer"] = {"name": name, **wanted.get("answer", {})}
@@ -50,7 +50,7 @@ class ProjectStage:
         await self.supervisor.enable(name)
         return plugin
 
-    async def running(self, name: str, *rest: Any, **manifest: Any) -> Plugin:
+    async def running(self, name: str, *rest: Any, **manifest: Any) -> HostedPlugin:
         """Register a stub and see that it runs."""
         plugin = await self.add(name, *rest, **manifest)
         assert plugin.state is PluginState.RUNNING, (plugin.note, self.lab.events)
@@ -67,7 +67,7 @@ class ProjectStage:
 
     async def load(
         self, primary: dict[str, Any], project: str = "p", root: Path | None = None
-    ) -> Admitted:
+    ) -> PluginAdmission:
         """Load or reload the project."""
         return await self.supervisor.load_project(project, self.tree(primary, root))
 

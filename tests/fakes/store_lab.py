@@ -12,7 +12,7 @@ from fakes.audit_sink import MemorySink
 from kaged.audit import AuditLog, AuditRow, ChainKey
 from kaged.base import Clock, Ids, SystemClock
 from kaged.plugins.installation import PluginStore
-from kaged.plugins.ownedtables import PluginTables
+from kaged.plugins.ownedtables import PluginTablesPort
 
 MANIFEST: dict[str, Any] = {
     "name": "sample",
@@ -41,7 +41,7 @@ class StoreLab:
     """A store with its two files of the operator's, and the audit events it caused."""
 
     def __init__(
-        self, root: Path, clock: Clock | None = None, tables: PluginTables | None = None
+        self, root: Path, clock: Clock | None = None, tables: PluginTablesPort | None = None
     ) -> None:
         self.root = root
         self.tables = tables

@@ -21,10 +21,10 @@ from kaged.pipeline.pipeline import Pipeline
 from kaged.tools import (
     PathParam,
     Tool,
-    ToolCall,
     ToolCallContext,
     ToolDefinition,
     ToolError,
+    ToolInvocation,
     ToolSource,
 )
 from kaged.tools.dispatch import ToolDispatcher
@@ -225,11 +225,11 @@ class Spy:
     """A tool's handler that remembers its calls and answers `result`, or raises `fails_with`."""
 
     def __init__(self, result: JsonValue = None) -> None:
-        self.calls: list[ToolCall] = []
+        self.calls: list[ToolInvocation] = []
         self.result: JsonValue = {"ok": True} if result is None else result
         self.fails_with: BaseException | None = None
 
-    async def __call__(self, call: ToolCall) -> JsonValue:
+    async def __call__(self, call: ToolInvocation) -> JsonValue:
         self.calls.append(call)
         if self.fails_with is not None:
             raise self.fails_with

@@ -21,7 +21,7 @@ from kaged.config.serverchoice import AdapterChoice, choose_dap_adapters, choose
 from kaged.toolbox.dap import BUILTIN, DapBridge, caged_launcher, dap_tools
 from kaged.toolbox.lsp import DEFAULT_COMMANDS, LspBridge, StopReason, lsp_tools
 from kaged.toolbox.lsp.aftermath import EditDiagnosis
-from kaged.tools import Tool, ToolCall
+from kaged.tools import Tool, ToolInvocation
 from kaged.workspace import Workspace
 from kaged.workspace.changes import FileChange
 
@@ -109,7 +109,7 @@ class LanguageServices:
     def diagnosis(self) -> EditDiagnosis:
         """Return what reports to the tools that change files what they broke; starts no server."""
 
-        def bridge_of(call: ToolCall) -> LspBridge | None:
+        def bridge_of(call: ToolInvocation) -> LspBridge | None:
             project = self._projects.get(call.context.project_id)
             pair = None if project is None else project.pair
             return None if pair is None else pair.lsp
@@ -217,7 +217,7 @@ class LanguageServices:
 
     # -- own -------------------------------------------------------------------------------------
 
-    def _pair_of(self, call: ToolCall) -> LanguageServicePair | None:
+    def _pair_of(self, call: ToolInvocation) -> LanguageServicePair | None:
         project = self._projects.get(call.context.project_id)
         return None if project is None else self._pair(project)
 

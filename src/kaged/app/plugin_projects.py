@@ -18,7 +18,7 @@ from kaged.plugins.admission import admit_project
 from kaged.plugins.consent import ConsentService
 from kaged.plugins.consent_file import ConsentFile
 from kaged.plugins.declarations import Declaration, declarations_of
-from kaged.plugins.plugin import Plugin
+from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.supervisor import PluginSupervisor
 
 _log = structlog.get_logger("kaged.plugins")
@@ -42,7 +42,7 @@ class PluginProjects:
         supervisor: PluginSupervisor,
         consents: ConsentService,
         kept: ConsentFile,
-        may_use: Callable[[str, Plugin], bool],
+        may_use: Callable[[str, HostedPlugin], bool],
     ) -> None:
         self._supervisor = supervisor
         self._consents = consents

@@ -27,7 +27,7 @@ from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.installer import PluginInstaller
 from kaged.plugins.knob_write import KnobService
 from kaged.plugins.parts import ActivePipeline, HostParts, HostSettings
-from kaged.plugins.plugin import Plugin
+from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.settings import thaw
 from kaged.plugins.sources import SourceFetcher
 from kaged.plugins.storage import StorageBroker, StorageQuota
@@ -341,7 +341,7 @@ async def build_plugins(
         on_notification=on_notification,
     )
 
-    def may_use(project: str, plugin: Plugin) -> bool:
+    def may_use(project: str, plugin: HostedPlugin) -> bool:
         return plugin_store.may_use(project, plugin.installed)
 
     supervisor = PluginSupervisor(

@@ -12,7 +12,7 @@ from kaged.config.toolrules import glob_matches
 from kaged.mcp.content import RESULT_SCHEMA
 from kaged.mcp.errors import McpServerNotFound
 from kaged.mcp.outside import OutsideServer
-from kaged.tools import Tool, ToolCall, ToolDefinition, ToolError, ToolSource
+from kaged.tools import Tool, ToolDefinition, ToolError, ToolInvocation, ToolSource
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
@@ -103,7 +103,7 @@ class McpHost:
 
 
 def _tool(server: OutsideServer, tool: OutsideTool) -> Tool:
-    async def forward(call: ToolCall) -> JsonValue:
+    async def forward(call: ToolInvocation) -> JsonValue:
         return await server.call(tool, call.args)
 
     returns: JsonObject = dict(RESULT_SCHEMA)

@@ -201,7 +201,7 @@ class CagedPlugin:
         return self._worker
 
     async def _start_worker(self) -> PeerProcess:
-        owner = _Owner(self._name)
+        owner = _CagedOwner(self._name)
         connection = Connection(owner, name=f"pipeline plugin {self._name}")
         worker = await PeerProcess.start(self._spawner, self._request, connection, owner.printed)
         try:
@@ -219,7 +219,7 @@ class CagedPlugin:
         _log.warning("pipeline.worker_task_failed", plugin=self._name, task=name, error=repr(error))
 
 
-class _Owner:
+class _CagedOwner:
     """Hears what a worker does unasked: it has nothing to ask, so it is only noted."""
 
     def __init__(self, name: str) -> None:

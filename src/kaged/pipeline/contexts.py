@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 from pydantic import BaseModel, ConfigDict, Field
 
 from kaged.pipeline.isolation import isolate_payload
-from kaged.pipeline.shapes import Shape
+from kaged.pipeline.shapes import PlainRecord
 
 MAX_CONTENT_TYPE_CHARS = 200
 
@@ -35,7 +35,7 @@ class UserContext(BaseModel):
     delegation_chain: list[str] = Field(default_factory=list)
 
 
-class GlobalContext(Shape):
+class GlobalContext(PlainRecord):
     """The request as all plugins of a chain share it; each plugin works on its own copy.
 
     After a plugin that may write shared state, `state` and `metadata` of its copy are carried over.
@@ -107,7 +107,7 @@ class GlobalContext(Shape):
         return twin
 
 
-class PluginContext(Shape):
+class PluginContext(PlainRecord):
     """One plugin's memory for the length of a request; `state` and `metadata` are its own.
 
     `global_context` is the plugin's copy of the shared context, made when it is first looked at.

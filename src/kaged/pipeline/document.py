@@ -82,7 +82,7 @@ def parse_document(
 
     `{{ env.NAME }}` stands for an environment variable; other template code is refused.
     """
-    reader = _Reader(file)
+    reader = _DocumentReader(file)
     if len(text) > MAX_FILE_CHARS:
         reader.note(None, "", f"the file is longer than {MAX_FILE_CHARS} characters", "split it")
         return PipelineDocument(file, (), tuple(reader.problems), None)
@@ -96,7 +96,7 @@ def parse_document(
     return reader.read(parsed.node)
 
 
-class _Reader:
+class _DocumentReader:
     """Walks the document, collecting entries and problems."""
 
     def __init__(self, file: str) -> None:
@@ -300,7 +300,7 @@ class _Reader:
         return node.mark if entry is None else entry.mark
 
 
-def _render(text: str, reader: _Reader, environ: Mapping[str, str]) -> str:
+def _render(text: str, reader: _DocumentReader, environ: Mapping[str, str]) -> str:
     """Put environment variables in place of `{{ env.NAME }}`; lines stay where they are."""
 
     def value(match: re.Match[str]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kaged.base import KagedError
 from kaged.pipeline.records import DenialOutcome, sanitize_denial_metadata
-from kaged.pipeline.shapes import Shape
+from kaged.pipeline.shapes import PlainRecord
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 MCP_INTERNAL_ERROR = -32603
 
 
-class PluginErrorModel(Shape):
+class PluginErrorModel(PlainRecord):
     """What went wrong inside a plugin, as data."""
 
     __slots__ = ("code", "details", "mcp_error_code", "message", "plugin_name")

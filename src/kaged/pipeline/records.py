@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from kaged.pipeline.merge import DiscardedChange
 from kaged.pipeline.modes import PluginMode
-from kaged.pipeline.shapes import Shape
+from kaged.pipeline.shapes import PlainRecord
 
 if TYPE_CHECKING:
     from kaged.pipeline.violations import PluginViolation
@@ -40,7 +40,7 @@ class ControlExecutionStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ControlExecutionRecord(Shape):
+class ControlExecutionRecord(PlainRecord):
     """One plugin's run in one chain. All of it comes from the host; a plugin cannot forge a field.
 
     `matched` is None when no result was obtained. `suppressed` marks a denial from a mode that

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from kaged.pipeline.shapes import Shape
+from kaged.pipeline.shapes import PlainRecord
 from kaged.pipeline.violations import PluginViolation
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class _FreshDict:
         return own
 
 
-class PluginResult(Shape, Generic[T]):
+class PluginResult(PlainRecord, Generic[T]):
     """The answer of one hook, and of a whole chain.
 
     `continue_processing` False denies (in modes that may). A changed payload or changed extensions

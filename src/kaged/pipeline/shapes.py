@@ -1,4 +1,4 @@
-"""`Shape`: light value classes that answer to the pydantic calls which plugin authors know."""
+"""`PlainRecord`: light value classes that answer to the pydantic calls that plugin authors know."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel
 
-S = TypeVar("S", bound="Shape")
+S = TypeVar("S", bound="PlainRecord")
 
 
-class Shape:
+class PlainRecord:
     """A class of named values without validation: made thousands of times per second.
 
     Subclasses list their public fields in `shape`. Equality is by class and values.
@@ -45,7 +45,7 @@ class Shape:
 
 def plain(value: Any) -> Any:
     """Turn models and shapes inside `value` into dicts, lists and atoms."""
-    if isinstance(value, Shape):
+    if isinstance(value, PlainRecord):
         return value.model_dump()
     if isinstance(value, BaseModel):
         return value.model_dump()
@@ -60,4 +60,4 @@ def plain(value: Any) -> Any:
     return value
 
 
-__all__ = ["Shape", "plain"]
+__all__ = ["PlainRecord", "plain"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from kaged.pipeline.isolation import exact_text, isolate_payload
-from kaged.pipeline.shapes import Shape
+from kaged.pipeline.shapes import PlainRecord
 
 
-class PluginViolation(Shape):
+class PluginViolation(PlainRecord):
     """Why a plugin says no: a short reason, a description and a code, plus what to answer."""
 
     __slots__ = (

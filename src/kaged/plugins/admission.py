@@ -13,21 +13,21 @@ from kaged.base import JsonObject
 from kaged.config.agents import AgentTree
 from kaged.plugins.declarations import (
     Declaration,
-    Refusal,
+    DeclarationRefusal,
     check_project_half,
     declarations_of,
     effective_hooks,
     is_compactor,
 )
-from kaged.plugins.plugin import Plugin
+from kaged.plugins.plugin import HostedPlugin
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class PluginAdmission:
     """The outcome of loading a project's plugins."""
 
     accepted: tuple[Declaration, ...]
-    refused: tuple[Refusal, ...]
+    refused: tuple[DeclarationRefusal, ...]
     missing: tuple[Declaration, ...]
     events: tuple[tuple[str, JsonObject], ...]
 
@@ -35,12 +35,12 @@ class Admitted:
 def admit_project(
     project_id: str,
     tree: AgentTree,
-    plugins: Mapping[str, Plugin],
-    may_use: Callable[[str, Plugin], bool],
-) -> Admitted:
+    plugins: Mapping[str, HostedPlugin],
+    may_use: Callable[[str, HostedPlugin], bool],
+) -> PluginAdmission:
     """Decide about every declaration of a project, in tree order."""
     accepted: list[Declaration] = []
-    refused: list[Refusal] = []
+    refused: list[DeclarationRefusal] = []
     missing: list[Declaration] = []
     events: list[tuple[str, JsonObject]] = []
     compactors: dict[str, str] = {}
@@ -69,17 +69,17 @@ def admit_project(
         if is_compactor(manifest):
             compactors[declaration.agent_path] = plugin.name
         accepted.append(replace(declaration, hooks=hooks))
-    return Admitted(tuple(accepted), tuple(refused), tuple(missing), tuple(events))
+    return PluginAdmission(tuple(accepted), tuple(refused), tuple(missing), tuple(events))
 
 
 def _structure(
-    declaration: Declaration, plugin: Plugin, compactors: Mapping[str, str]
-) -> Refusal | None:
+    declaration: Declaration, plugin: HostedPlugin, compactors: Mapping[str, str]
+) -> DeclarationRefusal | None:
     """Find the first thing that keeps a declaration from being used."""
     manifest, agent = plugin.installed.manifest, declaration.agent_path
 
-    def refuse(reason: str, event: str = "", data: JsonObject | None = None) -> Refusal:
-        return Refusal(plugin.name, agent, reason, event, data)
+    def refuse(reason: str, event: str = "", data: JsonObject | None = None) -> DeclarationRefusal:
+        return DeclarationRefusal(plugin.name, agent, reason, event, data)
 
     wanted = declaration.resolved.version.value
     if wanted is not None and not wanted.matches(manifest.version):
@@ -114,4 +114,4 @@ def _structure(
     return None
 
 
-__all__ = ["Admitted", "admit_project"]
+__all__ = ["PluginAdmission", "admit_project"]

@@ -35,7 +35,7 @@ from kaged.plugins.conversation_commands import (
 from kaged.plugins.conversation_machine import ConversationMachine, ConversationState
 from kaged.plugins.environment import cage_request
 from kaged.plugins.errors import PluginConfigInvalid, StartFailed
-from kaged.plugins.handshake import Greeting
+from kaged.plugins.handshake import HandshakeResult
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.parts import HostParts
 from kaged.plugins.starts import waited_for_cpu_s
@@ -52,7 +52,7 @@ class PluginConversation:
 
     def __init__(self, plugin: InstalledPlugin, parts: HostParts) -> None:
         self.plugin = plugin
-        self.greeting: Greeting | None = None
+        self.greeting: HandshakeResult | None = None
         self.config: JsonObject | None = None
         self._parts = parts
         self._log = parts.log.bind(plugin=plugin.name)
@@ -104,7 +104,7 @@ class PluginConversation:
 
     async def open(
         self, projects: Mapping[str, Path], config: Callable[[], JsonObject | None]
-    ) -> Greeting:
+    ) -> HandshakeResult:
         """Start the process and shake hands.
 
         `config` is asked after the plugin's greeting; None means there is nothing to deliver.

@@ -31,8 +31,8 @@ from kaged.plugins.conversation_commands import (
     Notify,
 )
 from kaged.plugins.errors import PluginConfigInvalid, StartFailed
-from kaged.plugins.handshake import Greeting, HandshakeFault
-from kaged.plugins.notifications import NotificationGate, Verdict
+from kaged.plugins.handshake import HandshakeFault, HandshakeResult
+from kaged.plugins.notifications import NotificationGate, NotificationVerdict
 from kaged.wire.correlator import Ignored
 from kaged.wire.errors import ErrorCode, MethodNotFound, NotInitialized, RpcError
 from kaged.wire.framing import OversizeMessage
@@ -81,7 +81,7 @@ class ConversationMachine:
         self, manifest: Manifest, *, daemon_version: str, initialize_timeout_s: float
     ) -> None:
         self.state = ConversationState.STARTING
-        self.greeting: Greeting | None = None
+        self.greeting: HandshakeResult | None = None
         self.end_reason: str | None = None
         self._manifest = manifest
         self._daemon_version = daemon_version
@@ -249,18 +249,18 @@ class ConversationMachine:
             return (LogLine("info", "plugin.notification_dropped", {"kind": kind[:100]}),)
         judged = self._gate.judge(kind, now_s)
         match judged.verdict:
-            case Verdict.ILLEGAL:
+            case NotificationVerdict.ILLEGAL:
                 return _violation("notification_name", f"{kind[:100]!r} is no legal name")
-            case Verdict.FLOOD:
+            case NotificationVerdict.FLOOD:
                 data: JsonObject = {"rate": judged.rate, "dropped": judged.dropped}
                 return (
                     LogLine("warning", "plugin.notifications_dropped", {"rate": judged.rate}),
                     Audit("plugin.notification_flood", data),
                     Notify(RATE_LIMITED),
                 )
-            case Verdict.ACCEPT:
+            case NotificationVerdict.ACCEPT:
                 return self._accept(kind, notification.params)
-            case Verdict.DROP:
+            case NotificationVerdict.DROP:
                 return ()
 
     def _accept(self, kind: str, params: JsonValue) -> Commands:

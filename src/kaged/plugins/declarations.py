@@ -61,7 +61,7 @@ class Declaration:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class DeclarationRefusal:
     """Why an agent's declaration is not used; `event` and `data` go into the audit log."""
 
     plugin: str
@@ -134,7 +134,7 @@ def is_compactor(manifest: Manifest) -> bool:
 
 __all__ = [
     "Declaration",
-    "Refusal",
+    "DeclarationRefusal",
     "check_project_half",
     "declarations_of",
     "effective_hooks",

@@ -32,7 +32,7 @@ class ReservedPluginName(KagedError):
     code: ClassVar[str] = "reserved_plugin_name"
 
 
-class ToolNameCollision(KagedError):
+class PluginToolNameCollision(KagedError):
     """Another plugin has a tool of this name already."""
 
     code: ClassVar[str] = "tool_name_collision"
@@ -86,9 +86,9 @@ __all__ = [
     "PluginNotFound",
     "PluginStateRefused",
     "PluginTimedOut",
+    "PluginToolNameCollision",
     "PluginUnavailable",
     "ReservedPluginName",
     "StartFailed",
-    "ToolNameCollision",
     "ToolNameInvalid",
 ]

@@ -13,7 +13,7 @@ TIMEOUT_S = 10.0  # PH-HAND-15
 
 
 @dataclass(frozen=True, slots=True)
-class Greeting:
+class HandshakeResult:
     """A plugin's accepted answer: what can be called, and what is worth a warning."""
 
     methods: frozenset[str]
@@ -44,7 +44,7 @@ def greeting_params(
     }
 
 
-def check_greeting(response: Response, manifest: Manifest) -> Greeting | HandshakeFault:
+def check_greeting(response: Response, manifest: Manifest) -> HandshakeResult | HandshakeFault:
     """Check the answer to `initialize`, gate by gate; the first that fails is the fault."""
     if response.empty or not isinstance(response.result, dict):
         return _malformed("the result of initialize is not an object")
@@ -113,7 +113,7 @@ def _overreach(claimed: list[str], manifest: Manifest) -> HandshakeFault | None:
     )
 
 
-def _accepted(lists: dict[str, list[str]], manifest: Manifest) -> Greeting:
+def _accepted(lists: dict[str, list[str]], manifest: Manifest) -> HandshakeResult:
     answered = set(lists["methods"])
     declared = set(manifest.methods)
     tools = {f"{manifest.name}.{tool.name}" for tool in manifest.tools}
@@ -125,7 +125,7 @@ def _accepted(lists: dict[str, list[str]], manifest: Manifest) -> Greeting:
         f"{name} is in the manifest but the plugin does not offer it"
         for name in sorted(declared - answered)
     ]
-    return Greeting(
+    return HandshakeResult(
         methods=frozenset(declared & answered),
         notifications=tuple(lists["notifications"]),
         warnings=tuple(warnings),
@@ -142,8 +142,8 @@ def _malformed(detail: str) -> HandshakeFault:
 
 __all__ = [
     "TIMEOUT_S",
-    "Greeting",
     "HandshakeFault",
+    "HandshakeResult",
     "check_greeting",
     "greeting_params",
 ]

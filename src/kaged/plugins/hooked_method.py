@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kaged.pipeline.hooked_call import HookOutcome
     from kaged.pipeline.pipeline import Pipeline
     from kaged.plugins.parts import HostParts
-    from kaged.plugins.plugin import Plugin
+    from kaged.plugins.plugin import HostedPlugin
     from kaged.wire.context import WireContext
 
 PRE, POST = "tool_pre_invoke", "tool_post_invoke"
@@ -30,7 +30,7 @@ _BELOW = ".subagents."
 async def call_with_hooks(
     pipeline: Pipeline,
     parts: HostParts,
-    plugin: Plugin,
+    plugin: HostedPlugin,
     method: str,
     params: JsonObject,
     context: WireContext,
@@ -47,7 +47,7 @@ async def call_with_hooks(
         PipelineNotReady: the pipeline's file is faulty.
         PluginError: a pipeline plugin failed whose `on_error` is fail.
         NotSendable: a pipeline plugin put something without a JSON form into the call.
-        KagedError: as `Plugin.call_method`.
+        KagedError: as `HostedPlugin.call_method`.
     """
     plugin.offering(method)
     if not (pipeline.has_hooks_for(PRE) or pipeline.has_hooks_for(POST)):
@@ -65,7 +65,7 @@ async def call_with_hooks(
     return to_json(after.payload.result) if after.changed else result
 
 
-def _origin(parts: HostParts, plugin: Plugin, context: WireContext) -> CallOrigin:
+def _origin(parts: HostParts, plugin: HostedPlugin, context: WireContext) -> CallOrigin:
     """Write down what the host knows for certain; nothing of it comes from the call's params."""
     operator = context.operator_id
     agent = None
@@ -83,7 +83,7 @@ def _origin(parts: HostParts, plugin: Plugin, context: WireContext) -> CallOrigi
     )
 
 
-def describe_method(plugin: Plugin, method: str) -> ToolMetadata:
+def describe_method(plugin: HostedPlugin, method: str) -> ToolMetadata:
     """Describe a method to the pipeline, with what the host knows of its reach."""
     reaches_net = any(isinstance(one, NetCapability) for one in plugin.installed.capabilities)
     return ToolMetadata(
@@ -96,7 +96,7 @@ def describe_method(plugin: Plugin, method: str) -> ToolMetadata:
 
 def _resolved_again(
     parts: HostParts,
-    plugin: Plugin,
+    plugin: HostedPlugin,
     method: str,
     params: JsonObject,
     hook_outcome: HookOutcome,

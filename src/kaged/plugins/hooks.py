@@ -17,7 +17,7 @@ from kaged.peer import PeerTimeout
 from kaged.plugins.declarations import Declaration, is_compactor
 from kaged.plugins.observers import Observed, parse_observer_answer
 from kaged.plugins.parts import HostParts
-from kaged.plugins.plugin import Plugin
+from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.roles import CompactorFault, CompactorResult, parse_compactor_result
 from kaged.wire.context import WireContext, with_context
 from kaged.wire.errors import ErrorCode, number_of_error
@@ -27,7 +27,7 @@ from kaged.wire.methods import HOOK_NAMESPACE
 _LISTS = ("messages_being_compacted", "messages_remaining")
 
 
-class _Nothing(Enum):
+class _NoAnswer(Enum):
     """No answer at all, which is not the same as an answer of null."""
 
     NOTHING = "nothing"
@@ -37,7 +37,7 @@ class _Nothing(Enum):
 class Participant:
     """One plugin that takes part in an agent's hooks."""
 
-    plugin: Plugin
+    plugin: HostedPlugin
     declaration: Declaration
 
 
@@ -153,7 +153,7 @@ class HookRunner:
     ) -> CompactorResult | str:
         params = _compaction(event, PluginRole.COMPACTOR)
         answer = await self._fire(one, Hook.PRE_COMPACT, context, params)
-        if answer is _Nothing.NOTHING:
+        if answer is _NoAnswer.NOTHING:
             return "the compactor gave no answer"
         names = (message.get("id") for message in event.being_compacted)
         ids = [name for name in names if isinstance(name, str)]
@@ -190,11 +190,11 @@ class HookRunner:
                     return None
                 params = {**params, **shorter}
             else:
-                return None if answer is _Nothing.NOTHING else answer
+                return None if answer is _NoAnswer.NOTHING else answer
 
     async def _fire(
         self, one: Participant, hook: Hook, context: WireContext, params: JsonObject
-    ) -> JsonValue | _Nothing:
+    ) -> JsonValue | _NoAnswer:
         """Fire one hook on one plugin. Gives `NOTHING` for every way in which it can go wrong.
 
         Raises:
@@ -204,7 +204,7 @@ class HookRunner:
         async with plugin.hook_turn:
             conversation = plugin.ready_or_none()
             if conversation is None:
-                return _Nothing.NOTHING
+                return _NoAnswer.NOTHING
             timeout_s = float(plugin.installed.manifest.hook_timeout_sec)
             self._parts.post(
                 "plugin.hook.fired",
@@ -225,15 +225,15 @@ class HookRunner:
                     answer = await conversation.request(HOOK_NAMESPACE + hook, body, timeout_s)
             except (TimeoutError, PeerTimeout):
                 self._timed_out(one, hook, timeout_s)
-                return _Nothing.NOTHING
+                return _NoAnswer.NOTHING
             except Unsendable as error:
                 if params.get("role") == PluginRole.COMPACTOR:
                     self._failed(one, hook, context, ErrorCode.INVALID_PARAMS, error.message)
-                    return _Nothing.NOTHING
+                    return _NoAnswer.NOTHING
                 raise
             except KagedError as error:
                 self._failed(one, hook, context, number_of_error(error), error.message)
-                return _Nothing.NOTHING
+                return _NoAnswer.NOTHING
         duration_ms = (self._parts.clock.monotonic_s() - started_s) * 1000
         self._parts.post(
             "plugin.hook.returned",

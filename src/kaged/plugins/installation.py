@@ -22,8 +22,8 @@ from kaged.kernel.policy import CageLimits
 from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.install_errors import ConsentMissing, StoreFailed
 from kaged.plugins.installed import InstalledPlugin
-from kaged.plugins.journal import JournalEntry, Operation, Pin
-from kaged.plugins.ownedtables import PluginTables
+from kaged.plugins.journal import JournalEntry, JournalOperation, Pin
+from kaged.plugins.ownedtables import PluginTablesPort
 from kaged.plugins.prompt import Change, InstallPrompt
 from kaged.plugins.storereader import (
     Discovered,
@@ -65,7 +65,7 @@ class PluginStore:
         ids: Ids,
         environ: Mapping[str, str] | None = None,
         limits: Callable[[str], CageLimits] = _default_limits,
-        tables: PluginTables | None = None,
+        tables: PluginTablesPort | None = None,
     ) -> None:
         self._steps = StoreSteps(directory, local_toml, config_toml)
         self._reader = StoreReader(
@@ -133,12 +133,12 @@ class PluginStore:
         return entry.name
 
     async def _finish(self, entry: JournalEntry) -> None:
-        if entry.operation is Operation.UNINSTALL and self._tables is not None:
+        if entry.operation is JournalOperation.UNINSTALL and self._tables is not None:
             await self._tables.drop(entry.name)  # cannot be taken back, so it waits until here
         await asyncio.to_thread(self._put_away, entry)
 
     def _put_away(self, entry: JournalEntry) -> None:
-        if entry.operation is Operation.UNINSTALL:
+        if entry.operation is JournalOperation.UNINSTALL:
             self._steps.forget(entry)
         self._steps.journal.finish()
         self._steps.sweep()
@@ -227,7 +227,7 @@ class PluginStore:
                 if tables:
                     data["tables"] = tables
                 entry = JournalEntry(
-                    Operation.UNINSTALL,
+                    JournalOperation.UNINSTALL,
                     name,
                     self._ids.tagged("copy"),
                     version=version or "unknown",
@@ -346,7 +346,7 @@ class PluginStore:
             data["version"], data["local"] = prompt.version, local
             data["capabilities"] = list(pin.capabilities)
         return JournalEntry(
-            Operation.UPGRADE if upgrade else Operation.INSTALL,
+            JournalOperation.UPGRADE if upgrade else JournalOperation.INSTALL,
             prompt.name,
             token,
             version=prompt.version,

@@ -14,7 +14,7 @@ from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.install_errors import PluginInUse
 from kaged.plugins.installation import Discovered, PluginStore, StoreProblem
 from kaged.plugins.installed import InstalledPlugin
-from kaged.plugins.plugin import Plugin
+from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.prompt import Change, InstallPrompt
 from kaged.plugins.settings import ConfigSchemas
 from kaged.plugins.states import PluginState
@@ -24,7 +24,7 @@ _ALIVE = frozenset({PluginState.RUNNING, PluginState.SPAWNING, PluginState.CRASH
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class InstallOutcome:
     """What a command did, in lines for people."""
 
     name: str
@@ -99,7 +99,7 @@ class PluginInstaller:
         source: str = "",
         project_id: str | None = None,
         request_id: str | None = None,
-    ) -> Outcome:
+    ) -> InstallOutcome:
         """Install or upgrade what the operator said yes to; a running plugin is restarted."""
         done = await self.store.install(
             path, digest, source=source, project_id=project_id, request_id=request_id
@@ -121,14 +121,16 @@ class PluginInstaller:
             good = state is PluginState.RUNNING
             mark = f"✓ {prompt.name} restarted" if good else f"✗ {prompt.name} is {state.value}"
             lines.append(mark if good else f"{mark}: {running.note}")
-        return Outcome(prompt.name, tuple(lines))
+        return InstallOutcome(prompt.name, tuple(lines))
 
-    async def renew(self, name: str, digest: str, *, request_id: str | None = None) -> Outcome:
+    async def renew(
+        self, name: str, digest: str, *, request_id: str | None = None
+    ) -> InstallOutcome:
         """Approve the changed files of an installed plugin."""
         plugin = await self.store.approve(name, digest, request_id=request_id)
         self._problems.pop(name, None)
         await self._take_in(plugin)
-        return Outcome(name, (f"✓ Agreed to {name} {plugin.version} as it is now",))
+        return InstallOutcome(name, (f"✓ Agreed to {name} {plugin.version} as it is now",))
 
     async def uninstall(
         self,
@@ -137,7 +139,7 @@ class PluginInstaller:
         force: bool = False,
         active_sessions: int = 0,
         request_id: str | None = None,
-    ) -> Outcome:
+    ) -> InstallOutcome:
         """Stop a plugin, remove its files, tables and entries.
 
         Raises:
@@ -160,7 +162,7 @@ class PluginInstaller:
             await self._supervisor.unregister(name)
         await self.store.uninstall(name, request_id=request_id)
         self._problems.pop(name, None)
-        return Outcome(
+        return InstallOutcome(
             name,
             (f"✓ Stopped {name}", "✓ Removed plugin files", "✓ Removed local config entry"),
         )
@@ -182,7 +184,7 @@ class PluginInstaller:
         if name in self._supervisor.plugins:
             await self._supervisor.disable(name, request_id=request_id)
 
-    async def _take_in(self, installed: InstalledPlugin) -> Plugin | None:
+    async def _take_in(self, installed: InstalledPlugin) -> HostedPlugin | None:
         """Hand a plugin's new files to the supervisor; return it if it was running."""
         plugin = self._supervisor.plugins.get(installed.name)
         if plugin is None:
@@ -198,4 +200,4 @@ class PluginInstaller:
         return plugin if alive else None
 
 
-__all__ = ["Outcome", "PluginInstaller"]
+__all__ = ["InstallOutcome", "PluginInstaller"]

@@ -21,7 +21,7 @@ FORMAT: Final = 1
 MAX_BYTES: Final = 4 * 1024 * 1024
 
 
-class Operation(StrEnum):
+class JournalOperation(StrEnum):
     """The changes that go through the journal."""
 
     INSTALL = "install"
@@ -66,7 +66,7 @@ class Pin:
 class JournalEntry:
     """One change: everything that is needed to carry it out, or to take it back."""
 
-    operation: Operation
+    operation: JournalOperation
     name: str
     token: str
     version: str
@@ -96,7 +96,7 @@ class StoreJournal:
                 raise ValueError("the journal was written by another version of kaged")
             pin = data["pin"]
             return JournalEntry(
-                operation=Operation(data["operation"]),
+                operation=JournalOperation(data["operation"]),
                 name=_one_name(data["name"]),
                 token=_one_name(data["token"]),
                 version=str(data["version"]),
@@ -174,4 +174,4 @@ def _one_name(value: Any) -> str:
     return str(value)
 
 
-__all__ = ["JournalEntry", "Operation", "Pin", "StoreJournal", "read_json", "write_json"]
+__all__ = ["JournalEntry", "JournalOperation", "Pin", "StoreJournal", "read_json", "write_json"]

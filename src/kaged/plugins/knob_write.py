@@ -27,7 +27,7 @@ from kaged.config.projectpaths import KAGED_DIR
 from kaged.config.yamledit import YamlEdit
 from kaged.plugins.declarations import Declaration
 from kaged.plugins.install_errors import KnobRefused, KnobUnknown
-from kaged.plugins.plugin import Plugin
+from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.settings import thaw
 from kaged.plugins.supervisor import PluginSupervisor
 
@@ -145,7 +145,7 @@ class KnobService:
 
     def _declared(
         self, project_id: str, agent_path: str, plugin: str
-    ) -> tuple[Plugin, Declaration]:
+    ) -> tuple[HostedPlugin, Declaration]:
         found = self._supervisor.get(plugin)
         declaration = self._supervisor.declaration(project_id, agent_path, plugin)
         if declaration is None:
@@ -155,7 +155,7 @@ class KnobService:
             )
         return found, declaration
 
-    def _values(self, plugin: Plugin, declaration: Declaration) -> JsonObject:
+    def _values(self, plugin: HostedPlugin, declaration: Declaration) -> JsonObject:
         half = declaration.project_half
         effective = declaration.effective(plugin.schemas, {})
         view: JsonObject = {}
@@ -168,7 +168,7 @@ class KnobService:
         return view
 
     def _require_fit(
-        self, plugin: Plugin, declaration: Declaration, knob: Knob, value: JsonValue
+        self, plugin: HostedPlugin, declaration: Declaration, knob: Knob, value: JsonValue
     ) -> None:
         facts = KnobFacts(models=self._models(), exists=_looker(plugin, declaration))
         decision = knob.decide(value, facts)
@@ -189,7 +189,7 @@ class KnobService:
                 errors=errors,
             )
 
-    async def _deliver(self, plugin: Plugin, project_id: str, agent_path: str) -> str:
+    async def _deliver(self, plugin: HostedPlugin, project_id: str, agent_path: str) -> str:
         """Deliver the agent's new config, unless reading the project again did; return why not."""
         if plugin.ready_or_none() is None:
             return f"{plugin.name} is not running; it gets the value when it starts"
@@ -230,7 +230,7 @@ def _may_turn_isolation(declaration: Declaration) -> bool:
     )
 
 
-def _looker(plugin: Plugin, declaration: Declaration) -> Callable[[str], bool]:
+def _looker(plugin: HostedPlugin, declaration: Declaration) -> Callable[[str], bool]:
     bases = {"project": declaration.project_root, "config": plugin.installed.data_dir}
 
     def exists(location: str) -> bool:

@@ -12,7 +12,7 @@ LIMIT_PER_S = 100  # PH-NOTIF-05
 WINDOW_S = 1.0
 
 
-class Verdict(StrEnum):
+class NotificationVerdict(StrEnum):
     """What to do with one notification."""
 
     ACCEPT = "accept"
@@ -25,7 +25,7 @@ class Verdict(StrEnum):
 class Judged:
     """A verdict, with the rate seen and the number dropped when it is a flood."""
 
-    verdict: Verdict
+    verdict: NotificationVerdict
     rate: int = 0
     dropped: int = 0
 
@@ -42,22 +42,22 @@ class NotificationGate:
     def judge(self, name: str, now_s: float) -> Judged:
         """Decide about a notification that arrives now."""
         if not is_plugin_method_name(name):
-            return Judged(Verdict.ILLEGAL)
+            return Judged(NotificationVerdict.ILLEGAL)
         for window in (self._accepted, self._dropped):
             while window and now_s - window[0] >= WINDOW_S:
                 window.popleft()
         if len(self._accepted) < LIMIT_PER_S:
             self._accepted.append(now_s)
-            return Judged(Verdict.ACCEPT)
+            return Judged(NotificationVerdict.ACCEPT)
         self.dropped += 1
         # Beyond this the exact rate is of no interest; the window itself must stay bounded.
         if len(self._dropped) < LIMIT_PER_S * 100:
             self._dropped.append(now_s)
         if now_s - self._told_at_s < WINDOW_S:
-            return Judged(Verdict.DROP)
+            return Judged(NotificationVerdict.DROP)
         self._told_at_s = now_s
         rate = len(self._accepted) + len(self._dropped)
-        return Judged(Verdict.FLOOD, rate, self.dropped)
+        return Judged(NotificationVerdict.FLOOD, rate, self.dropped)
 
 
-__all__ = ["LIMIT_PER_S", "Judged", "NotificationGate", "Verdict"]
+__all__ = ["LIMIT_PER_S", "Judged", "NotificationGate", "NotificationVerdict"]

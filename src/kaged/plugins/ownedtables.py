@@ -1,4 +1,4 @@
-"""`PluginTables`: the tables that plugins own in the daemon's database, as uninstalling needs them.
+"""`PluginTablesPort`: the tables that plugins own in the daemon's database, for uninstalling.
 
 A plugin's tables go last, after its removal is in the journal and in the audit log: a crash before
 leaves them to the plugin, a crash after is finished at the next start.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class PluginTables(Protocol):
+class PluginTablesPort(Protocol):
     """The broker of plugins' tables."""
 
     def tables_of(self, plugin: str) -> list[str]:
@@ -21,4 +21,4 @@ class PluginTables(Protocol):
         ...
 
 
-__all__ = ["PluginTables"]
+__all__ = ["PluginTablesPort"]

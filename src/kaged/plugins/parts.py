@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kaged.pipeline.pipeline import Pipeline
 
 
-class Storage(Protocol):
+class StoragePort(Protocol):
     """The broker of plugins' tables, as the conversation needs it."""
 
     def available(self, plugin: str) -> bool:
@@ -76,7 +76,7 @@ class HostParts:
     clock: Clock
     ids: Ids
     settings: HostSettings
-    storage: Storage | None = None
+    storage: StoragePort | None = None
     active_pipeline: ActivePipeline = field(default_factory=ActivePipeline)
     on_notification: Callable[[str, str, JsonValue], None] = _nobody
     starts: Starts = field(default_factory=Starts)
@@ -88,4 +88,4 @@ class HostParts:
         self.audit.post(AuditEvent(event, data, request_id=request_id))
 
 
-__all__ = ["ActivePipeline", "HostParts", "HostSettings", "Storage"]
+__all__ = ["ActivePipeline", "HostParts", "HostSettings", "StoragePort"]

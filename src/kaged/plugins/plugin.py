@@ -1,4 +1,4 @@
-"""`Plugin`: one installed plugin over all its processes: states, health, restart, calls.
+"""`HostedPlugin`: one installed plugin over all its processes: states, health, restart, calls.
 
 The conversation knows one process; this knows what to do when it ends.
 """
@@ -17,7 +17,7 @@ from kaged.cage import ExitReport, StopStep
 from kaged.peer import Again, PeerGone, PeerStalled, PeerTimeout, RestartPolicy
 from kaged.plugins.conversation import PluginConversation
 from kaged.plugins.errors import PluginTimedOut, PluginUnavailable, StartFailed
-from kaged.plugins.handshake import Greeting
+from kaged.plugins.handshake import HandshakeResult
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.lane import ConfigLane
 from kaged.plugins.metrics import PluginMetrics
@@ -32,7 +32,7 @@ HISTORY = 64
 CONFIG_INVALID = "plugin.config_validation_failed"
 
 
-class Plugin:
+class HostedPlugin:
     """One plugin of the host. All its methods run on the host's event loop."""
 
     def __init__(
@@ -40,7 +40,7 @@ class Plugin:
         installed: InstalledPlugin,
         parts: HostParts,
         *,
-        on_state: Callable[[Plugin, PluginState], None] | None = None,
+        on_state: Callable[[HostedPlugin, PluginState], None] | None = None,
         system_config: Callable[[InstalledPlugin], JsonObject] | None = None,
     ) -> None:
         self.installed = installed
@@ -180,7 +180,7 @@ class Plugin:
                 await old_lane.idle()
         await self._say_goodbye(old, "reload")
 
-    def _take_over(self, conversation: PluginConversation, greeting: Greeting) -> None:
+    def _take_over(self, conversation: PluginConversation, greeting: HandshakeResult) -> None:
         """Make a process that has shaken hands the one that is used."""
         self._lane = ConfigLane(self._deliver)
         if conversation.config is not None:
@@ -577,4 +577,4 @@ async def _until_done(start: asyncio.Task[None]) -> None:
     await asyncio.wait({start})
 
 
-__all__ = ["Plugin"]
+__all__ = ["HostedPlugin"]

@@ -12,7 +12,14 @@ import structlog
 
 from kaged.kernel.capabilities import NetCapability
 from kaged.plugins.settings import thaw
-from kaged.tools import InvalidParams, Tool, ToolCall, ToolDefinition, ToolError, ToolSource
+from kaged.tools import (
+    InvalidToolParams,
+    Tool,
+    ToolDefinition,
+    ToolError,
+    ToolInvocation,
+    ToolSource,
+)
 from kaged.wire.context import CONTEXT_MEMBER, WireContext
 
 if TYPE_CHECKING:
@@ -65,7 +72,7 @@ def _tool(tool: PluginTool, supervisor: PluginSupervisor) -> Tool:
     schema = thaw(declaration.parameters_schema)
     installed = supervisor.get(tool.plugin_name).installed
 
-    async def forward(call: ToolCall) -> JsonValue:
+    async def forward(call: ToolInvocation) -> JsonValue:
         context = call.context
         return await supervisor.call_tool(
             tool.name,
@@ -102,7 +109,7 @@ def _tool(tool: PluginTool, supervisor: PluginSupervisor) -> Tool:
 def _refuse_host_members(args: JsonObject) -> None:
     sent = [name for name in HOST_MEMBERS if name in args]
     if sent:
-        raise InvalidParams.of_fields((name, "is filled in by the host") for name in sent)
+        raise InvalidToolParams.of_fields((name, "is filled in by the host") for name in sent)
 
 
 __all__ = ["PluginTools"]

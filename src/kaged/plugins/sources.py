@@ -73,7 +73,7 @@ class FetchLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedSource:
     """A plugin's directory that can be looked at; `tag` is empty for the default branch."""
 
     directory: Path
@@ -111,7 +111,7 @@ class SourceFetcher:
     @asynccontextmanager
     async def fetch(
         self, source: PluginSource, version: VersionRange | None, project_root: Path
-    ) -> AsyncGenerator[Fetched]:
+    ) -> AsyncGenerator[FetchedSource]:
         """Yield a plugin's directory for the time of a `with` block, then remove it.
 
         Raises:
@@ -121,7 +121,7 @@ class SourceFetcher:
         """
         self.require_allowed(source)
         if source.kind is SourceKind.PATH:
-            yield Fetched(await asyncio.to_thread(relative_source, project_root, source))
+            yield FetchedSource(await asyncio.to_thread(relative_source, project_root, source))
             return
         place = self._quarantine / self._ids.tagged("fetch")
         try:
@@ -132,7 +132,7 @@ class SourceFetcher:
 
     async def _clone(
         self, source: PluginSource, version: VersionRange | None, place: Path
-    ) -> Fetched:
+    ) -> FetchedSource:
         tag = ""
         if version is not None:
             tag = choose_tag(await self._tags(source, place), version)
@@ -155,7 +155,7 @@ class SourceFetcher:
             str(target),
         )
         await asyncio.to_thread(_check_clone, target, self._limits.tree)
-        return Fetched(target, tag)
+        return FetchedSource(target, tag)
 
     async def _tags(self, source: PluginSource, place: Path) -> tuple[str, ...]:
         done = await self._git(source, place, "ls-remote", "--tags", "--", source.location)
@@ -332,4 +332,4 @@ def _ignore(_name: str, _error: BaseException) -> None:
     """A watcher that failed is seen by its caller."""
 
 
-__all__ = ["FetchLimits", "Fetched", "SourceFetcher", "choose_tag", "relative_source"]
+__all__ = ["FetchLimits", "FetchedSource", "SourceFetcher", "choose_tag", "relative_source"]

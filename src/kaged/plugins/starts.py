@@ -17,7 +17,7 @@ SLOT_S = 2.0
 _LEAST_S = 0.01
 
 
-class Slot:
+class StartSlot:
     """One start that counts, until it ends or has had its time.
 
     Time in which its process stood in line for a CPU is not held against it: were the slot given
@@ -60,10 +60,10 @@ class Starts:
         self._slot_s = slot_s
 
     @asynccontextmanager
-    async def slot(self) -> AsyncGenerator[Slot]:
+    async def slot(self) -> AsyncGenerator[StartSlot]:
         """Hold a slot for a block, but not for ever; the block goes on without one."""
         await self._free.acquire()
-        slot = Slot(self._slot_s, self._free.release)
+        slot = StartSlot(self._slot_s, self._free.release)
         try:
             yield slot
         finally:
@@ -82,4 +82,4 @@ def waited_for_cpu_s(pid: int | None) -> float:
         return 0.0
 
 
-__all__ = ["AT_ONCE", "SLOT_S", "Slot", "Starts", "waited_for_cpu_s"]
+__all__ = ["AT_ONCE", "SLOT_S", "StartSlot", "Starts", "waited_for_cpu_s"]

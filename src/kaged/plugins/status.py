@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kaged.base import Clock, JsonObject, JsonValue
-from kaged.plugins.plugin import Plugin
+from kaged.plugins.plugin import HostedPlugin
 
 
-def plugin_status(plugin: Plugin, clock: Clock) -> JsonObject:
+def plugin_status(plugin: HostedPlugin, clock: Clock) -> JsonObject:
     """Describe one plugin: state, process, capabilities, counters."""
     conversation = plugin.conversation
     greeting = conversation.greeting if conversation is not None else None

@@ -22,7 +22,14 @@ from kaged.config.problems import ConfigFileInvalid
 from kaged.config.tomledit import TomlEdit
 from kaged.config.yamledit import EditRefused
 from kaged.plugins.install_errors import StoreFailed
-from kaged.plugins.journal import JournalEntry, Operation, Pin, StoreJournal, read_json, write_json
+from kaged.plugins.journal import (
+    JournalEntry,
+    JournalOperation,
+    Pin,
+    StoreJournal,
+    read_json,
+    write_json,
+)
 from kaged.plugins.treecopy import sync_directory
 
 PRIVATE: Final = ".kaged"
@@ -91,7 +98,7 @@ class StoreSteps:
     def apply(self, entry: JournalEntry) -> None:
         """Carry a change out, from wherever it stands."""
         target, retired = self.target(entry.name), self._retired(entry.token)
-        if entry.operation is Operation.UNINSTALL:
+        if entry.operation is JournalOperation.UNINSTALL:
             _move(target, retired)
             return
         staged = self.staged(entry.token)
@@ -111,10 +118,13 @@ class StoreSteps:
     def undo(self, entry: JournalEntry, before: Before) -> None:
         """Put back what was there before `apply`."""
         target, retired = self.target(entry.name), self._retired(entry.token)
-        if entry.operation is not Operation.UNINSTALL and not self.staged(entry.token).exists():
+        if (
+            entry.operation is not JournalOperation.UNINSTALL
+            and not self.staged(entry.token).exists()
+        ):
             _move(target, self.staged(entry.token))
         _move(retired, target)
-        if entry.operation is Operation.UNINSTALL:
+        if entry.operation is JournalOperation.UNINSTALL:
             return
         if before.pin is None:
             self._pin_path(entry.name).unlink(missing_ok=True)

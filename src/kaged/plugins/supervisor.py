@@ -18,18 +18,18 @@ from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.config.agents import AgentTree
 from kaged.config.manifest import ToolDeclaration
 from kaged.kernel.capabilities import ExecCapability, FsCapability, PathBase
-from kaged.plugins.admission import Admitted, admit_project
-from kaged.plugins.declarations import Declaration, Refusal
+from kaged.plugins.admission import PluginAdmission, admit_project
+from kaged.plugins.declarations import Declaration, DeclarationRefusal
 from kaged.plugins.errors import (
     PluginConfigInvalid,
     PluginNotFound,
-    ToolNameCollision,
+    PluginToolNameCollision,
     ToolNameInvalid,
 )
 from kaged.plugins.hooks import HookRunner, Participant
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.parts import HostParts
-from kaged.plugins.plugin import Plugin
+from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.states import PluginState
 from kaged.plugins.status import plugin_status
 from kaged.wire.context import WireContext
@@ -54,7 +54,7 @@ class PluginSupervisor:
         parts: HostParts,
         *,
         system_config: Callable[[InstalledPlugin], JsonObject] | None = None,
-        may_use: Callable[[str, Plugin], bool] | None = None,
+        may_use: Callable[[str, HostedPlugin], bool] | None = None,
         on_tools: Callable[[], None] | None = None,
     ) -> None:
         self.hooks = HookRunner(parts)
@@ -63,16 +63,16 @@ class PluginSupervisor:
         self._system_config = system_config
         self._may_use = may_use or (lambda _project, plugin: plugin.installed.local)
         self._on_tools = on_tools or (lambda: None)
-        self._plugins: dict[str, Plugin] = {}
+        self._plugins: dict[str, HostedPlugin] = {}
         self._projects: dict[str, tuple[Declaration, ...]] = {}
-        self._refused: dict[str, tuple[Refusal, ...]] = {}
+        self._refused: dict[str, tuple[DeclarationRefusal, ...]] = {}
         self._tools: dict[str, PluginTool] = {}
         self._announced: set[tuple[str, str, str]] = set()
 
     # -- plugins -------------------------------------------------------------------------------
 
     @property
-    def plugins(self) -> MappingProxyType[str, Plugin]:
+    def plugins(self) -> MappingProxyType[str, HostedPlugin]:
         """Every registered plugin by name."""
         return MappingProxyType(self._plugins)
 
@@ -81,7 +81,7 @@ class PluginSupervisor:
         """The tools of plugins that run or are being restarted, by full name."""
         return MappingProxyType(self._tools)
 
-    def get(self, name: str) -> Plugin:
+    def get(self, name: str) -> HostedPlugin:
         """Return a plugin. Raises PluginNotFound."""
         try:
             return self._plugins[name]
@@ -92,11 +92,11 @@ class PluginSupervisor:
                 name=name,
             ) from None
 
-    def register(self, installed: InstalledPlugin) -> Plugin:
+    def register(self, installed: InstalledPlugin) -> HostedPlugin:
         """Take in an installed plugin; it rests disabled until it is started.
 
         Raises:
-            ToolNameCollision: a plugin of this name is there already and keeps its tools.
+            PluginToolNameCollision: a plugin of this name is there already and keeps its tools.
             ToolNameInvalid: a tool does not go by the plugin's name; nothing is registered.
         """
         for declared in installed.manifest.tools:
@@ -118,12 +118,12 @@ class PluginSupervisor:
                     "tool": f"{installed.name}.{tool}",
                 },
             )
-            raise ToolNameCollision(
+            raise PluginToolNameCollision(
                 f"a plugin named {installed.name} is registered already",
                 fix="remove one of the two directories",
                 name=installed.name,
             )
-        plugin = Plugin(
+        plugin = HostedPlugin(
             installed,
             self._parts,
             on_state=self._state_changed,
@@ -133,7 +133,7 @@ class PluginSupervisor:
         self._plugins[installed.name] = plugin
         return plugin
 
-    async def unregister(self, name: str) -> Plugin:
+    async def unregister(self, name: str) -> HostedPlugin:
         """Stop a plugin and forget it; its files are the caller's business."""
         plugin = self.get(name)
         await plugin.stop("removed")
@@ -208,7 +208,7 @@ class PluginSupervisor:
 
     # -- projects ------------------------------------------------------------------------------
 
-    async def load_project(self, project_id: str, tree: AgentTree) -> Admitted:
+    async def load_project(self, project_id: str, tree: AgentTree) -> PluginAdmission:
         """Take in (or take in again) the declarations of a project and tell its plugins."""
         admitted = admit_project(project_id, tree, self._plugins, self._may_use)
         for event, data in admitted.events:
@@ -271,7 +271,7 @@ class PluginSupervisor:
         *,
         timeout_s: float | None = None,
     ) -> JsonValue:
-        """Call a declared method; see `Plugin.call_method` for what it raises.
+        """Call a declared method; see `HostedPlugin.call_method` for what it raises.
 
         With a pipeline in force its plugins come first and last; see `call_with_hooks`.
         """
@@ -292,7 +292,7 @@ class PluginSupervisor:
         plugin = self.get(plugin_name)
         return await plugin.call_tool(tool, params, context, self._config_for(plugin, context))
 
-    def _config_for(self, plugin: Plugin, context: WireContext) -> JsonObject | None:
+    def _config_for(self, plugin: HostedPlugin, context: WireContext) -> JsonObject | None:
         if context.project_id is None or context.agent_path is None:
             return None
         found = self.declaration(context.project_id, context.agent_path, plugin.name)
@@ -300,7 +300,7 @@ class PluginSupervisor:
 
     # -- own -----------------------------------------------------------------------------------
 
-    async def _activate(self, plugin: Plugin, project_id: str, root: Path) -> None:
+    async def _activate(self, plugin: HostedPlugin, project_id: str, root: Path) -> None:
         changed = plugin.projects.get(project_id) != root
         plugin.projects[project_id] = root
         if changed and _sees_projects(plugin) and plugin.state is PluginState.RUNNING:
@@ -311,7 +311,7 @@ class PluginSupervisor:
             await self._deliver(plugin, config)
         self._announce(plugin)
 
-    async def _deactivate(self, plugin: Plugin, project_id: str) -> None:
+    async def _deactivate(self, plugin: HostedPlugin, project_id: str) -> None:
         plugin.projects.pop(project_id, None)
         self._announced = {
             seen for seen in self._announced if seen[:2] != (plugin.name, project_id)
@@ -320,7 +320,7 @@ class PluginSupervisor:
             await self.restart(plugin.name, "its projects changed")
         await plugin.project_deactivated(project_id)
 
-    async def _deliver(self, plugin: Plugin, config: JsonObject) -> None:
+    async def _deliver(self, plugin: HostedPlugin, config: JsonObject) -> None:
         try:
             await plugin.update_config(config)
         except PluginConfigInvalid as error:
@@ -330,12 +330,12 @@ class PluginSupervisor:
                 "plugin.config_not_delivered", plugin=plugin.name, why=error.message
             )
 
-    def _project_config(self, plugin: Plugin, project_id: str) -> JsonObject:
+    def _project_config(self, plugin: HostedPlugin, project_id: str) -> JsonObject:
         """Return the config of the primary's declaration, else of the first in tree order."""
         own = [d for d in self._projects.get(project_id, ()) if d.plugin_name == plugin.name]
         return _leading(own).effective(plugin.schemas, plugin.system_config)
 
-    def _first_half(self, plugin: Plugin) -> JsonObject:
+    def _first_half(self, plugin: HostedPlugin) -> JsonObject:
         """Return the project half for a new process: of the project that was loaded last."""
         own = self.declarations(plugin.name)
         if not own:
@@ -343,7 +343,7 @@ class PluginSupervisor:
         last = own[-1].project_id
         return _leading([one for one in own if one.project_id == last]).project_half
 
-    def _state_changed(self, plugin: Plugin, state: PluginState) -> None:
+    def _state_changed(self, plugin: HostedPlugin, state: PluginState) -> None:
         if state is PluginState.RUNNING:
             for tool in plugin.installed.manifest.tools:
                 full = f"{plugin.name}.{tool.name}"
@@ -353,7 +353,7 @@ class PluginSupervisor:
         elif state in {PluginState.FAILED, PluginState.STOPPED, PluginState.DISABLED}:
             self._withdraw(plugin)
 
-    def _announce(self, plugin: Plugin) -> None:
+    def _announce(self, plugin: HostedPlugin) -> None:
         """Audit each tool once per declaring agent, when it can first be used (PH-TOOL-12)."""
         if plugin.state is not PluginState.RUNNING:
             return
@@ -372,7 +372,7 @@ class PluginSupervisor:
                     },
                 )
 
-    def _withdraw(self, plugin: Plugin) -> None:
+    def _withdraw(self, plugin: HostedPlugin) -> None:
         gone = [name for name, tool in self._tools.items() if tool.plugin_name == plugin.name]
         for name in gone:
             del self._tools[name]
@@ -385,7 +385,7 @@ def _leading(declared: Sequence[Declaration]) -> Declaration:
     return next((one for one in declared if one.is_root), declared[0])
 
 
-def _sees_projects(plugin: Plugin) -> bool:
+def _sees_projects(plugin: HostedPlugin) -> bool:
     """Return whether its cage shows project directories; another project is then another cage."""
     return any(
         isinstance(item, FsCapability | ExecCapability) and item.place.base is PathBase.PROJECT

@@ -77,7 +77,7 @@ def sync_directory(path: Path) -> None:
 
 
 def _walk(source: Path, target: Path | None, limits: TreeLimits | None) -> TreeFacts:
-    walk = _Walk(limits or TreeLimits())
+    walk = _TreeWalk(limits or TreeLimits())
     try:
         with _opened(source, _DIRECTORY) as handle:
             walk.directory(handle, target, ())
@@ -86,7 +86,7 @@ def _walk(source: Path, target: Path | None, limits: TreeLimits | None) -> TreeF
     return TreeFacts(walk.digest.hexdigest(), walk.entries, walk.size_bytes)
 
 
-class _Walk:
+class _TreeWalk:
     def __init__(self, limits: TreeLimits) -> None:
         self.digest = hashlib.blake2b(digest_size=32)
         self.entries = 0

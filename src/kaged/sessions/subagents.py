@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kaged.sessions.agent_run_factory import AgentRunFactory
     from kaged.sessions.messages import AskedCall
     from kaged.sessions.policies import HookedAgentCall
-    from kaged.tools import ToolCall, ToolCallContext
+    from kaged.tools import ToolCallContext, ToolInvocation
 
 _BELOW = ".subagents."
 
@@ -51,7 +51,7 @@ class Delegations:
         self._parts = parts
         self._runs = runs
 
-    async def delegate(self, call: ToolCall) -> JsonValue:
+    async def delegate(self, call: ToolInvocation) -> JsonValue:
         """Carry out an `agent-<key>` call: the handler of these tools in every session.
 
         Raises:

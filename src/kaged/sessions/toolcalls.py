@@ -17,7 +17,7 @@ from kaged.sessions.loop_errors import SessionPaused
 from kaged.sessions.messages import AskedCall, result_block
 from kaged.sessions.transforms import ToolResultView, TransformVeto
 from kaged.tools import ToolError
-from kaged.tools.errors import PluginUnavailable
+from kaged.tools.errors import ToolPluginUnavailable
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
@@ -174,7 +174,7 @@ def error_text(error: ToolError) -> str:
     """Write an error as the model gets it. What a plugin cannot do now is marked as blocked."""
     body = error.as_json()
     written = _written({name: body[name] for name in ("code", "message", "detail")})
-    if error.code == PluginUnavailable.code:
+    if error.code == ToolPluginUnavailable.code:
         return f"{BLOCKED} {written}"
     return written
 

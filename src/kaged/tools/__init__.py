@@ -1,42 +1,42 @@
-"""The dispatcher: `ToolDefinition` and `Tool`, `ToolCallContext`, `ToolCall` and `ToolError`."""
+"""The dispatcher: `ToolDefinition`, `Tool`, `ToolCallContext`, `ToolInvocation` and `ToolError`."""
 
-from kaged.tools.call import ToolCall
+from kaged.tools.call import ToolInvocation
 from kaged.tools.context import ROOT_CALLER, ToolCallContext
 from kaged.tools.definition import PathParam, Tool, ToolDefinition, ToolSource, no_paths
 from kaged.tools.errors import (
-    CapabilityRefused,
-    InvalidParams,
-    PluginUnavailable,
+    InvalidToolParams,
     PrincipalScopeViolation,
     SeccompRefused,
+    ToolCapabilityRefused,
     ToolError,
     ToolErrorCode,
     ToolInternalError,
     ToolNameCollision,
     ToolNotEnabled,
     ToolNotFound,
+    ToolPluginUnavailable,
     ToolRefused,
     tool_error_of,
 )
 
 __all__ = [
     "ROOT_CALLER",
-    "CapabilityRefused",
-    "InvalidParams",
+    "InvalidToolParams",
     "PathParam",
-    "PluginUnavailable",
     "PrincipalScopeViolation",
     "SeccompRefused",
     "Tool",
-    "ToolCall",
     "ToolCallContext",
+    "ToolCapabilityRefused",
     "ToolDefinition",
     "ToolError",
     "ToolErrorCode",
     "ToolInternalError",
+    "ToolInvocation",
     "ToolNameCollision",
     "ToolNotEnabled",
     "ToolNotFound",
+    "ToolPluginUnavailable",
     "ToolRefused",
     "ToolSource",
     "no_paths",

@@ -1,4 +1,4 @@
-"""`ToolCall`: what a handler gets. Everything in it passed the gates."""
+"""`ToolInvocation`: what a handler gets. Everything in it passed the gates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class EventPost(Protocol):
         ...
 
 
-class ToolCall:
+class ToolInvocation:
     """One call on its way through a handler.
 
     `args` are validated with defaults applied; do not change them. `paths` are resolved and
@@ -81,4 +81,4 @@ class ToolCall:
         return self.policy is None or self.policy.mode_at(resolved) == "rw"
 
 
-__all__ = ["EventPost", "ToolCall"]
+__all__ = ["EventPost", "ToolInvocation"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 from kaged.kernel.policy import CagePolicy
-from kaged.tools.errors import ContextInvalid
+from kaged.tools.errors import ToolContextInvalid
 
 ROOT_CALLER: Final = "primary"  # AT-CTX-03: this exact text and no other is the root agent
 
@@ -61,7 +61,7 @@ def require_complete(context: ToolCallContext) -> None:
     """Refuse a context in which something is missing.
 
     Raises:
-        ContextInvalid: a field is empty, or of another type.
+        ToolContextInvalid: a field is empty, or of another type.
     """
     # Spelled out: this is asked of every call, and almost always all is well.
     if (
@@ -84,9 +84,9 @@ def require_complete(context: ToolCallContext) -> None:
     for name in _TEXTS:
         value = getattr(context, name)
         if type(value) is not str or not value:
-            raise ContextInvalid(f"the call context lacks {name}", field=name)
+            raise ToolContextInvalid(f"the call context lacks {name}", field=name)
     wrong = "identity" if type(context.cage_policy) in _POLICIES else "cage_policy"
-    raise ContextInvalid(f"the call context has no valid {wrong}", field=wrong)
+    raise ToolContextInvalid(f"the call context has no valid {wrong}", field=wrong)
 
 
 __all__ = ["ROOT_CALLER", "CallerIdentity", "ToolCallContext", "require_complete"]

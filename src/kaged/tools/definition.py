@@ -12,7 +12,7 @@ from kaged.base import JsonObject, JsonValue
 from kaged.kernel.requirements import ToolRequirement
 
 if TYPE_CHECKING:
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 
 class ToolSource(StrEnum):
@@ -64,7 +64,7 @@ def no_paths(args: JsonObject) -> tuple[PathParam, ...]:  # noqa: ARG001 - the d
     return ()
 
 
-Handler: TypeAlias = "Callable[[ToolCall], Awaitable[JsonValue]]"
+Handler: TypeAlias = "Callable[[ToolInvocation], Awaitable[JsonValue]]"
 PathReader: TypeAlias = Callable[[JsonObject], tuple[PathParam, ...]]
 RequirementReader: TypeAlias = Callable[[JsonObject], tuple[ToolRequirement, ...]]
 ChangeReader: TypeAlias = Callable[[JsonObject], bool]

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from kaged.base import JsonObject, KagedError
-from kaged.tools.call import ToolCall
+from kaged.tools.call import ToolInvocation
 from kaged.tools.context import require_complete
-from kaged.tools.errors import CapabilityRefused, ToolError
+from kaged.tools.errors import ToolCapabilityRefused, ToolError
 from kaged.tools.faults import agent_error, broken_tool
 from kaged.tools.gates import (
     arguments,
@@ -30,7 +30,7 @@ from kaged.tools.gates import (
 )
 from kaged.tools.outcomes import OutcomeSink, StartSink, ToolOutcome, ToolStart
 from kaged.tools.permissions import ToolPermissions
-from kaged.tools.registry import Found
+from kaged.tools.registry import FoundTool
 from kaged.tools.trail import CANCELLED, CallTrail, is_refusal
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Callers(Protocol):
 
 
 @dataclass(slots=True)  # not frozen: that would double what making one costs, and it is private
-class Admitted:
+class AdmittedCall:
     """A call that passed every gate of the host: what is needed to run it."""
 
     entry: RegisteredTool
@@ -130,7 +130,7 @@ class ToolDispatcher:
                     call = self._admit_changed(changed, call, hooked, trail, context)
             if _changes(call):
                 await trail.require_durable()
-            handed = ToolCall(
+            handed = ToolInvocation(
                 context,
                 call.args,
                 call.paths,
@@ -163,8 +163,8 @@ class ToolDispatcher:
         return result
 
     def admit(
-        self, name: str, found: Found | None, params: JsonValue, context: ToolCallContext
-    ) -> Admitted:
+        self, name: str, found: FoundTool | None, params: JsonValue, context: ToolCallContext
+    ) -> AdmittedCall:
         """Take a call through the gates of the host; returns what is needed to run it.
 
         Has no effects.
@@ -182,12 +182,14 @@ class ToolDispatcher:
         args = parse_args(entry, params, asked)
         return self.decide(entry, args, context)
 
-    def decide(self, entry: RegisteredTool, args: JsonObject, context: ToolCallContext) -> Admitted:
+    def decide(
+        self, entry: RegisteredTool, args: JsonObject, context: ToolCallContext
+    ) -> AdmittedCall:
         """Decide a valid call: every path of it against the caller's cage.
 
         Raises:
             InvalidParams: a path leaves the project.
-            CapabilityRefused: the cage does not grant what the call needs.
+            ToolCapabilityRefused: the cage does not grant what the call needs.
         """
         tool = entry.tool
         workspace = self.callers.workspace(context)
@@ -204,22 +206,22 @@ class ToolDispatcher:
                     _log.error(
                         "tools.permission_check_failed", tool=entry.name, fault=decision.fault
                     )
-                raise CapabilityRefused.of(decision)
+                raise ToolCapabilityRefused.of(decision)
         if workspace.seals and paths:
             require_unsealed(workspace, requires, wanted, paths)
-        return Admitted(entry, args, paths, policy, workspace)
+        return AdmittedCall(entry, args, paths, policy, workspace)
 
-    def find(self, name: str, context: ToolCallContext) -> Found | None:
+    def find(self, name: str, context: ToolCallContext) -> FoundTool | None:
         """Return what a name stands for to this caller."""
         found = self.registry.find(name)
         if found is None and name.startswith("agent-"):
             entry = self.callers.tools(context).synthetic.get(name)
-            return None if entry is None else Found(entry)
+            return None if entry is None else FoundTool(entry)
         return found
 
     # -- own -----------------------------------------------------------------------------------
 
-    def _hooked(self, call: Admitted, context: ToolCallContext) -> HookedToolCall | None:
+    def _hooked(self, call: AdmittedCall, context: ToolCallContext) -> HookedToolCall | None:
         """Open the way through the extension pipeline, if a plugin waits on it."""
         pipeline = self._pipeline()
         if pipeline is None or not (pipeline.has_hooks_for(_PRE) or pipeline.has_hooks_for(_POST)):
@@ -232,11 +234,11 @@ class ToolDispatcher:
     def _admit_changed(
         self,
         changed: tuple[str, JsonValue],
-        call: Admitted,
+        call: AdmittedCall,
         hooked: HookedToolCall,
         trail: CallTrail,
         context: ToolCallContext,
-    ) -> Admitted:
+    ) -> AdmittedCall:
         """Take a call that a pipeline plugin changed through all gates again (EX-AMB-22)."""
         name, args = changed
         trail.changed_by = ", ".join(hooked.changed_by)
@@ -262,7 +264,7 @@ class ToolDispatcher:
     def _tell(
         self,
         trail: CallTrail,
-        found: Found | None,
+        found: FoundTool | None,
         params: JsonValue,
         context: ToolCallContext,
         result: JsonValue,
@@ -302,9 +304,9 @@ class ToolDispatcher:
         return round((self._clock.monotonic_s() - started_s) * 1e6) / 1000
 
 
-def _changes(call: Admitted) -> bool:
+def _changes(call: AdmittedCall) -> bool:
     changes = call.entry.tool.changes
     return changes if isinstance(changes, bool) else changes(call.args)
 
 
-__all__ = ["Admitted", "Callers", "ToolDispatcher"]
+__all__ = ["AdmittedCall", "Callers", "ToolDispatcher"]

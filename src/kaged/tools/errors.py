@@ -95,18 +95,18 @@ class ToolError(KagedError):
         }
 
 
-class InvalidParams(ToolError):
+class InvalidToolParams(ToolError):
     """The arguments do not fit; `detail.fields` lists `{field, problem}` for each mistake."""
 
     code: ClassVar[str] = "invalid_params"
 
     @classmethod
-    def of_field(cls, field: str, problem: str, *, fix: str = "") -> InvalidParams:
+    def of_field(cls, field: str, problem: str, *, fix: str = "") -> InvalidToolParams:
         """Return the error for one field."""
         return cls.of_fields([(field, problem)], fix=fix)
 
     @classmethod
-    def of_fields(cls, problems: Iterable[tuple[str, str]], *, fix: str = "") -> InvalidParams:
+    def of_fields(cls, problems: Iterable[tuple[str, str]], *, fix: str = "") -> InvalidToolParams:
         """Return one error for several fields; the message names all of them."""
         listed = list(problems)
         said = [f"{field}: {problem}" if field else problem for field, problem in listed]
@@ -152,7 +152,7 @@ class ToolRefused(ToolError):
         return self.detail if isinstance(self.detail, str) and self.detail else self.code
 
 
-class CapabilityRefused(ToolRefused):
+class ToolCapabilityRefused(ToolRefused):
     """The caller's cage does not grant what the call needs; `detail` is e.g. `rw:fs:./data/x`."""
 
     code: ClassVar[str] = "capability_denied"
@@ -171,9 +171,9 @@ class CapabilityRefused(ToolRefused):
             self.rule = decision.rule
 
     @classmethod
-    def of(cls, decision: Decision) -> CapabilityRefused:
+    def of(cls, decision: Decision) -> ToolCapabilityRefused:
         """Turn a negative decision into the error of its code."""
-        kind = SeccompRefused if decision.code == SeccompRefused.code else CapabilityRefused
+        kind = SeccompRefused if decision.code == SeccompRefused.code else ToolCapabilityRefused
         return kind(
             f"not allowed: {decision.detail}",
             fix=f"the operator can change this: {decision.remedy}" if decision.remedy else "",
@@ -182,7 +182,7 @@ class CapabilityRefused(ToolRefused):
         )
 
 
-class SeccompRefused(CapabilityRefused):
+class SeccompRefused(ToolCapabilityRefused):
     """The caller's cage runs under another system-call filter than the tool needs."""
 
     code: ClassVar[str] = "seccomp_insufficient"
@@ -221,7 +221,7 @@ class ChangeNotRecorded(ToolError):
     code: ClassVar[str] = "audit_unavailable"
 
 
-class PluginUnavailable(ToolError):
+class ToolPluginUnavailable(ToolError):
     """The plugin behind the tool is not running right now; trying again later may work."""
 
     code: ClassVar[str] = "plugin_unavailable"
@@ -239,7 +239,7 @@ class ToolDefinitionInvalid(ToolError):
     code: ClassVar[str] = "tool_definition_invalid"
 
 
-class ContextInvalid(ToolError):
+class ToolContextInvalid(ToolError):
     """The host built an incomplete call context: a bug in the host, never the agent's fault."""
 
     code: ClassVar[str] = "tool_context_invalid"
@@ -263,7 +263,8 @@ class ReportedError(ToolError):
 
 
 _BY_CODE: dict[str, type[ToolError]] = {
-    kind.code: kind for kind in (InvalidParams, ToolNotFound, PluginUnavailable, ToolInternalError)
+    kind.code: kind
+    for kind in (InvalidToolParams, ToolNotFound, ToolPluginUnavailable, ToolInternalError)
 }
 
 
@@ -282,7 +283,7 @@ def tool_error_of(error: KagedError) -> ToolError:
     if detail is None and error.data:
         detail = error.data.get("detail", dict(error.data))
     if isinstance(error, CapabilityDenied):
-        kind = SeccompRefused if error.code == SeccompRefused.code else CapabilityRefused
+        kind = SeccompRefused if error.code == SeccompRefused.code else ToolCapabilityRefused
         return kind(error.message, fix=fix, detail=detail)
     known = _BY_CODE.get(error.code)
     if known is not None:
@@ -291,16 +292,15 @@ def tool_error_of(error: KagedError) -> ToolError:
 
 
 __all__ = [
-    "CapabilityRefused",
     "ChangeNotRecorded",
-    "ContextInvalid",
-    "InvalidParams",
+    "InvalidToolParams",
     "PipelineRefused",
-    "PluginUnavailable",
     "PrincipalScopeViolation",
     "QuotaExceeded",
     "ReportedError",
     "SeccompRefused",
+    "ToolCapabilityRefused",
+    "ToolContextInvalid",
     "ToolDefinitionInvalid",
     "ToolError",
     "ToolErrorCode",
@@ -308,6 +308,7 @@ __all__ = [
     "ToolNameCollision",
     "ToolNotEnabled",
     "ToolNotFound",
+    "ToolPluginUnavailable",
     "ToolRefused",
     "tool_error_of",
 ]

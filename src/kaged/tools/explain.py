@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kaged.tools.errors import CapabilityRefused, ToolError
+from kaged.tools.errors import ToolCapabilityRefused, ToolError
 from kaged.tools.faults import agent_error
 from kaged.tools.gates import (
     arguments,
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
     from kaged.pipeline.pipeline import Pipeline
     from kaged.tools.context import ToolCallContext
-    from kaged.tools.dispatch import Admitted, ToolDispatcher
-    from kaged.tools.registry import Found, RegisteredTool
+    from kaged.tools.dispatch import AdmittedCall, ToolDispatcher
+    from kaged.tools.registry import FoundTool, RegisteredTool
     from kaged.tools.resolution import AgentTools
 
     T = TypeVar("T")
@@ -57,7 +57,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class CallExplanation:
     """What would happen to a call. `error` is the answer the caller would get, if it is no."""
 
     tool: str
@@ -88,9 +88,9 @@ def explain_call(
     context: ToolCallContext,
     *,
     pipeline: Pipeline | None = None,
-) -> Explanation:
+) -> CallExplanation:
     """Take a call through every gate without running, counting or recording anything."""
-    walk = _Walk(dispatcher, name, params, context)
+    walk = _GateWalk(dispatcher, name, params, context)
     try:
         call = walk.through()
     except ToolError as error:
@@ -105,16 +105,16 @@ def explain_call(
     )
 
 
-class _Walk:
+class _GateWalk:
     def __init__(
         self, dispatcher: ToolDispatcher, name: str, params: JsonValue, context: ToolCallContext
     ) -> None:
         self.dispatcher, self.name, self.params, self.context = dispatcher, name, params, context
         self.tools: AgentTools = dispatcher.callers.tools(context)
-        self.found: Found | None = dispatcher.find(name, context)
+        self.found: FoundTool | None = dispatcher.find(name, context)
         self.gates: list[Gate] = []
 
-    def through(self) -> Admitted:
+    def through(self) -> AdmittedCall:
         found, context = self.found, self.context
         if found is None:
             self.gates.append(
@@ -147,7 +147,7 @@ class _Walk:
         try:
             value = pass_through()
         except ToolError as error:
-            decision = error.decision if isinstance(error, CapabilityRefused) else None
+            decision = error.decision if isinstance(error, ToolCapabilityRefused) else None
             rule = getattr(error, "rule", f"tool.{step}")
             said = error.message if decision is None else decision.detail
             wanted = remedy if decision is None else decision.remedy
@@ -169,9 +169,9 @@ class _Walk:
 
     def result(
         self, *, allowed: bool, changes: bool = False, error: JsonObject | None = None
-    ) -> Explanation:
+    ) -> CallExplanation:
         context = self.context
-        return Explanation(
+        return CallExplanation(
             tool=self.name if self.found is None else self.found.entry.name,
             agent=context.caller,
             allowed=allowed,
@@ -219,4 +219,4 @@ def _pipeline_gates(pipeline: Pipeline | None) -> list[Gate]:
     return gates
 
 
-__all__ = ["Explanation", "Gate", "explain_call"]
+__all__ = ["CallExplanation", "Gate", "explain_call"]

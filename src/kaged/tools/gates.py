@@ -11,9 +11,9 @@ from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.tools.context import ROOT_CALLER
 from kaged.tools.errors import (
-    CapabilityRefused,
-    InvalidParams,
+    InvalidToolParams,
     PrincipalScopeViolation,
+    ToolCapabilityRefused,
     ToolNotEnabled,
     ToolNotFound,
 )
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kaged.kernel.requirements import ToolRequirement
     from kaged.tools.context import ToolCallContext
     from kaged.tools.definition import PathParam
-    from kaged.tools.registry import Found, RegisteredTool
+    from kaged.tools.registry import FoundTool, RegisteredTool
     from kaged.tools.resolution import AgentTools
     from kaged.workspace import ProjectPath, Workspace
 
@@ -42,7 +42,7 @@ def no_such_tool(name: str, tools: AgentTools) -> ToolNotFound:
     return ToolNotFound(f"there is no tool named {shown!r}", fix=fix)
 
 
-def arguments(found: Found, params: JsonValue) -> JsonObject:
+def arguments(found: FoundTool, params: JsonValue) -> JsonObject:
     """Return the arguments of a call, those that an alias stands for included."""
     asked: JsonObject = params if type(params) is dict else {}
     return {**asked, **found.extra} if found.extra else asked
@@ -52,10 +52,10 @@ def parse_args(entry: RegisteredTool, params: JsonValue, asked: JsonObject) -> J
     """Check arguments against the tool's schema and its own rules; defaults are filled in.
 
     Raises:
-        InvalidParams: with every field that does not fit.
+        InvalidToolParams: with every field that does not fit.
     """
     if type(params) is not dict:
-        raise InvalidParams.of_field("", "the parameters must be an object")
+        raise InvalidToolParams.of_field("", "the parameters must be an object")
     args = entry.params.parse(asked)
     if entry.tool.check is not None:
         entry.tool.check(args)
@@ -85,11 +85,11 @@ def require_enabled(entry: RegisteredTool, asked: JsonObject, tools: AgentTools)
 
 
 def resolve_path(workspace: Workspace, param: PathParam) -> ProjectPath:
-    """Take a path parameter through the guard. Raises InvalidParams, naming the parameter."""
+    """Take a path parameter through the guard. Raises InvalidToolParams, naming the parameter."""
     try:
         return workspace.resolve(param.value)
     except KagedError as error:
-        if error.code != InvalidParams.code:
+        if error.code != InvalidToolParams.code:
             raise
         raise _refused_path(param.field, error) from error
 
@@ -108,16 +108,16 @@ def require_unsealed(
             workspace.require_unsealed(path)
         except PathSealed as error:
             denied = Decision.deny("tool.sealed", f"rw:fs:{param.value}", SEALED_REMEDY)
-            raise CapabilityRefused.of(denied) from error
+            raise ToolCapabilityRefused.of(denied) from error
 
 
-def _refused_path(field: str, error: KagedError) -> InvalidParams:
+def _refused_path(field: str, error: KagedError) -> InvalidToolParams:
     """Return the error that names the parameter whose path the workspace refused."""
     problem: JsonValue = getattr(error, "problem", error.message)
     said: JsonValue = error.data.get("detail")
     detail: JsonObject = dict(said) if isinstance(said, dict) else {}
     detail["fields"] = [{"field": field, "problem": problem}]
-    return InvalidParams(f"{field}: {error.message}", fix=error.fix or "", detail=detail)
+    return InvalidToolParams(f"{field}: {error.message}", fix=error.fix or "", detail=detail)
 
 
 __all__ = [

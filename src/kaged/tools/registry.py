@@ -64,7 +64,7 @@ class RegisteredTool:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundTool:
     """What a name stands for: a tool, and through an alias some of its arguments."""
 
     entry: RegisteredTool
@@ -77,7 +77,7 @@ class ToolRegistry:
 
     def __init__(self) -> None:
         self._tools: dict[str, RegisteredTool] = {}
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, FoundTool] = {}
         self._watchers: tuple[Callable[[], None], ...] = ()
 
     def __len__(self) -> int:
@@ -112,9 +112,9 @@ class ToolRegistry:
         if len(self._tools) >= MAX_TOOLS:
             raise ToolDefinitionInvalid(f"there are {MAX_TOOLS} tools and no room for another")
         self._tools[entry.name] = entry
-        self._found[entry.name] = Found(entry)
+        self._found[entry.name] = FoundTool(entry)
         for alias, extra in tool.aliases.items():
-            self._found[alias] = Found(entry, alias, dict(extra))
+            self._found[alias] = FoundTool(entry, alias, dict(extra))
         self._changed()
         return entry
 
@@ -148,7 +148,7 @@ class ToolRegistry:
 
     # -- looking -------------------------------------------------------------------------------
 
-    def find(self, name: str) -> Found | None:
+    def find(self, name: str) -> FoundTool | None:
         """Return what a name or alias stands for."""
         return self._found.get(name)
 
@@ -275,7 +275,7 @@ def _invalid(definition: ToolDefinition, why: str) -> ToolDefinitionInvalid:
 __all__ = [
     "BUILTIN_NAMESPACES",
     "SYNTHETIC_PREFIX",
-    "Found",
+    "FoundTool",
     "RegisteredTool",
     "ReservedNamespace",
     "ToolRegistry",

@@ -20,7 +20,7 @@ from kaged.tools.schema import ParamSchema, schema_hash
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
     from kaged.config.agents import AgentTree, ResolvedAgent
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
     from kaged.tools.registry import ToolRegistry
 
 ROOT_DEFAULTS: Final = (
@@ -249,7 +249,7 @@ def _synthetic(
     return made
 
 
-async def _nobody_listens(call: ToolCall) -> JsonValue:
+async def _nobody_listens(call: ToolInvocation) -> JsonValue:
     raise ToolNotFound(
         f"{call.tool_name} is answered by the agent loop, and this call did not come from one",
         fix="send the task to the agent in a session",

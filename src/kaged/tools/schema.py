@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 
 from kaged.config.jsonschemas import compile_schema
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
@@ -45,7 +45,7 @@ class ParamSchema:
         """Return the arguments with defaults applied.
 
         Raises:
-            InvalidParams: with every field that does not fit.
+            InvalidToolParams: with every field that does not fit.
         """
         try:
             if self._is_valid(params):
@@ -53,8 +53,8 @@ class ParamSchema:
         except ValueError as error:
             # No JSON at all: bytes, a key that is no text, too deep a nesting.
             said = str(error)[:MAX_PROBLEM_CHARS]
-            raise InvalidParams.of_field("", f"not plain JSON: {said}") from None
-        raise InvalidParams.of_fields(self._problems(params))
+            raise InvalidToolParams.of_field("", f"not plain JSON: {said}") from None
+        raise InvalidToolParams.of_fields(self._problems(params))
 
     def _problems(self, params: JsonObject) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []

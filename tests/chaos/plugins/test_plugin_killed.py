@@ -16,7 +16,7 @@ from fakes.project_stage import ProjectStage
 from kaged.base import KagedError, Tasks
 from kaged.plugins.errors import PluginUnavailable, StartFailed
 from kaged.plugins.hooks import CompactionEvent
-from kaged.plugins.plugin import Plugin
+from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.states import PluginState as S
 
 TOOL = {"name": "say", "description": "d", "parameters_schema": {"type": "object"}}
@@ -36,7 +36,7 @@ class Scene:
     def __init__(self, lab: PluginLab, stage: ProjectStage) -> None:
         self.lab, self.stage = lab, stage
         self.tasks = Tasks("test", lambda _name, _error: None)
-        self.victim: Plugin
+        self.victim: HostedPlugin
 
     async def begin(self, behaviour: dict[str, Any]) -> asyncio.Task[None]:
         """Start the victim in the background."""

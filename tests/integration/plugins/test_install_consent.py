@@ -19,7 +19,7 @@ from kaged.config.problems import ConfigFileInvalid
 from kaged.config.project import load_project
 from kaged.config.reading import Loaded
 from kaged.config.toolsections import OptionalSource
-from kaged.plugins.admission import Admitted
+from kaged.plugins.admission import PluginAdmission
 from kaged.plugins.consent import ConsentRequest, ConsentService, ConsentStep, ProjectState
 from kaged.plugins.install_errors import ConsentMissing, ConsentUnknown, SourceUnavailable
 from kaged.plugins.installation import PluginStore
@@ -57,7 +57,7 @@ class Host:
 
     async def load(
         self, project: str, declaration: dict[str, Any]
-    ) -> tuple[Admitted, tuple[ConsentRequest, ...]]:
+    ) -> tuple[PluginAdmission, tuple[ConsentRequest, ...]]:
         root = self.root / project
         (root / ".kaged").mkdir(parents=True, exist_ok=True)
         spec = {"model": "m", "system_prompt": "x", "plugins": {"sample": declaration}}

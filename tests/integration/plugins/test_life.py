@@ -11,7 +11,7 @@ import pytest
 
 from fakes.plugin_lab import PluginLab
 from kaged.plugins.errors import PluginUnavailable
-from kaged.plugins.plugin import Plugin
+from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.states import PluginState
 from requirements import requirement
 
@@ -27,7 +27,7 @@ def shared(tmp_path: Path) -> Path:
     return folder
 
 
-def command_pid(plugin: Plugin) -> int:
+def command_pid(plugin: HostedPlugin) -> int:
     assert plugin.conversation is not None
     pid = plugin.conversation.peer.process.command_pid
     assert pid is not None

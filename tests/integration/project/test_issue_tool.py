@@ -16,7 +16,7 @@ from kaged.base import Ids, KagedError, ManualClock
 from kaged.store.schema import issue_updates, issues
 from kaged.toolbox.project import project_tools
 from kaged.toolbox.project.issue_states import MOVES, IssueStatus
-from kaged.tools import InvalidParams
+from kaged.tools import InvalidToolParams
 from requirements import requirement
 
 ULID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
@@ -185,7 +185,7 @@ async def test_a_search_that_means_nothing_is_refused_politely(lab: WorkLab, sea
 )
 async def test_no_search_is_a_syntax_error_of_the_database(lab: WorkLab, search: str) -> None:
     await lab.file("a b c", "x y")
-    with contextlib.suppress(InvalidParams):
+    with contextlib.suppress(InvalidToolParams):
         await lab.call("kaged.issue", action="list", search=search)
 
 

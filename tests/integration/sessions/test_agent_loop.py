@@ -23,7 +23,7 @@ from kaged.sessions.loop import MAX_CALLS_PER_TURN
 from kaged.sessions.loop_errors import AgentUnknown, NothingToResume, PromptRefused
 from kaged.sessions.transforms import ToolResultView, TransformVeto
 from kaged.store.session_errors import SessionBusy
-from kaged.tools import ToolCall as DeskCall
+from kaged.tools import ToolInvocation as DeskCall
 from requirements import requirement
 
 ALL_ON = "primary: {model: default, system_prompt: You help., tools: {'*': {enabled: true}}}\n"

@@ -11,7 +11,7 @@ from fakes.played_model import PlayedModel, call, say
 from fakes.tool_lab import make_tool
 from kaged.base import JsonValue, KagedError
 from kaged.models.turn import ModelRequest, ModelTurn
-from kaged.tools import ToolCall, ToolError
+from kaged.tools import ToolError, ToolInvocation
 from kaged.tools import errors as tool_errors
 from requirements import requirement
 
@@ -77,7 +77,7 @@ async def test_no_failure_of_a_tool_ends_the_run(tmp_path: Path) -> None:
     assert len(errors) > 8
     left = list(errors)
 
-    async def fail(_: ToolCall) -> JsonValue:
+    async def fail(_: ToolInvocation) -> JsonValue:
         raise left.pop(0)
 
     turns = [say("", call("file_peek")) for _ in errors]

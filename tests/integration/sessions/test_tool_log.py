@@ -16,7 +16,7 @@ from kaged.kernel.requirements import CapabilityRequirement
 from kaged.sessions.tool_log import ToolCallLog
 from kaged.store.errors import StoreUnavailable
 from kaged.store.tool_call_rows import CallChange, ToolCallRecord, ToolCallRows
-from kaged.tools import Tool, ToolCall, ToolError
+from kaged.tools import Tool, ToolError, ToolInvocation
 from kaged.tools.dispatch import ToolDispatcher
 
 SESSION = "ses_1"
@@ -118,7 +118,7 @@ async def test_a_call_is_on_record_while_it_runs_and_interrupted_when_the_daemon
 ) -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 
-    async def slow(_: ToolCall) -> JsonValue:
+    async def slow(_: ToolInvocation) -> JsonValue:
         begun.set()
         await go_on.wait()
         return {"ok": True}
@@ -152,7 +152,7 @@ async def test_a_call_is_on_record_while_it_runs_and_interrupted_when_the_daemon
 async def test_a_cancelled_call_says_so(lab: SessionLab, tmp_path: Path) -> None:
     begun = asyncio.Event()
 
-    async def slow(_: ToolCall) -> JsonValue:
+    async def slow(_: ToolInvocation) -> JsonValue:
         begun.set()
         await asyncio.Event().wait()
         return None

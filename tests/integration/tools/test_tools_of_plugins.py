@@ -13,9 +13,9 @@ import pytest
 from fakes.agent_trees import load_tree
 from fakes.plugin_lab import PATIENCE_S, PluginLab
 from kaged.app.agent_tools import AgentToolService
-from kaged.plugins.errors import ToolNameCollision
+from kaged.plugins.errors import PluginToolNameCollision
 from kaged.plugins.parts import HostSettings
-from kaged.plugins.plugin import Plugin
+from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.registration import PluginTools
 from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
@@ -71,7 +71,7 @@ class PluginStage:
         source = PluginTools(self.tool_service.registry, lambda: self.supervisor)
         self.supervisor = PluginSupervisor(parts, on_tools=source.refresh)
 
-    async def add(self, on: dict[str, Any] | None = None) -> Plugin:
+    async def add(self, on: dict[str, Any] | None = None) -> HostedPlugin:
         acts: dict[str, Any] = {
             "memory-md.retain": [{"echo": True}],
             "memory-md.recall": [{"echo": True}],
@@ -89,7 +89,7 @@ class PluginStage:
         )
         return self.supervisor.register(installed)
 
-    async def start(self, on: dict[str, Any] | None = None) -> Plugin:
+    async def start(self, on: dict[str, Any] | None = None) -> HostedPlugin:
         plugin = await self.add(on)
         await self.supervisor.enable("memory-md")
         assert plugin.state is PluginState.RUNNING, self.lab.events
@@ -216,7 +216,7 @@ async def test_the_second_plugin_of_a_name_is_refused_and_the_first_goes_on(
     stage: PluginStage,
 ) -> None:
     plugin = await stage.start()
-    with pytest.raises(ToolNameCollision) as collision:
+    with pytest.raises(PluginToolNameCollision) as collision:
         stage.supervisor.register(plugin.installed)
     assert collision.value.code == "tool_name_collision"
     assert (await stage.call("memory-md.retain", content="x"))["content"] == "x"

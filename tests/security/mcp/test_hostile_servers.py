@@ -14,7 +14,7 @@ from kaged.mcp.errors import McpAnswerInvalid, McpCallFailed, McpServerUnavailab
 from kaged.mcp.outside import OutsideServer
 from kaged.mcp.progress import PROGRESS
 from kaged.mcp.states import ServerState
-from kaged.tools import InvalidParams, Tool, ToolDefinition
+from kaged.tools import InvalidToolParams, Tool, ToolDefinition
 from kaged.tools.schema import ParamSchema
 from requirements import requirement
 
@@ -77,7 +77,7 @@ async def test_schema_bombs_are_left_out_and_the_rest_is_bounded(lab: OutsideLab
     regex = lab.registry.get("out.regex")
     assert regex is not None
     # A pattern that would take for ever counts as not matching.
-    with pytest.raises(InvalidParams):
+    with pytest.raises(InvalidToolParams):
         ParamSchema(regex.definition.parameters).parse({"text": "a" * 60 + "!"})
 
 

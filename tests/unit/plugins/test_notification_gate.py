@@ -1,15 +1,15 @@
 from __future__ import annotations
 
-from kaged.plugins.notifications import NotificationGate, Verdict
+from kaged.plugins.notifications import NotificationGate, NotificationVerdict
 from requirements import requirement
 
 
 def test_a_hundred_pass_and_the_next_is_a_flood_told_once() -> None:
     gate = NotificationGate()
     verdicts = [gate.judge("a.b", 1.0).verdict for _ in range(150)]
-    assert verdicts[:100] == [Verdict.ACCEPT] * 100
-    assert verdicts[100] is Verdict.FLOOD
-    assert verdicts[101:] == [Verdict.DROP] * 49
+    assert verdicts[:100] == [NotificationVerdict.ACCEPT] * 100
+    assert verdicts[100] is NotificationVerdict.FLOOD
+    assert verdicts[101:] == [NotificationVerdict.DROP] * 49
     assert gate.dropped == 50
 
 
@@ -18,17 +18,17 @@ def test_after_the_window_notifications_pass_again() -> None:
     gate = NotificationGate()
     for _ in range(150):
         gate.judge("a.b", 1.0)
-    assert gate.judge("a.b", 1.99).verdict is Verdict.DROP
-    assert gate.judge("a.b", 2.0).verdict is Verdict.ACCEPT
+    assert gate.judge("a.b", 1.99).verdict is NotificationVerdict.DROP
+    assert gate.judge("a.b", 2.0).verdict is NotificationVerdict.ACCEPT
 
 
 def test_the_window_slides() -> None:
     gate = NotificationGate()
     for n in range(100):
-        assert gate.judge("a.b", n / 100).verdict is Verdict.ACCEPT
-    assert gate.judge("a.b", 0.999).verdict is Verdict.FLOOD
-    assert gate.judge("a.b", 1.0).verdict is Verdict.ACCEPT
-    assert gate.judge("a.b", 1.005).verdict is Verdict.DROP
+        assert gate.judge("a.b", n / 100).verdict is NotificationVerdict.ACCEPT
+    assert gate.judge("a.b", 0.999).verdict is NotificationVerdict.FLOOD
+    assert gate.judge("a.b", 1.0).verdict is NotificationVerdict.ACCEPT
+    assert gate.judge("a.b", 1.005).verdict is NotificationVerdict.DROP
 
 
 def test_the_flood_tells_its_rate() -> None:
@@ -41,7 +41,7 @@ def test_the_flood_tells_its_rate() -> None:
         gate.judge("a.b", 0.6)
     for _ in range(100):
         gate.judge("a.b", 1.5)
-    assert gate.judge("a.b", 1.55).verdict is Verdict.FLOOD
+    assert gate.judge("a.b", 1.55).verdict is NotificationVerdict.FLOOD
 
 
 @requirement("PH-NOTIF-09")
@@ -49,13 +49,13 @@ def test_two_plugins_have_two_gates() -> None:
     noisy, quiet = NotificationGate(), NotificationGate()
     for _ in range(500):
         noisy.judge("a.b", 0.0)
-    assert quiet.judge("a.b", 0.0).verdict is Verdict.ACCEPT
+    assert quiet.judge("a.b", 0.0).verdict is NotificationVerdict.ACCEPT
 
 
 def test_illegal_names_are_not_counted() -> None:
     gate = NotificationGate()
     for name in ("Catalog", "kaged.x", "system.y", "single", "a..b", ""):
-        assert gate.judge(name, 0.0).verdict is Verdict.ILLEGAL
+        assert gate.judge(name, 0.0).verdict is NotificationVerdict.ILLEGAL
     assert gate.dropped == 0
 
 

@@ -13,7 +13,7 @@ from kaged.kernel.mounts import Mount
 from kaged.kernel.policy import CagePolicy, FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.files import file_tools
-from kaged.tools import CapabilityRefused
+from kaged.tools import ToolCapabilityRefused
 from kaged.tools.hard_links import HardLinkPolicy, mount_points
 from kaged.tools.permissions import ToolPermissions
 from requirements import requirement
@@ -47,7 +47,7 @@ def lab(project: Path, *, refuse: bool, caged: bool = True) -> ToolLab:
 
 async def refused(tool_lab: ToolLab, tool: str, **params: Any) -> str:
     error = await tool_lab.refusal(tool, **params)
-    assert isinstance(error, CapabilityRefused)
+    assert isinstance(error, ToolCapabilityRefused)
     assert error.rule == "tool.hard_link"
     return str(error.detail)
 

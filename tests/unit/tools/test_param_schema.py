@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaged.base import JsonObject
-from kaged.tools import InvalidParams
+from kaged.tools import InvalidToolParams
 from kaged.tools.schema import MAX_PROBLEMS, ParamSchema, schema_hash
 
 SCHEMA: JsonObject = {
@@ -35,7 +35,7 @@ SCHEMA: JsonObject = {
 
 
 def problems(params: Any) -> dict[str, str]:
-    with pytest.raises(InvalidParams) as refusal:
+    with pytest.raises(InvalidToolParams) as refusal:
         ParamSchema(SCHEMA).parse(params)
     detail = refusal.value.detail
     assert isinstance(detail, dict)
@@ -93,7 +93,7 @@ def test_values_are_never_repeated_and_floods_are_cut() -> None:
 
 @pytest.mark.parametrize("params", [{"path": b"x"}, {1: 2}, {"path": object()}])
 def test_what_is_no_json_is_refused_in_the_same_way(params: Any) -> None:
-    with pytest.raises(InvalidParams):
+    with pytest.raises(InvalidToolParams):
         ParamSchema(SCHEMA).parse(params)
 
 
@@ -120,7 +120,7 @@ def test_what_passes_is_valid_again_and_keeps_what_was_sent(params: Any) -> None
     schema = ParamSchema(SCHEMA)
     try:
         parsed = schema.parse(params)
-    except InvalidParams:
+    except InvalidToolParams:
         return
     assert schema.parse(parsed) == parsed
     assert {name: parsed[name] for name in params if name != "items"} == {

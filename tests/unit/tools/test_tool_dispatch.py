@@ -13,15 +13,15 @@ from kaged.base import JsonValue, KagedError, ManualClock
 from kaged.kernel.policy import CagePolicy, FsMode
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement, SeccompRequirement
 from kaged.tools import (
-    InvalidParams,
+    InvalidToolParams,
     Tool,
-    ToolCall,
     ToolCallContext,
     ToolError,
     ToolErrorCode,
+    ToolInvocation,
     ToolNotFound,
 )
-from kaged.tools.errors import ContextInvalid, QuotaExceeded, tool_error_of
+from kaged.tools.errors import QuotaExceeded, ToolContextInvalid, tool_error_of
 from kaged.tools.quotas import CallQuotas, QuotaRule, QuotaSpan
 from kaged.wire.errors import RpcError, number_of
 from requirements import requirement
@@ -237,7 +237,7 @@ async def test_a_default_is_decided_like_a_value_that_was_sent(tmp_path: Path, s
 async def test_a_tools_own_check_speaks_after_the_schema(tmp_path: Path, spy: Spy) -> None:
     def check(args: Any) -> None:
         if args["limit"] > 10:
-            raise InvalidParams.of_field("limit", "is too much")
+            raise InvalidToolParams.of_field("limit", "is too much")
 
     lab = ToolLab(tmp_path, [reader(spy, check=check)], cage(root=tmp_path), CODER)
     assert (await lab.refusal("file.peek", path="a", limit=11)).code == "invalid_params"
@@ -284,7 +284,7 @@ async def test_a_context_that_lacks_something_is_refused_before_anything(
 ) -> None:
     lab = ToolLab(tmp_path, [reader(spy)])
     bad: Any = "x" if field == "cage_policy" else ""
-    with pytest.raises(ContextInvalid, match=field):
+    with pytest.raises(ToolContextInvalid, match=field):
         await lab.dispatcher.dispatch(
             "file.peek", {"path": "a"}, replace(lab.context, **{field: bad})
         )
@@ -460,7 +460,7 @@ async def test_a_plugins_error_keeps_its_number_and_words(tmp_path: Path, spy: S
 async def test_a_cancelled_call_is_on_record_and_stays_cancelled(tmp_path: Path) -> None:
     entered = asyncio.Event()
 
-    async def hangs(call: ToolCall) -> JsonValue:
+    async def hangs(call: ToolInvocation) -> JsonValue:
         entered.set()
         await asyncio.Event().wait()
         return call.args
@@ -477,7 +477,7 @@ async def test_a_cancelled_call_is_on_record_and_stays_cancelled(tmp_path: Path)
 async def test_calls_run_side_by_side(tmp_path: Path, spy: Spy) -> None:
     go = asyncio.Event()
 
-    async def waits(call: ToolCall) -> JsonValue:
+    async def waits(call: ToolInvocation) -> JsonValue:
         await go.wait()
         return {"when": "late"}
 

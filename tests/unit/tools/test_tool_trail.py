@@ -12,7 +12,7 @@ from kaged.audit import AuditLog, ChainKey
 from kaged.base import Ids, JsonValue, SystemClock
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
-from kaged.tools import ToolCall, ToolError, ToolRefused
+from kaged.tools import ToolError, ToolInvocation, ToolRefused
 from requirements import requirement
 
 RO, RW = FsRequirement(FsMode.RO), FsRequirement(FsMode.RW)
@@ -96,7 +96,7 @@ async def test_every_call_has_one_beginning_and_one_end(tmp_path: Path) -> None:
 
 
 async def test_events_of_a_call_carry_its_project_and_request(tmp_path: Path) -> None:
-    async def writes(call: ToolCall) -> JsonValue:
+    async def writes(call: ToolInvocation) -> JsonValue:
         call.emit("file.written", path="./src/a", bytes=1)
         return {}
 
@@ -141,7 +141,7 @@ async def test_a_refused_change_needs_no_disk(tmp_path: Path) -> None:
 
 
 async def test_a_log_that_fails_afterwards_takes_no_result_away(tmp_path: Path) -> None:
-    async def writes(call: ToolCall) -> JsonValue:
+    async def writes(call: ToolInvocation) -> JsonValue:
         call.emit("file.written", path="./src/a", bytes=1)
         return {"done": True}
 

@@ -43,7 +43,7 @@ class RateOptions(Options):
 
 
 @dataclass(slots=True)
-class _Bucket:
+class _SubjectBucket:
     tokens: float
     filled_at_s: float
 
@@ -68,7 +68,7 @@ class SubjectRateLimit(Plugin):
         self._per_s = self._size / _PERIODS[parsed["period"]]
         self._counts = compile_names(options.tools)
         self._now = (clock or SystemClock()).monotonic_s
-        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, _SubjectBucket] = OrderedDict()
 
     async def tool_pre_invoke(
         self, payload: ToolPreInvokePayload, context: PluginContext, extensions: Extensions | None
@@ -99,7 +99,7 @@ class SubjectRateLimit(Plugin):
         now = self._now()
         bucket = self._buckets.get(subject)
         if bucket is None:
-            bucket = self._buckets[subject] = _Bucket(self._size, now)
+            bucket = self._buckets[subject] = _SubjectBucket(self._size, now)
             if len(self._buckets) > MAX_SUBJECTS:
                 self._buckets.popitem(last=False)
         self._buckets.move_to_end(subject)

@@ -25,11 +25,11 @@ from kaged.toolbox.ast.settings import AstSettings
 from kaged.toolbox.ast.sources import FileFinder, Sources, start_of
 from kaged.toolbox.ast.worker_main import META
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
-from kaged.tools.errors import CapabilityRefused, InvalidParams
+from kaged.tools.errors import InvalidToolParams, ToolCapabilityRefused
 from kaged.workspace import Author, Written
 
 if TYPE_CHECKING:
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 MAX_REWRITES: Final = 100
 _TURN: Final = 500
@@ -181,7 +181,7 @@ class _EditAst:
         self._settings = settings
         self._clock = clock
 
-    async def run(self, call: ToolCall) -> JsonValue:
+    async def run(self, call: ToolInvocation) -> JsonValue:
         """Find the files, work out all edits, then write all of them or nothing."""
         settings, args = self._settings, call.args
         started = self._clock.monotonic_s()
@@ -226,7 +226,7 @@ class _EditAst:
         return result
 
     async def _candidates(
-        self, call: ToolCall, start: str, *, single: bool
+        self, call: ToolInvocation, start: str, *, single: bool
     ) -> tuple[str, list[bytes], bool]:
         """Return the language and the files."""
         lang = cast("str | None", call.args.get("lang"))
@@ -253,7 +253,7 @@ class _EditAst:
         return lang, [path for path in found if is_of(os.fsdecode(path), lang)], complete
 
 
-async def _apply(call: ToolCall, plans: list[FilePlan], sources: Sources) -> None:
+async def _apply(call: ToolInvocation, plans: list[FilePlan], sources: Sources) -> None:
     workspace = call.workspace
     refused: list[JsonValue] = [
         sources.name(plan.index)
@@ -261,7 +261,7 @@ async def _apply(call: ToolCall, plans: list[FilePlan], sources: Sources) -> Non
         if not call.writable(sources.project_path(plan.index).resolved)
     ]
     if refused:
-        raise CapabilityRefused(
+        raise ToolCapabilityRefused(
             f"not allowed: {len(refused)} of the files to change may not be written by you; "
             "nothing was changed",
             fix="narrow path or glob to files you may write",
@@ -278,7 +278,7 @@ async def _apply(call: ToolCall, plans: list[FilePlan], sources: Sources) -> Non
 
 
 def _settled(
-    call: ToolCall, plans: list[FilePlan], sources: Sources, written: tuple[Written, ...]
+    call: ToolInvocation, plans: list[FilePlan], sources: Sources, written: tuple[Written, ...]
 ) -> None:
     context = call.context
     author = Author(context.session_id, context.run_id, context.caller, call.tool_name)
@@ -314,24 +314,24 @@ def _require_bound(pattern: str, template: str, bound: frozenset[str]) -> None:
     for found in META.finditer(template):
         name = found[0].lstrip("$")
         if name and name not in bound:
-            raise InvalidParams.of_field(
+            raise InvalidToolParams.of_field(
                 "rewrites",
                 f"the replacement of {pattern[:200]!r} uses {found[0]}, which the pattern does "
                 "not bind",
             )
 
 
-def _unknown_language(what: str) -> InvalidParams:
-    return InvalidParams.of_field(
+def _unknown_language(what: str) -> InvalidToolParams:
+    return InvalidToolParams.of_field(
         "lang", f"cannot be told from {what}", fix="name lang, or another file"
     )
 
 
-def _unclear_language(counts: dict[str, int]) -> InvalidParams:
+def _unclear_language(counts: dict[str, int]) -> InvalidToolParams:
     if not counts:
         return _unknown_language("the files: there is none of a known language")
     listed = ", ".join(f"{lang} ({count})" for lang, count in sorted(counts.items()))
-    return InvalidParams.of_field(
+    return InvalidToolParams.of_field(
         "lang",
         f"cannot be told from the files, which are of several languages: {listed}",
         fix="name lang, or narrow path or glob",

@@ -19,7 +19,7 @@ from kaged.toolbox.ast.sources import FileFinder, Sources, start_of
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 
 if TYPE_CHECKING:
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 MAX_CONTEXT: Final = 100
 MAX_PATTERN_CHARS: Final = 32 * 1024
@@ -137,7 +137,7 @@ class _SearchAst:
         self._settings = settings
         self._clock = clock
 
-    async def run(self, call: ToolCall) -> JsonValue:
+    async def run(self, call: ToolInvocation) -> JsonValue:
         """Check the pattern, find files that could match, parse those."""
         settings = self._settings
         started = self._clock.monotonic_s()

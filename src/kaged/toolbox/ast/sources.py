@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kaged.base import KagedError
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 from kaged.workspace.errors import FileMissing
 from kaged.workspace.path import ProjectPath
 from kaged.workspace.text import sendable
 
 if TYPE_CHECKING:
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 
 class FileFinder(Protocol):
@@ -43,7 +43,7 @@ class FileFinder(Protocol):
 class Sources:
     """Files in the order of their paths. `paths` are raw `./` paths below the project root."""
 
-    def __init__(self, call: ToolCall, paths: list[bytes]) -> None:
+    def __init__(self, call: ToolInvocation, paths: list[bytes]) -> None:
         self._call = call
         self._root = call.workspace.root.rstrip("/")
         self.paths = sorted(set(paths))
@@ -87,19 +87,19 @@ class Sources:
         return "binary" if b"\0" in data else data
 
 
-def start_of(call: ToolCall, path: ProjectPath, field: str) -> tuple[str, bool]:
+def start_of(call: ToolInvocation, path: ProjectPath, field: str) -> tuple[str, bool]:
     """Return where to look for files, as `./` path without links, and whether it is one file.
 
     Raises:
         FileMissing: there is nothing.
-        InvalidParams: it is neither a directory nor a regular file.
+        InvalidToolParams: it is neither a directory nor a regular file.
     """
     try:
         mode = Path(path.resolved).lstat().st_mode
     except OSError:
         raise FileMissing(path.relative) from None
     if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-        raise InvalidParams.of_field(field, "must be a directory or a regular file")
+        raise InvalidToolParams.of_field(field, "must be a directory or a regular file")
     return call.workspace.relative_of(path.resolved), stat.S_ISREG(mode)
 
 

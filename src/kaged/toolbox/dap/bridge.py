@@ -25,7 +25,7 @@ from kaged.toolbox.dap.session import DebugSession, EndReason, State, ended
 if TYPE_CHECKING:
     from kaged.cage import CageProcess, Spawner
     from kaged.config.serverchoice import AdapterChoice
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 WAIT_S: Final = 30.0  # AT-DAP-40
 HEARD_CHARS: Final = 2000
@@ -63,7 +63,7 @@ class DapBridge:
 
     # -- finding ---------------------------------------------------------------------------------
 
-    def session(self, call: ToolCall) -> DebugSession:
+    def session(self, call: ToolInvocation) -> DebugSession:
         """Return the caller's own debug session. Raises DapSessionEnded when it has none."""
         found = self._sessions.get(_owner(call))
         if found is None or found.state is State.ENDED:
@@ -72,7 +72,7 @@ class DapBridge:
 
     # -- starting --------------------------------------------------------------------------------
 
-    def plan(self, call: ToolCall, runtime: str) -> AdapterPlan:
+    def plan(self, call: ToolInvocation, runtime: str) -> AdapterPlan:
         """Find the runtime's debugger, if the caller's cage allows it; starts nothing.
 
         Raises:
@@ -106,7 +106,7 @@ class DapBridge:
 
     async def start(
         self,
-        call: ToolCall,
+        call: ToolInvocation,
         plan: AdapterPlan,
         command: str,
         arguments: JsonObject,
@@ -183,7 +183,9 @@ class DapBridge:
         )
         return session
 
-    async def _spawn(self, call: ToolCall, plan: AdapterPlan, cwd: str, mark: str) -> CageProcess:
+    async def _spawn(
+        self, call: ToolInvocation, plan: AdapterPlan, cwd: str, mark: str
+    ) -> CageProcess:
         policy = call.context.cage_policy
         if policy is None:
             return await launch_uncaged(self._spawner, plan, cwd, self._environ, mark)
@@ -235,7 +237,7 @@ class DapBridge:
         return found or sys.executable
 
 
-def _owner(call: ToolCall) -> tuple[str, str]:
+def _owner(call: ToolInvocation) -> tuple[str, str]:
     return call.context.session_id, call.context.caller
 
 

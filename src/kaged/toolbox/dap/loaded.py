@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.dap.view import View, objects_in, path_of
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 
 if TYPE_CHECKING:
     from kaged.toolbox.dap.bridge import DapBridge
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 _LIFECYCLE: Final = frozenset(
     {
@@ -25,7 +25,7 @@ _LIFECYCLE: Final = frozenset(
 )
 
 
-async def modules(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def modules(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """List the program's modules."""
     session, args = bridge.session(call), call.args
     session.require("supportsModulesRequest", "modules")
@@ -46,7 +46,7 @@ async def modules(bridge: DapBridge, call: ToolCall) -> JsonValue:
     return {"modules": shown, "total": total if type(total) is int else len(shown)}
 
 
-async def loaded_sources(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def loaded_sources(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """List the sources that the program has loaded."""
     session = bridge.session(call)
     session.require("supportsLoadedSourcesRequest", "loaded sources")
@@ -64,7 +64,7 @@ async def loaded_sources(bridge: DapBridge, call: ToolCall) -> JsonValue:
     return {"sources": shown, "count": len(shown)}
 
 
-async def custom_request(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def custom_request(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Send a request of the adapter's own."""
     session = bridge.session(call)
     command = cast("str", call.args["command"])
@@ -76,7 +76,9 @@ async def custom_request(bridge: DapBridge, call: ToolCall) -> JsonValue:
 def check_custom(args: JsonObject) -> None:
     """Refuse commands that are the bridge's own business."""
     if args.get("command") in _LIFECYCLE:
-        raise InvalidParams.of_field("command", f"{args['command']} is the bridge's own business")
+        raise InvalidToolParams.of_field(
+            "command", f"{args['command']} is the bridge's own business"
+        )
 
 
 __all__ = ["check_custom", "custom_request", "loaded_sources", "modules"]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final, cast
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.dap.errors import DapRequestFailed
 from kaged.toolbox.dap.view import View, objects_in
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 
 if TYPE_CHECKING:
     from kaged.toolbox.dap.bridge import DapBridge
     from kaged.toolbox.dap.session import DebugSession
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 VALUE_CHARS: Final = 4000
 MAX_VARIABLES: Final = 500
@@ -24,13 +24,13 @@ _SCOPES: Final = {
 }
 
 
-async def threads(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def threads(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """List the program's threads."""
     session = bridge.session(call)
     return {"threads": await View(call, bridge, session).threads()}
 
 
-async def stack_trace(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def stack_trace(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Show the stack of a thread."""
     session = bridge.session(call)
     session.require_stopped()
@@ -48,7 +48,7 @@ async def stack_trace(bridge: DapBridge, call: ToolCall) -> JsonValue:
     return {"frames": shown, "total_frames": await session.stack_size(thread)}
 
 
-async def scopes(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def scopes(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """List the scopes of a frame."""
     session = bridge.session(call)
     found = await _scopes(session, cast("int", call.args.get("frame_id", 0)))
@@ -64,7 +64,7 @@ async def scopes(bridge: DapBridge, call: ToolCall) -> JsonValue:
     }
 
 
-async def variables(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def variables(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Show the variables of a scope, or the members of one of them."""
     session = bridge.session(call)
     args = call.args
@@ -82,7 +82,9 @@ async def variables(bridge: DapBridge, call: ToolCall) -> JsonValue:
         for part in _parts(expand, members):
             one = next((each for each in members if each.get("name") == part), None)
             if one is None or not _expandable(one):
-                raise InvalidParams.of_field("expand", f"there is no structured {prefix + part!r}")
+                raise InvalidToolParams.of_field(
+                    "expand", f"there is no structured {prefix + part!r}"
+                )
             members = await _children(session, one)
             prefix = f"{prefix}{part}."
     needle = args.get("filter")
@@ -98,7 +100,7 @@ async def variables(bridge: DapBridge, call: ToolCall) -> JsonValue:
     return result
 
 
-async def evaluate(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def evaluate(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Evaluate an expression in a frame of the debugged program."""
     session = bridge.session(call)
     frame = await session.frame(cast("int", call.args.get("frame_id", 0)))
@@ -147,7 +149,7 @@ def _parts(path: str, members: list[JsonObject]) -> list[str]:
         return [path]
     parts = path.split(".")
     if len(parts) > MAX_DEPTH:
-        raise InvalidParams.of_field("expand", f"goes deeper than {MAX_DEPTH} levels")
+        raise InvalidToolParams.of_field("expand", f"goes deeper than {MAX_DEPTH} levels")
     return parts
 
 

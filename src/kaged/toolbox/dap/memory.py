@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.dap.view import View, objects_in, path_of
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 
 if TYPE_CHECKING:
     from kaged.toolbox.dap.bridge import DapBridge
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 
-async def disassemble(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def disassemble(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Show machine code."""
     session, args = bridge.session(call), call.args
     session.require("supportsDisassembleRequest", "disassembly")
@@ -45,7 +45,7 @@ async def disassemble(bridge: DapBridge, call: ToolCall) -> JsonValue:
     return {"instructions": shown}
 
 
-async def read_memory(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def read_memory(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Read the program's memory."""
     session, args = bridge.session(call), call.args
     session.require("supportsReadMemoryRequest", "reading memory")
@@ -64,7 +64,7 @@ async def read_memory(bridge: DapBridge, call: ToolCall) -> JsonValue:
     }
 
 
-async def write_memory(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def write_memory(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Write the program's memory."""
     session, args = bridge.session(call), call.args
     session.require("supportsWriteMemoryRequest", "writing memory")
@@ -91,7 +91,7 @@ def check_data(args: JsonObject) -> None:
     try:
         base64.b64decode(cast("str", args["data"]), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise InvalidParams.of_field("data", "is not base64") from error
+        raise InvalidToolParams.of_field("data", "is not base64") from error
 
 
 __all__ = ["check_data", "disassemble", "read_memory", "write_memory"]

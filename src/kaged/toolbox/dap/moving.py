@@ -10,7 +10,7 @@ from kaged.toolbox.dap.view import View
 
 if TYPE_CHECKING:
     from kaged.toolbox.dap.bridge import DapBridge
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 _COMMANDS: Final = {
     "step_into": "stepIn",
@@ -20,7 +20,7 @@ _COMMANDS: Final = {
 }
 
 
-async def move(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def move(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Step or continue, and describe where the program stopped next, or how it ended."""
     session = bridge.session(call)
     view = View(call, bridge, session)
@@ -36,7 +36,7 @@ async def move(bridge: DapBridge, call: ToolCall) -> JsonValue:
     return await view.state()
 
 
-async def pause(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def pause(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Interrupt the program."""
     session = bridge.session(call)
     view = View(call, bridge, session)

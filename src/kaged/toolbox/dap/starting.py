@@ -11,17 +11,17 @@ from kaged.kernel.requirements import NetRequirement
 from kaged.toolbox.dap.launching import adapter_cwd, attach_arguments, launch_arguments
 from kaged.toolbox.dap.session import State
 from kaged.toolbox.dap.view import View
-from kaged.tools.errors import CapabilityRefused, InvalidParams
+from kaged.tools.errors import InvalidToolParams, ToolCapabilityRefused
 from kaged.workspace.errors import FileMissing
 
 if TYPE_CHECKING:
     from kaged.toolbox.dap.bridge import DapBridge
     from kaged.toolbox.dap.session import DebugSession
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
     from kaged.workspace import ProjectPath
 
 
-async def launch(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def launch(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Start a program under the debugger."""
     args = call.args
     script, cwd = call.paths[0], call.paths[1]
@@ -52,7 +52,7 @@ async def launch(bridge: DapBridge, call: ToolCall) -> JsonValue:
     return await _begun(bridge, call, session, wait=stop_on_entry)
 
 
-async def attach(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def attach(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Debug a program that runs already and listens on a port."""
     args = call.args
     host, port = cast("str", args.get("host") or "localhost"), cast("int", args["port"])
@@ -64,7 +64,7 @@ async def attach(bridge: DapBridge, call: ToolCall) -> JsonValue:
     return await _begun(bridge, call, session, wait=False)
 
 
-async def disconnect(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def disconnect(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """End the session."""
     session = bridge.session(call)
     terminate = call.args.get("terminate_debuggee") is not False
@@ -78,7 +78,7 @@ async def disconnect(bridge: DapBridge, call: ToolCall) -> JsonValue:
 
 
 async def _begun(
-    bridge: DapBridge, call: ToolCall, session: DebugSession, *, wait: bool
+    bridge: DapBridge, call: ToolInvocation, session: DebugSession, *, wait: bool
 ) -> JsonObject:
     if wait:
         await session.settled(bridge.wait_s)
@@ -98,10 +98,10 @@ def _require(path: ProjectPath, *, directory: bool) -> None:
         raise FileMissing(path.relative)
     if found.is_dir() is not directory:
         field, kind = ("cwd", "a directory") if directory else ("script", "a file")
-        raise InvalidParams.of_field(field, f"must be {kind}")
+        raise InvalidToolParams.of_field(field, f"must be {kind}")
 
 
-def _require_reachable(call: ToolCall, host: str, port: int) -> None:
+def _require_reachable(call: ToolInvocation, host: str, port: int) -> None:
     """Refuse a caged caller an address that its cage does not allow."""
     policy = call.policy
     if policy is None:
@@ -109,10 +109,10 @@ def _require_reachable(call: ToolCall, host: str, port: int) -> None:
     try:
         target: NetTarget = parse_target(f"{host}:{port}")
     except NetTargetInvalid as error:
-        raise InvalidParams.of_field("host", str(error)) from error
+        raise InvalidToolParams.of_field("host", str(error)) from error
     refusal = policy.refuse_net(NetRequirement(target), ())
     if refusal is not None:
-        raise CapabilityRefused(
+        raise ToolCapabilityRefused(
             f"your cage does not allow connections to {host}:{port}",
             fix=f"ask for {host}:{port} in the cage's net.allow",
             detail=f"net:{host}:{port}",

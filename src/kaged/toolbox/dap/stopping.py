@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.dap.breakpoints import MAX_BREAKPOINTS, OtherBreakpoint, SourceBreakpoint
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 
 if TYPE_CHECKING:
     from kaged.toolbox.dap.bridge import DapBridge
     from kaged.toolbox.dap.session import DebugSession
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 
-async def set_breakpoint(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def set_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Stop at a line; the same line again changes its breakpoint and keeps its number."""
     session = bridge.session(call)
     args, path = call.args, call.paths[0]
@@ -44,7 +44,7 @@ async def set_breakpoint(bridge: DapBridge, call: ToolCall) -> JsonValue:
     }
 
 
-async def remove_breakpoint(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def remove_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Stop no longer at a line."""
     session = bridge.session(call)
     path, line = call.paths[0], cast("int", call.args["line"])
@@ -55,13 +55,13 @@ async def remove_breakpoint(bridge: DapBridge, call: ToolCall) -> JsonValue:
     return {"removed": removed, "path": path.relative, "line": line}
 
 
-async def list_breakpoints(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def list_breakpoints(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """List the breakpoints on lines."""
     session = bridge.session(call)
     return {"breakpoints": [one.as_json() for one in session.breakpoints.all_sources()]}
 
 
-async def set_instruction_breakpoint(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def set_instruction_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Stop at a machine instruction."""
     session = bridge.session(call)
     session.require("supportsInstructionBreakpoints", "instruction breakpoints")
@@ -77,7 +77,7 @@ async def set_instruction_breakpoint(bridge: DapBridge, call: ToolCall) -> JsonV
     }
 
 
-async def remove_instruction_breakpoint(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def remove_instruction_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Stop no longer at a machine instruction."""
     session = bridge.session(call)
     session.require("supportsInstructionBreakpoints", "instruction breakpoints")
@@ -87,7 +87,7 @@ async def remove_instruction_breakpoint(bridge: DapBridge, call: ToolCall) -> Js
     return {"removed": removed}
 
 
-async def data_breakpoint_info(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def data_breakpoint_info(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Ask whether changes of a variable can be stopped at."""
     session = bridge.session(call)
     session.require("supportsDataBreakpoints", "data breakpoints")
@@ -107,7 +107,7 @@ async def data_breakpoint_info(bridge: DapBridge, call: ToolCall) -> JsonValue:
     }
 
 
-async def set_data_breakpoint(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def set_data_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Stop when a variable is read or written."""
     session = bridge.session(call)
     session.require("supportsDataBreakpoints", "data breakpoints")
@@ -118,7 +118,7 @@ async def set_data_breakpoint(bridge: DapBridge, call: ToolCall) -> JsonValue:
     return {"breakpoint_id": one.id, "verified": one.verified, "data_id": data_id}
 
 
-async def remove_data_breakpoint(bridge: DapBridge, call: ToolCall) -> JsonValue:
+async def remove_data_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     """Stop no longer at a variable."""
     session = bridge.session(call)
     session.require("supportsDataBreakpoints", "data breakpoints")
@@ -135,7 +135,7 @@ def _put(
     | dict[tuple[str, int], OtherBreakpoint],
     key: object,
     wanted: JsonObject,
-    call: ToolCall,
+    call: ToolInvocation,
 ) -> OtherBreakpoint:
     if "condition" in call.args:
         wanted["condition"] = call.args["condition"]
@@ -149,14 +149,16 @@ def _put(
     return table[key]
 
 
-def _instruction(call: ToolCall) -> tuple[str, int]:
+def _instruction(call: ToolInvocation) -> tuple[str, int]:
     offset = call.args.get("offset", 0)
     return cast("str", call.args["instruction_reference"]), cast("int", offset)
 
 
 def _require_room(session: DebugSession) -> None:
     if len(session.breakpoints) >= MAX_BREAKPOINTS:
-        raise InvalidParams.of_field("action", f"there are {MAX_BREAKPOINTS} breakpoints already")
+        raise InvalidToolParams.of_field(
+            "action", f"there are {MAX_BREAKPOINTS} breakpoints already"
+        )
 
 
 __all__ = [

@@ -13,13 +13,13 @@ from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
 from kaged.toolbox.dap import loaded, looking, memory, moving, starting, stopping
 from kaged.toolbox.dap.session import ended
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 
 if TYPE_CHECKING:
     from kaged.toolbox.dap.bridge import DapBridge
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
-Run = Callable[["DapBridge", "ToolCall"], Awaitable[JsonValue]]
+Run = Callable[["DapBridge", "ToolInvocation"], Awaitable[JsonValue]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +175,10 @@ DEFINITION: Final = ToolDefinition(
 )
 
 
-def dap_tools(bridge_for: Callable[[ToolCall], DapBridge | None]) -> tuple[Tool, ...]:
+def dap_tools(bridge_for: Callable[[ToolInvocation], DapBridge | None]) -> tuple[Tool, ...]:
     """Return `debug`; `bridge_for` finds the bridge of a call's project."""
 
-    async def handle(call: ToolCall) -> JsonValue:
+    async def handle(call: ToolInvocation) -> JsonValue:
         bridge = bridge_for(call)
         if bridge is None:
             raise ended()
@@ -206,7 +206,7 @@ def _check(args: JsonObject) -> None:
     action = ACTIONS[str(args["action"])]
     missing = [name for name in action.needs if name not in args]
     if missing:
-        raise InvalidParams.of_fields(
+        raise InvalidToolParams.of_fields(
             (name, f"is required for {args['action']}") for name in missing
         )
     if action.check is not None:

@@ -14,7 +14,7 @@ from kaged.workspace.errors import PathRefused
 
 if TYPE_CHECKING:
     from kaged.toolbox.dap.bridge import DapBridge
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
     from kaged.workspace import ProjectPath
 
 PREVIEW_CHARS: Final = 500
@@ -30,7 +30,7 @@ _REASONS: Final = {
 class View:
     """Shows a session's state to one caller."""
 
-    def __init__(self, call: ToolCall, bridge: DapBridge, session: DebugSession) -> None:
+    def __init__(self, call: ToolInvocation, bridge: DapBridge, session: DebugSession) -> None:
         self.call = call
         self.bridge = bridge
         self.session = session

@@ -16,7 +16,7 @@ from kaged.toolbox.files.read import path_param
 from kaged.toolbox.files.sniff import SNIFFED_BYTES, mime_of_binary
 from kaged.toolbox.files.suggest import did_you_mean
 from kaged.toolbox.files.write import author_of, encoded
-from kaged.tools import InvalidParams, Tool, ToolCall, ToolDefinition
+from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation
 from kaged.workspace import Written
 from kaged.workspace.errors import FileMissing, WrongKind
 from kaged.workspace.text import sendable
@@ -106,7 +106,7 @@ class _Edited:
     """Whether line endings were taken leniently."""
 
 
-async def edit_text(call: ToolCall) -> JsonValue:
+async def edit_text(call: ToolInvocation) -> JsonValue:
     """Answer one call of `edit.text`."""
     wanted = _wanted(call.args)
     workspace, path = call.workspace, call.paths[0]
@@ -132,7 +132,7 @@ def _wanted(args: JsonObject) -> list[_Wanted]:
     return found
 
 
-def _edit(call: ToolCall, wanted: list[_Wanted]) -> _Edited:
+def _edit(call: ToolInvocation, wanted: list[_Wanted]) -> _Edited:
     workspace, context, path = call.workspace, call.context, call.paths[0]
     shown = sendable(path.relative)
     try:
@@ -153,7 +153,7 @@ def _edit(call: ToolCall, wanted: list[_Wanted]) -> _Edited:
         if found.count > 1 and not one.every:
             _not_unique(body, found, one, shown)
         if found.count > MAX_SPANS:
-            raise InvalidParams.of_field(
+            raise InvalidToolParams.of_field(
                 "old_string", f"is there {found.count} times; the most for one edit is {MAX_SPANS}"
             )
         edits.append(replace(body, found, one.new))
@@ -170,7 +170,7 @@ def _edit(call: ToolCall, wanted: list[_Wanted]) -> _Edited:
     )
 
 
-def _settled(call: ToolCall, edited: _Edited) -> JsonObject:
+def _settled(call: ToolInvocation, edited: _Edited) -> JsonObject:
     call.workspace.settle(author_of(call), [edited.written], [edited.data])
     path = sendable(edited.written.path.relative)
     call.emit("file.edited", path=path, replacements=edited.replacements, tool_name=call.tool_name)

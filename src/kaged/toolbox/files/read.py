@@ -14,7 +14,7 @@ from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.files.sniff import SNIFFED_BYTES, mime_of_binary
 from kaged.toolbox.files.suggest import did_you_mean
 from kaged.toolbox.files.window import MAX_CONTENT_CHARS, LineWindow
-from kaged.tools import PathParam, Tool, ToolCall, ToolDefinition
+from kaged.tools import PathParam, Tool, ToolDefinition, ToolInvocation
 from kaged.workspace import ChangeKind, FileChange, ProjectPath, Workspace
 from kaged.workspace.content import CHUNK_BYTES
 from kaged.workspace.errors import FileMissing, FileTooLarge, FileUnreadable
@@ -80,7 +80,7 @@ class _Seen:
     sha256: str | None = None
 
 
-async def read_file(call: ToolCall) -> JsonValue:
+async def read_file(call: ToolInvocation) -> JsonValue:
     """Answer one call of `file.read`; blocking work is done in a thread."""
     path = call.paths[0]
     workspace = call.workspace

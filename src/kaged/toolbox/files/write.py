@@ -11,7 +11,7 @@ from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.files.read import path_param
 from kaged.toolbox.files.window import CUT_MARK
-from kaged.tools import InvalidParams, Tool, ToolCall, ToolDefinition
+from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation
 from kaged.workspace import Author, Written
 from kaged.workspace.content import MAX_TEXT_BYTES
 from kaged.workspace.errors import FileExists, FileMissing, FileNotRead
@@ -60,7 +60,7 @@ class _Done:
     warnings: list[JsonValue]
 
 
-async def write_file(call: ToolCall) -> JsonValue:
+async def write_file(call: ToolInvocation) -> JsonValue:
     """Answer one call of `file.write`."""
     workspace, context, path = call.workspace, call.context, call.paths[0]
 
@@ -81,7 +81,7 @@ async def write_file(call: ToolCall) -> JsonValue:
         return await workspace.threads.finish(work, lambda done: _settled(call, done))
 
 
-async def create_file(call: ToolCall) -> JsonValue:
+async def create_file(call: ToolInvocation) -> JsonValue:
     """Answer one call of `file.create`."""
     workspace, path = call.workspace, call.paths[0]
 
@@ -100,29 +100,29 @@ def encoded(args: JsonObject, field: str) -> bytes:
     """Return a text argument as UTF-8.
 
     Raises:
-        InvalidParams: it holds half a character, or is too large.
+        InvalidToolParams: it holds half a character, or is too large.
     """
     try:
         data = cast("str", args[field]).encode("utf-8")
     except UnicodeEncodeError as error:
         problem = f"character {error.start} is half a surrogate pair and cannot be written"
-        raise InvalidParams.of_field(field, problem) from None
+        raise InvalidToolParams.of_field(field, problem) from None
     if len(data) > MAX_TEXT_BYTES:
-        raise InvalidParams.of_field(field, f"is longer than {MAX_TEXT_BYTES} bytes")
+        raise InvalidToolParams.of_field(field, f"is longer than {MAX_TEXT_BYTES} bytes")
     return data
 
 
-def author_of(call: ToolCall) -> Author:
+def author_of(call: ToolInvocation) -> Author:
     """Return on whose behalf a call changes files."""
     context = call.context
     return Author(context.session_id, context.run_id, context.caller, call.tool_name)
 
 
-def _done(call: ToolCall, data: bytes, written: Written) -> _Done:
+def _done(call: ToolInvocation, data: bytes, written: Written) -> _Done:
     return _Done(written, data, _warnings(cast("str", call.args["content"])))
 
 
-def _settled(call: ToolCall, done: _Done) -> JsonObject:
+def _settled(call: ToolInvocation, done: _Done) -> JsonObject:
     written = done.written
     call.workspace.settle(author_of(call), [written], [done.data])
     path = sendable(written.path.relative)

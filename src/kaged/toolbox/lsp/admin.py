@@ -7,7 +7,7 @@ from typing import Final, cast
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.lsp.errors import LspServerNotFound
 from kaged.toolbox.lsp.question import Question
-from kaged.tools.errors import CapabilityRefused, InvalidParams
+from kaged.tools.errors import InvalidToolParams, ToolCapabilityRefused
 
 _NOT_RAW: Final = frozenset(
     {
@@ -60,14 +60,14 @@ async def show_capabilities(question: Question) -> JsonValue:
 async def raw_request(question: Question) -> JsonValue:
     """Answer request: for callers without a cage, because raw answers cannot be filtered."""
     if question.caged:
-        raise CapabilityRefused(
+        raise ToolCapabilityRefused(
             "raw language-server requests are for agents without a cage",
             fix="use the other actions of code.lsp",
             detail="code.lsp request",
         )
     method = question.text("method")
     if method in _NOT_RAW:
-        raise InvalidParams.of_field("method", f"{method} is the bridge's own business")
+        raise InvalidToolParams.of_field("method", f"{method} is the bridge's own business")
     language = _required(question)
     params = question.call.args.get("params")
     given = cast("JsonObject", {} if params is None else params)
@@ -80,7 +80,7 @@ async def raw_request(question: Question) -> JsonValue:
 def _required(question: Question) -> str:
     language = _asked(question)
     if language is None:
-        raise InvalidParams.of_field("path", "name a path or a language to say which server")
+        raise InvalidToolParams.of_field("path", "name a path or a language to say which server")
     return language
 
 

@@ -17,7 +17,7 @@ from kaged.toolbox.lsp.diagnostics import describe, problems_of
 
 if TYPE_CHECKING:
     from kaged.toolbox.lsp.bridge import LspBridge
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
     from kaged.tools.definition import Tool
     from kaged.workspace import ProjectPath
 
@@ -34,7 +34,7 @@ NOTE: Final = (
 _SCHEMA: Final[JsonObject] = {"type": "array", "items": {"type": "object"}}
 
 _Errors: TypeAlias = "Counter[tuple[JsonValue, JsonValue]]"
-BridgeOf: TypeAlias = "Callable[[ToolCall], LspBridge | None]"
+BridgeOf: TypeAlias = "Callable[[ToolInvocation], LspBridge | None]"
 
 
 class EditDiagnosis:
@@ -54,7 +54,7 @@ class EditDiagnosis:
         properties = cast("JsonObject", definition.returns["properties"])
         returns = {**definition.returns, "properties": {**properties, FIELD: _SCHEMA}}
 
-        async def run(call: ToolCall) -> JsonValue:
+        async def run(call: ToolInvocation) -> JsonValue:
             unknown = [one for one in call.paths if _key(call, one) not in self._known]
             if unknown:
                 await self._look(call, unknown)  # or what was wrong before would count as new
@@ -67,7 +67,9 @@ class EditDiagnosis:
         described = replace(definition, returns=returns, description=definition.description + NOTE)
         return replace(tool, definition=described, handler=run)
 
-    async def _look(self, call: ToolCall, paths: Iterable[ProjectPath]) -> list[JsonValue] | None:
+    async def _look(
+        self, call: ToolInvocation, paths: Iterable[ProjectPath]
+    ) -> list[JsonValue] | None:
         """Return the errors that were not reported yet; None when no server looked."""
         bridge = self._bridge_of(call)
         if bridge is None:
@@ -87,7 +89,7 @@ class EditDiagnosis:
         return shown[:MAX_SHOWN] if looked else None
 
     async def _new_errors(
-        self, call: ToolCall, bridge: LspBridge, path: ProjectPath
+        self, call: ToolInvocation, bridge: LspBridge, path: ProjectPath
     ) -> list[JsonValue] | None:
         claimed = bridge.languages.of(path.resolved)
         if claimed is None or bridge.pool.running(claimed.language) is None:
@@ -109,7 +111,7 @@ class EditDiagnosis:
         self._remember(call, path, Counter((one["message"], one["code"]) for one in errors))
         return new
 
-    def _remember(self, call: ToolCall, path: ProjectPath, errors: _Errors) -> None:
+    def _remember(self, call: ToolInvocation, path: ProjectPath, errors: _Errors) -> None:
         key = _key(call, path)
         self._known.pop(key, None)
         self._known[key] = errors
@@ -117,11 +119,11 @@ class EditDiagnosis:
             del self._known[next(iter(self._known))]
 
 
-def _key(call: ToolCall, path: ProjectPath) -> tuple[str, str]:
+def _key(call: ToolInvocation, path: ProjectPath) -> tuple[str, str]:
     return call.context.project_id, path.resolved
 
 
-def _changed(call: ToolCall, result: JsonObject) -> list[ProjectPath]:
+def _changed(call: ToolInvocation, result: JsonObject) -> list[ProjectPath]:
     """Return the files that a result says were changed."""
     files = result.get("file_changes")
     if not isinstance(files, list):

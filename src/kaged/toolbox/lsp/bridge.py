@@ -22,7 +22,7 @@ from kaged.toolbox.lsp.pool import IDLE_S, Emit, LspPool, StopReason
 from kaged.toolbox.lsp.positions import SourceText
 from kaged.toolbox.lsp.server import REQUEST_LIMIT_S
 from kaged.toolbox.lsp.shown_texts import ShownTexts
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 from kaged.workspace.errors import FileMissing, PathRefused
 
 if TYPE_CHECKING:
@@ -88,10 +88,10 @@ class LspBridge:
 
         Raises:
             FileMissing: there is nothing.
-            InvalidParams: it is a directory or something else that has no lines.
+            InvalidToolParams: it is a directory or something else that has no lines.
         """
         if not stat.S_ISREG(self.mode_of(path)):
-            raise InvalidParams.of_field("path", "must be a file for this action")
+            raise InvalidToolParams.of_field("path", "must be a file for this action")
 
     def mode_of(self, path: ProjectPath) -> int:
         """Return what kind of thing a path is. Raises FileMissing."""

@@ -8,7 +8,7 @@ from typing import Final
 from kaged.base import JsonValue
 from kaged.toolbox.lsp.positions import SourceText, Span, Spot
 from kaged.toolbox.lsp.question import Question
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 
 _FENCE: Final = re.compile(r"```[^\n]*\n(?P<code>.*?)\n?```", re.DOTALL)
 _RULE: Final = re.compile(r"^\s*(?:---+|\*\*\*+)\s*$", re.MULTILINE)
@@ -22,7 +22,7 @@ async def describe_symbol(question: Question) -> JsonValue:
     bridge = question.bridge
     async with bridge.ready(question.path, question.session_id) as ready:
         if not ready.server.capabilities.offers("hoverProvider", "textDocument/hover"):
-            raise InvalidParams.of_field("action", "unsupported by server")
+            raise InvalidToolParams.of_field("action", "unsupported by server")
         spot = question.spot(ready.file.source)
         answer = await bridge.ask(ready.server, "textDocument/hover", question.document(ready))
         if not isinstance(answer, dict):

@@ -17,12 +17,12 @@ from kaged.toolbox.lsp.positions import (
     range_ends,
 )
 from kaged.toolbox.lsp.uris import from_uri
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 
 if TYPE_CHECKING:
     from kaged.toolbox.lsp.bridge import LspBridge, Ready
     from kaged.toolbox.lsp.server import LspServer
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
     from kaged.workspace import ProjectPath
 
 PREVIEW_CHARS: Final = 500
@@ -42,7 +42,7 @@ class Place:
 class Question:
     """One call on its way through an action."""
 
-    call: ToolCall
+    call: ToolInvocation
     bridge: LspBridge
     _texts: dict[str, SourceText | None] = field(default_factory=dict)
     _seen: dict[str, ProjectPath | None] = field(default_factory=dict)
@@ -73,11 +73,12 @@ class Question:
         """Return the position that was asked about, by `character` or by `symbol`.
 
         Raises:
-            InvalidParams: the line does not exist, or the symbol is not on it, or more than once.
+            InvalidToolParams: the line does not exist, or the symbol is not on it, or more than
+            once.
         """
         line = cast("int", self.call.args["line"])
         if line > source.line_count:
-            raise InvalidParams.of_field(
+            raise InvalidToolParams.of_field(
                 "line", f"is {line}, and the file has {source.line_count} lines"
             )
         character = self.call.args.get("character")
@@ -154,7 +155,7 @@ def column_of(line: str, symbol: str) -> int:
     """Find a symbol on a line; `name#2` means the second.
 
     Raises:
-        InvalidParams: it is not there, or there more than once and no number was given.
+        InvalidToolParams: it is not there, or there more than once and no number was given.
     """
     numbered = _NTH.fullmatch(symbol)
     text, nth = (numbered["text"], int(numbered["nth"])) if numbered else (symbol, 0)
@@ -163,11 +164,13 @@ def column_of(line: str, symbol: str) -> int:
     )
     found = [match.start() for match in word.finditer(line)]
     if not found:
-        raise InvalidParams.of_field("symbol", f"{text!r} is not on this line")
+        raise InvalidToolParams.of_field("symbol", f"{text!r} is not on this line")
     if nth > len(found):
-        raise InvalidParams.of_field("symbol", f"{text!r} is on this line {len(found)} times only")
+        raise InvalidToolParams.of_field(
+            "symbol", f"{text!r} is on this line {len(found)} times only"
+        )
     if nth == 0 and len(found) > 1:
-        raise InvalidParams.of_field(
+        raise InvalidToolParams.of_field(
             "symbol",
             f"{text!r} is on this line {len(found)} times",
             fix=f"name one of them: {text}#1 … {text}#{len(found)}",

@@ -18,7 +18,7 @@ from kaged.toolbox.lsp.filesync import decoded
 from kaged.toolbox.lsp.positions import Encoding, SourceText
 from kaged.toolbox.lsp.question import Question
 from kaged.toolbox.lsp.uris import to_uri
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 from kaged.workspace import Author, PlannedWrite, Written
 from kaged.workspace.errors import FileExists
 
@@ -43,7 +43,7 @@ async def rename_symbol(question: Question) -> JsonValue:
     async with question.bridge.ready(question.path, question.session_id) as ready:
         server = ready.server
         if not server.capabilities.offers("renameProvider", "textDocument/rename"):
-            raise InvalidParams.of_field("action", "unsupported by server")
+            raise InvalidToolParams.of_field("action", "unsupported by server")
         await _require_indexed(question, server)
         where = question.document(ready)
         await _prepare(question, server, where)

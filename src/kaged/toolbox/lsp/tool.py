@@ -19,11 +19,11 @@ from kaged.toolbox.lsp.question import Question
 from kaged.toolbox.lsp.rename import rename_file, rename_symbol
 from kaged.toolbox.lsp.symbols import list_symbols
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 
 if TYPE_CHECKING:
     from kaged.toolbox.lsp.bridge import LspBridge
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 Action = Callable[[Question], Awaitable[JsonValue]]
 
@@ -144,10 +144,10 @@ DEFINITION: Final = ToolDefinition(
 )
 
 
-def lsp_tools(bridge_for: Callable[[ToolCall], LspBridge | None]) -> tuple[Tool, ...]:
+def lsp_tools(bridge_for: Callable[[ToolInvocation], LspBridge | None]) -> tuple[Tool, ...]:
     """Return `code.lsp`; `bridge_for` finds the bridge of a call's project."""
 
-    async def handle(call: ToolCall) -> JsonValue:
+    async def handle(call: ToolInvocation) -> JsonValue:
         bridge = bridge_for(call)
         if bridge is None:
             raise LspServerUnavailable(
@@ -198,7 +198,7 @@ def _check(args: JsonObject) -> None:
     if action == "symbols" and args.get("scope") == "workspace" and not args.get("query"):
         missing.append("query")
     if missing:
-        raise InvalidParams.of_fields((one, f"is required for {action}") for one in missing)
+        raise InvalidToolParams.of_fields((one, f"is required for {action}") for one in missing)
 
 
 def _action(args: JsonObject) -> str:

@@ -10,11 +10,11 @@ from kaged.store.interaction_rows import InteractionKind
 from kaged.toolbox.project.answers import FieldType
 from kaged.toolbox.project.interactions import InteractionService
 from kaged.toolbox.project.texts import require_line, require_unicode
-from kaged.tools import InvalidParams, Tool, ToolDefinition
+from kaged.tools import InvalidToolParams, Tool, ToolDefinition
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
-    from kaged.tools import ToolCall
+    from kaged.tools import ToolInvocation
 
 QUESTIONS_LIMIT: Final = 20
 OPTIONS_LIMIT: Final = 50
@@ -146,7 +146,7 @@ def _tool(
     parameters: JsonObject,
     check: Callable[[JsonObject], None],
 ) -> Tool:
-    async def handle(call: ToolCall) -> JsonValue:
+    async def handle(call: ToolInvocation) -> JsonValue:
         record = await service.request(call.context, kind, _payload(kind, call.args))
         # The event has the id of the call, which is that of the question, too.
         call.emit("kaged.interaction.requested", kind=kind.value, session_id=record.session_id)
@@ -206,9 +206,9 @@ def _check_form(args: JsonObject) -> None:
         _require_texts(where, one, ("name", "label"))
         choices = one.get("options")
         if one["type"] == FieldType.SELECT and not choices:
-            raise InvalidParams.of_field(f"{where}.options", "is required for a select")
+            raise InvalidToolParams.of_field(f"{where}.options", "is required for a select")
         if one["type"] != FieldType.SELECT and choices:
-            raise InvalidParams.of_field(f"{where}.options", "is for type select only")
+            raise InvalidToolParams.of_field(f"{where}.options", "is for type select only")
 
 
 def _check_checkpoint(args: JsonObject) -> None:
@@ -226,7 +226,7 @@ def _require_texts(where: str, one: dict[str, Any], names: tuple[str, ...]) -> N
 def _require_unique(field: str, name: str, listed: list[dict[str, Any]]) -> None:
     twice = [one for one, count in Counter(item[name] for item in listed).items() if count > 1]
     if twice:
-        raise InvalidParams.of_field(field, f"{name} {twice[0]!r} is used twice")
+        raise InvalidToolParams.of_field(field, f"{name} {twice[0]!r} is used twice")
 
 
 def _listed(args: JsonObject, name: str) -> list[dict[str, Any]]:

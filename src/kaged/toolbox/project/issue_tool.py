@@ -17,7 +17,7 @@ from kaged.tools import Tool, ToolDefinition
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
     from kaged.toolbox.project.done import Done
-    from kaged.tools import ToolCall
+    from kaged.tools import ToolInvocation
 
 AUTHOR: Final = "agent:primary"
 ACTIONS: Final = ("list", "get", "create", "comment", "transition")
@@ -121,7 +121,7 @@ RETURNS: Final[JsonObject] = {
 def issue_tool(service: IssueService) -> Tool:
     """Make the tool."""
 
-    async def handle(call: ToolCall) -> JsonValue:
+    async def handle(call: ToolInvocation) -> JsonValue:
         args, project_id = call.args, call.context.project_id
         if args["action"] == "list":
             return await _list(service, project_id, args)

@@ -22,7 +22,7 @@ from kaged.toolbox.project.issue_states import (
     require_move,
 )
 from kaged.toolbox.project.texts import NUMBER_LIMIT, require_body, require_title
-from kaged.tools import InvalidParams
+from kaged.tools import InvalidToolParams
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject
@@ -99,7 +99,7 @@ class IssueService:
         return answer
 
     async def create(self, project_id: str, title: str, body: str, author: str) -> Done:
-        """File an issue. Raises InvalidParams."""
+        """File an issue. Raises InvalidToolParams."""
         made = await self._rows.create(
             project_id,
             require_title(title),
@@ -121,7 +121,7 @@ class IssueService:
     async def comment(
         self, project_id: str, number: int, body: str, visibility: Visibility, author: str
     ) -> Done:
-        """Add a comment. Raises InvalidParams and IssueNotFound."""
+        """Add a comment. Raises InvalidToolParams and IssueNotFound."""
         draft = UpdateDraft(
             author, UpdateKind.COMMENT.value, require_body(body), visibility=visibility.value
         )
@@ -145,7 +145,7 @@ class IssueService:
         """Move an issue to another status, with a comment where one is due.
 
         Raises:
-            InvalidParams: the comment is missing or too long.
+            InvalidToolParams: the comment is missing or too long.
             IssueNotFound, InvalidTransition: no such issue, or no such move.
         """
         said = _comment(to, comment)
@@ -185,7 +185,7 @@ class IssueService:
         """Edit what an issue says or whom it is for. Operators only; agents have no such tool.
 
         Raises:
-            InvalidParams: nothing to change, or a text that is too long.
+            InvalidToolParams: nothing to change, or a text that is too long.
             InvalidAssignment: it cannot be assigned to that.
             IssueNotFound: there is no such issue.
         """
@@ -195,7 +195,7 @@ class IssueService:
             if value is not UNCHANGED
         }
         if not given:
-            raise InvalidParams("Give at least one of title, body and assignment.")
+            raise InvalidToolParams("Give at least one of title, body and assignment.")
         if title is not UNCHANGED:
             require_title(title)
         if body is not UNCHANGED:
@@ -258,7 +258,7 @@ def _comment(to: IssueStatus, comment: str | None) -> str | None:
     said = None if comment is None or not comment.strip() else require_body(comment, "comment")
     if said is None and to in NEEDS_COMMENT:
         what = "Rejection" if to is IssueStatus.REJECTED else "Resolution"
-        raise InvalidParams(
+        raise InvalidToolParams(
             f"{what} requires an explanatory comment.",
             detail={"fields": [{"field": "comment", "problem": f"is required for {to.value}"}]},
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kaged.tools import InvalidParams
+from kaged.tools import InvalidToolParams
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
@@ -18,43 +18,43 @@ NUMBER_LIMIT = 2**53 - 1
 
 
 def require_title(title: str) -> str:
-    """Return a title that may be stored. Raises InvalidParams."""
+    """Return a title that may be stored. Raises InvalidToolParams."""
     if len(title) > TITLE_LIMIT_CHARS:
-        raise InvalidParams.of_field("title", f"has more than {TITLE_LIMIT_CHARS} characters")
+        raise InvalidToolParams.of_field("title", f"has more than {TITLE_LIMIT_CHARS} characters")
     if not title.strip():
-        raise InvalidParams.of_field("title", "is empty")
+        raise InvalidToolParams.of_field("title", "is empty")
     require_unicode("title", title)
     return title
 
 
 def require_body(body: str, field: str = "body", *, blank: bool = False) -> str:
-    """Return a text of at most 16 KB; `blank` allows an empty one. Raises InvalidParams."""
+    """Return a text of at most 16 KB; `blank` allows an empty one. Raises InvalidToolParams."""
     require_unicode(field, body)
     if len(body.encode("utf-8")) > BODY_LIMIT_BYTES:
-        raise InvalidParams.of_field(field, f"has more than {BODY_LIMIT_BYTES} bytes (16 KB)")
+        raise InvalidToolParams.of_field(field, f"has more than {BODY_LIMIT_BYTES} bytes (16 KB)")
     if not blank and not body.strip():
-        raise InvalidParams.of_field(field, "is empty")
+        raise InvalidToolParams.of_field(field, "is empty")
     return body
 
 
 def require_line(field: str, text: str, limit: int) -> str:
-    """Return a text that says something, within a number of characters. Raises InvalidParams."""
+    """Return a text that says something, within a number of characters. Raises InvalidToolParams."""
     if not text.strip():
-        raise InvalidParams.of_field(field, "is empty")
+        raise InvalidToolParams.of_field(field, "is empty")
     if len(text) > limit:
-        raise InvalidParams.of_field(field, f"has more than {limit} characters")
+        raise InvalidToolParams.of_field(field, f"has more than {limit} characters")
     require_unicode(field, text)
     return text
 
 
 def require_unicode(field: str, text: str) -> None:
-    """Refuse text that cannot be written down. Raises InvalidParams."""
+    """Refuse text that cannot be written down. Raises InvalidToolParams."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise InvalidParams.of_field(field, "has a lone surrogate, which is no character") from (
-            error
-        )
+        raise InvalidToolParams.of_field(
+            field, "has a lone surrogate, which is no character"
+        ) from (error)
 
 
 def require_action_params(
@@ -68,7 +68,7 @@ def require_action_params(
     Empty texts and lists, and values that the schema fills in, do not count as given.
 
     Raises:
-        InvalidParams: something is missing or belongs to another action.
+        InvalidToolParams: something is missing or belongs to another action.
     """
     action = str(args["action"])
     wanted = needs.get(action, ())
@@ -80,7 +80,7 @@ def require_action_params(
         if name not in allowed and not _absent(value, properties.get(name)):
             problems.append((name, f"is not for {action}"))
     if problems:
-        raise InvalidParams.of_fields(problems)
+        raise InvalidToolParams.of_fields(problems)
 
 
 def _absent(value: JsonValue, drawn: JsonValue) -> bool:

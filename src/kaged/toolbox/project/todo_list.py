@@ -14,7 +14,7 @@ from enum import StrEnum
 from kaged.base import Ids, JsonObject, JsonValue
 from kaged.store.todo_rows import TodoRecord
 from kaged.toolbox.project.errors import ContentAddressingHint, InvalidTransition, TodoNotFound
-from kaged.tools import InvalidParams
+from kaged.tools import InvalidToolParams
 
 TODOS_LIMIT = 500  # on the list of one issue; abandoned ones do not count
 REMINDER_ITEMS = 5
@@ -228,7 +228,7 @@ def noting(content: str, text: str) -> Plan:
     def plan(todos: tuple[TodoRecord, ...], now: int) -> Sequence[TodoRecord]:
         target = find(todos, content)
         if len(target.notes) >= NOTES_LIMIT:
-            raise InvalidParams.of_field("text", f"the task has {NOTES_LIMIT} notes already")
+            raise InvalidToolParams.of_field("text", f"the task has {NOTES_LIMIT} notes already")
         return [replace(target, notes=(*target.notes, text), updated_at=now)]
 
     return plan
@@ -249,7 +249,7 @@ def _made(items: NewItems, issue_id: str, ids: Ids, first: int, now: int) -> lis
 
 def _require_room(count: int) -> None:
     if count > TODOS_LIMIT:
-        raise InvalidParams.of_field("items", f"a list holds at most {TODOS_LIMIT} todos")
+        raise InvalidToolParams.of_field("items", f"a list holds at most {TODOS_LIMIT} todos")
 
 
 def _preference(todo: TodoRecord) -> tuple[int, int]:

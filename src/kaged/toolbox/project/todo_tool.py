@@ -16,7 +16,7 @@ from kaged.tools import ROOT_CALLER, Tool, ToolDefinition
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
-    from kaged.tools import ToolCall
+    from kaged.tools import ToolInvocation
 
 _NEEDS: Final = {
     "set": ("items",),
@@ -109,7 +109,7 @@ def require_todo_params(args: JsonObject) -> None:
 def todo_tool(service: TodoService) -> Tool:
     """Make the tool."""
 
-    async def handle(call: ToolCall) -> JsonValue:
+    async def handle(call: ToolInvocation) -> JsonValue:
         context = call.context
         issue_id = await service.bound_issue(context.project_id, context.session_id)
         done = await service.act(issue_id, call.args)

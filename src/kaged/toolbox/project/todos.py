@@ -16,7 +16,7 @@ from kaged.toolbox.project.texts import (
     require_line,
 )
 from kaged.toolbox.project.todo_list import NewItems, TodoKind
-from kaged.tools import ROOT_CALLER, InvalidParams
+from kaged.tools import ROOT_CALLER, InvalidToolParams
 
 if TYPE_CHECKING:
     from kaged.base import Ids, JsonObject, JsonValue
@@ -64,7 +64,7 @@ class TodoService:
         """Do one of the actions; `args` are those of the tool `kaged.todo`.
 
         Raises:
-            InvalidParams, TodoNotFound, ContentAddressingHint, InvalidTransition: it cannot be
+            InvalidToolParams, TodoNotFound, ContentAddressingHint, InvalidTransition: it cannot be
                 done; the list is as it was.
         """
         action = TodoAction(str(args["action"]))
@@ -132,7 +132,7 @@ class TodoService:
         given: JsonObject = {"items": items, "origin_agent": origin_agent}
         try:
             new = _items(given if phase is None else {**given, "phase": phase})
-        except InvalidParams:
+        except InvalidToolParams:
             return None
         return await self._put(issue_id, new, replace=False)
 
@@ -174,13 +174,13 @@ def _content(args: JsonObject) -> str:
 def _items(args: JsonObject) -> NewItems:
     items = args["items"]
     if not isinstance(items, list) or not items:
-        raise InvalidParams.of_field("items", "must be a list of at least one text")
+        raise InvalidToolParams.of_field("items", "must be a list of at least one text")
     if len(items) > ITEMS_LIMIT:
-        raise InvalidParams.of_field("items", f"has more than {ITEMS_LIMIT} texts")
+        raise InvalidToolParams.of_field("items", f"has more than {ITEMS_LIMIT} texts")
     contents: list[str] = []
     for number, item in enumerate(items):
         if not isinstance(item, str):
-            raise InvalidParams.of_field(f"items[{number}]", "must be a text")
+            raise InvalidToolParams.of_field(f"items[{number}]", "must be a text")
         contents.append(require_line(f"items[{number}]", item, TODO_LIMIT_CHARS))
     phase = args.get("phase")
     if phase is not None:

@@ -11,7 +11,7 @@ from kaged.base import JsonValue
 from kaged.config.workflows import InputType, Workflow, WorkflowInput
 from kaged.toolbox.project.errors import FileInputNotSupported
 from kaged.toolbox.project.texts import require_unicode
-from kaged.tools import InvalidParams
+from kaged.tools import InvalidToolParams
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject
@@ -50,7 +50,7 @@ def checked_inputs(
     """Return a run's inputs with defaults filled in. `files` names the uploads given along.
 
     Raises:
-        InvalidParams: with every input that is missing, unknown or of the wrong type.
+        InvalidToolParams: with every input that is missing, unknown or of the wrong type.
     """
     problems = _strangers(workflow, inputs, files)
     result: JsonObject = {}
@@ -68,9 +68,11 @@ def checked_inputs(
         elif declared.default is not None:
             result[name] = declared.default
     if problems:
-        raise InvalidParams.of_fields([(f"inputs.{name}", text) for name, text in problems])
+        raise InvalidToolParams.of_fields([(f"inputs.{name}", text) for name, text in problems])
     if len(json.dumps(result)) > INPUTS_LIMIT_CHARS:
-        raise InvalidParams.of_field("inputs", f"have more than {INPUTS_LIMIT_CHARS} characters")
+        raise InvalidToolParams.of_field(
+            "inputs", f"have more than {INPUTS_LIMIT_CHARS} characters"
+        )
     return result
 
 
@@ -98,7 +100,7 @@ def _problem(declared: WorkflowInput, value: JsonValue) -> str | None:
     if isinstance(value, str):
         try:
             require_unicode("", value)
-        except InvalidParams:
+        except InvalidToolParams:
             return "has a lone surrogate, which is no character"
     return None
 

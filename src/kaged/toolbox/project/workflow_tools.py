@@ -11,7 +11,7 @@ from kaged.tools import Tool, ToolDefinition
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
     from kaged.toolbox.project.done import Done
-    from kaged.tools import ToolCall
+    from kaged.tools import ToolInvocation
 
 INVOKER_ID: Final = "agent:primary"
 
@@ -60,18 +60,18 @@ STATUS_PARAMETERS: Final[JsonObject] = {
 def workflow_tools(service: WorkflowService) -> tuple[Tool, ...]:
     """Make the three tools."""
 
-    async def list_workflows(call: ToolCall) -> JsonValue:
+    async def list_workflows(call: ToolInvocation) -> JsonValue:
         wanted = call.args.get("invokable_by")
         invoker = None if wanted is None else Invoker(str(wanted))
         return service.list(call.context.project_id, invoker)
 
-    async def trigger(call: ToolCall) -> JsonValue:
+    async def trigger(call: ToolInvocation) -> JsonValue:
         inputs = call.args["inputs"]
         assert isinstance(inputs, dict)  # by the schema
         name = str(call.args["name"])
         return _told(call, await service.trigger(call.context.project_id, name, inputs, INVOKER_ID))
 
-    async def status(call: ToolCall) -> JsonValue:
+    async def status(call: ToolInvocation) -> JsonValue:
         run_id = str(call.args["run_id"])
         return _told(call, await service.status(call.context.project_id, run_id))
 
@@ -111,7 +111,7 @@ def workflow_tools(service: WorkflowService) -> tuple[Tool, ...]:
     )
 
 
-def _told(call: ToolCall, done: Done) -> JsonValue:
+def _told(call: ToolInvocation, done: Done) -> JsonValue:
     if done.event is not None:
         call.emit(done.event, **done.facts)
     return done.result

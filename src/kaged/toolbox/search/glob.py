@@ -19,10 +19,10 @@ from kaged.toolbox.search.place import Place, Sight, place_of, shown
 from kaged.toolbox.search.records import Keep, Sieve
 from kaged.toolbox.search.settings import OutsideHits, SearchSettings
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 
 if TYPE_CHECKING:
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 PARAMETERS: Final[JsonObject] = {
     "type": "object",
@@ -85,7 +85,7 @@ def _paths(args: JsonObject) -> tuple[PathParam, ...]:
 
 def _check(args: JsonObject) -> None:
     if climbs(cast("str", args["pattern"])):
-        raise InvalidParams.of_field(
+        raise InvalidToolParams.of_field(
             "pattern",
             "must stay inside the directory it starts from",
             fix="write it relative, without .. and without a leading /; set path to the directory",
@@ -98,14 +98,16 @@ class _GlobTool:
         self._settings = settings
         self._clock = clock
 
-    async def run(self, call: ToolCall) -> JsonValue:
+    async def run(self, call: ToolInvocation) -> JsonValue:
         """List, look up, sort, cut; in this order, so that the newest are never cut."""
         settings = self._settings
         started = self._clock.monotonic_s()
         glob = compile_glob(cast("str", call.args["pattern"]), hidden=False)
         place = place_of(call, call.paths[0])
         if place.is_file:
-            raise InvalidParams.of_field("path", "must be a directory", fix="name its directory")
+            raise InvalidToolParams.of_field(
+                "path", "must be a directory", fix="name its directory"
+            )
         sight = Sight(call)
         root = call.workspace.root
         gitignore = bool(call.args["gitignore"])
@@ -132,7 +134,7 @@ class _GlobTool:
         return _result(result, limited=sight.limited, complete=complete)
 
     async def _look(
-        self, call: ToolCall, scope: Scope, take: Callable[[list[bytes]], None]
+        self, call: ToolInvocation, scope: Scope, take: Callable[[list[bytes]], None]
     ) -> bool:
         """List files and have them taken in a thread, the first ones while the engine still walks.
 

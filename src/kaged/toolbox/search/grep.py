@@ -19,7 +19,7 @@ from kaged.toolbox.search.settings import OutsideHits, SearchSettings
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 
 if TYPE_CHECKING:
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 _SNIFF_BYTES: Final = 8 * 1024
 
@@ -123,7 +123,7 @@ class _Grep:
         self._engine = engine
         self._settings = settings
 
-    async def run(self, call: ToolCall) -> JsonValue:
+    async def run(self, call: ToolInvocation) -> JsonValue:
         """Search, then show each hit as far as the caller may see it."""
         args = call.args
         mode = GrepMode(cast("str", args["output_mode"]))
@@ -147,7 +147,7 @@ class _Grep:
             return await self._lines(call, outcome, sight, limit)
         return await self._files(outcome, sight, limit, counted=mode is GrepMode.COUNT)
 
-    async def _worth_reading(self, call: ToolCall, place: Place, glob: Glob | None) -> bool:
+    async def _worth_reading(self, call: ToolInvocation, place: Place, glob: Glob | None) -> bool:
         """Return whether a single file is one to search: a named one is not looked at by type."""
         name = place.start.removeprefix("./")
         if glob is not None and not glob.matches(name):
@@ -174,7 +174,7 @@ class _Grep:
         return tests[0] if len(tests) == 1 else lambda path: all(test(path) for test in tests)
 
     async def _lines(
-        self, call: ToolCall, outcome: GrepOutcome, sight: Sight, limit: int | None
+        self, call: ToolInvocation, outcome: GrepOutcome, sight: Sight, limit: int | None
     ) -> JsonValue:
         settings = self._settings
         hits = sorted(outcome.hits)
@@ -227,7 +227,7 @@ class _Grep:
         return _result(entries, outcome.total, truncated=cut, timed_out=outcome.timed_out)
 
 
-def _scope(call: ToolCall, place: Place, glob: Glob | None) -> Scope:
+def _scope(call: ToolInvocation, place: Place, glob: Glob | None) -> Scope:
     negated = glob is not None and glob.negated
     names: tuple[str, ...] = ()
     if glob is not None and not place.is_file and (glob.by_name or not negated):

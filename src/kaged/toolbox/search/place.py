@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 from kaged.workspace.errors import FileMissing
 from kaged.workspace.path import ProjectPath
 from kaged.workspace.text import sendable
 
 if TYPE_CHECKING:
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class Place:
         return "./" if self.start == "./" else f"{self.start}/"
 
 
-def place_of(call: ToolCall, path: ProjectPath, field: str = "path") -> Place:
+def place_of(call: ToolInvocation, path: ProjectPath, field: str = "path") -> Place:
     """Return the place that a search starts from.
 
     Raises:
         FileMissing: there is nothing.
-        InvalidParams: it is neither a directory nor a regular file.
+        InvalidToolParams: it is neither a directory nor a regular file.
     """
     try:
         mode = Path(path.resolved).lstat().st_mode
@@ -46,13 +46,13 @@ def place_of(call: ToolCall, path: ProjectPath, field: str = "path") -> Place:
         return Place(start, is_file=False)
     if stat.S_ISREG(mode):
         return Place(start, is_file=True)
-    raise InvalidParams.of_field(field, "must be a directory or a regular file")
+    raise InvalidToolParams.of_field(field, "must be a directory or a regular file")
 
 
 class Sight:
     """What a caller sees of the files that a search found. Asked by raw `./` path, answers kept."""
 
-    def __init__(self, call: ToolCall) -> None:
+    def __init__(self, call: ToolInvocation) -> None:
         self._call = call
         self._root = call.workspace.root.rstrip("/")
         self._known: dict[bytes, bool] = {}

@@ -20,11 +20,11 @@ from kaged.toolbox.shell.interpreters import (
 )
 from kaged.toolbox.shell.launch import CageLauncher, Command, launch_uncaged
 from kaged.tools.definition import ParamCheck, PathParam, Tool
-from kaged.tools.errors import InvalidParams
+from kaged.tools.errors import InvalidToolParams
 
 if TYPE_CHECKING:
     from kaged.cage import CageProcess, Spawner
-    from kaged.tools.call import ToolCall
+    from kaged.tools.call import ToolInvocation
 
 COMMAND_LIMIT_BYTES: Final = 64 * 1024
 _LOGGED_CHARS: Final = 200
@@ -70,7 +70,7 @@ class _Bash:
         self._settings = settings
         self._clock = clock
 
-    async def run(self, call: ToolCall) -> JsonValue:
+    async def run(self, call: ToolInvocation) -> JsonValue:
         """Run one command to its end."""
         args = call.args
         cwd = call.paths[0]
@@ -118,7 +118,7 @@ class _Bash:
             result["signal"] = int(ended.signal)
         return result
 
-    async def _start(self, call: ToolCall, command: Command) -> CageProcess:
+    async def _start(self, call: ToolInvocation, command: Command) -> CageProcess:
         policy = call.context.cage_policy
         try:
             if policy is None:
@@ -154,21 +154,21 @@ def _check_of(one: Interpreter) -> ParamCheck:
 def _check(args: JsonObject, argument: str) -> None:
     command = cast("str", args[argument])
     if not command.strip():
-        raise InvalidParams.of_field(argument, "is blank")
+        raise InvalidToolParams.of_field(argument, "is blank")
     if "\0" in command:
-        raise InvalidParams.of_field(argument, "holds a NUL character")
+        raise InvalidToolParams.of_field(argument, "holds a NUL character")
     size = len(command.encode("utf-8", errors="surrogatepass"))
     if size > COMMAND_LIMIT_BYTES:
-        raise InvalidParams.of_field(
+        raise InvalidToolParams.of_field(
             argument,
             f"has {size} bytes, and {COMMAND_LIMIT_BYTES} are allowed",
             fix="write a script into a file and run that",
         )
     for name, value in cast("dict[str, str]", args["env"]).items():
         if not name or "=" in name or "\0" in name:
-            raise InvalidParams.of_field("env", f"{name!r} cannot be the name of a variable")
+            raise InvalidToolParams.of_field("env", f"{name!r} cannot be the name of a variable")
         if "\0" in value:
-            raise InvalidParams.of_field("env", f"{name} holds a NUL character")
+            raise InvalidToolParams.of_field("env", f"{name} holds a NUL character")
 
 
 def _require_directory(resolved: str, shown: str) -> None:
