@@ -87,9 +87,9 @@ class BenchModel:
         """Play the next turn; which one is read from the window."""
         from kaged.models.turn import (
             AssistantMessage,
+            ModelToolCall,
             ModelTurn,
             TextDelta,
-            ToolCall,
             TurnFinished,
         )
 
@@ -97,7 +97,7 @@ class BenchModel:
         for _ in range(self._words):
             await asyncio.sleep(self._pace_s)
             yield TextDelta(f"{time.perf_counter()}")
-        calls = () if done >= self._steps else (ToolCall(f"c{done}", "file_nothing", {}),)
+        calls = () if done >= self._steps else (ModelToolCall(f"c{done}", "file_nothing", {}),)
         yield TurnFinished(ModelTurn(AssistantMessage("ok", calls)))
 
 

@@ -18,14 +18,14 @@ from types import TracebackType
 from typing import Any, Self
 
 from kaged.base import Ids, SystemClock
-from kaged.models.script import Chosen, Failure, Fault, Script, plain_name
+from kaged.models.script import Chosen, Fault, ModelScript, ScriptedFailure, plain_name
 from kaged.models.scripted import arguments_of, words_of
 from kaged.models.turn import (
     AssistantMessage,
     ModelMessage,
     ModelRequest,
+    ModelToolCall,
     SystemMessage,
-    ToolCall,
     ToolResultMessage,
     UserMessage,
 )
@@ -117,7 +117,7 @@ def in_turn(*replies: Reply) -> Answers:
     return answer
 
 
-def playing(script: Script, agents: Mapping[str, str] | None = None) -> Answers:
+def playing(script: ModelScript, agents: Mapping[str, str] | None = None) -> Answers:
     """Play a script: the same turns and faults as the `scripted` model, over HTTP."""
     ids = Ids(SystemClock())
     attempts: Counter[tuple[int, int]] = Counter()
@@ -132,7 +132,7 @@ def playing(script: Script, agents: Mapping[str, str] | None = None) -> Answers:
         if attempts[key] <= len(turn.fail):
             return _failing(turn.fail[attempts[key] - 1])
         if turn.error is not None:
-            return _failing(Failure(fault=turn.error))
+            return _failing(ScriptedFailure(fault=turn.error))
         return _saying(chosen, ids)
 
     return answer
@@ -337,7 +337,7 @@ def _saying(chosen: Chosen, ids: Ids) -> Says:
     )
 
 
-def _failing(failure: Failure) -> Reply:
+def _failing(failure: ScriptedFailure) -> Reply:
     after = {} if failure.retry_after_s is None else {"retry-after": str(failure.retry_after_s)}
 
     def error(code: str) -> dict[str, Any]:
@@ -374,7 +374,7 @@ def _ours(message: dict[str, Any], names: dict[str, str]) -> ModelMessage:
             return ToolResultMessage(call_id, names.get(call_id, ""), content)
         case _:
             calls = tuple(
-                ToolCall(one["id"], one["function"]["name"], {})
+                ModelToolCall(one["id"], one["function"]["name"], {})
                 for one in message.get("tool_calls") or ()
             )
             names.update({call.id: call.name for call in calls})

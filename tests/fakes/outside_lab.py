@@ -15,7 +15,7 @@ from kaged.mcp.approvals import Approvals
 from kaged.mcp.host import McpHost
 from kaged.mcp.outside import OutsideServer
 from kaged.mcp.plan import OutsideParts, OutsidePlan
-from kaged.mcp.states import ServerState
+from kaged.mcp.states import McpServerState
 from kaged.tools import ToolInvocation
 from kaged.tools.registry import ToolRegistry
 
@@ -88,7 +88,7 @@ class OutsideLab:
                         cast("Any", self.audit), name)  # fmt: skip
         return await entry.tool.handler(call)
 
-    async def until(self, server: OutsideServer, state: ServerState) -> None:
+    async def until(self, server: OutsideServer, state: McpServerState) -> None:
         """Wait until a server has come to a state."""
         async with asyncio.timeout(WAIT_S):
             while True:

@@ -14,10 +14,10 @@ from kaged.models.turn import (
     Model,
     ModelEvent,
     ModelRequest,
+    ModelToolCall,
     ModelTurn,
     SystemMessage,
     TextDelta,
-    ToolCall,
     ToolResultMessage,
     TurnFinished,
     Usage,
@@ -27,13 +27,19 @@ from kaged.models.turn import (
 _numbers = count(1)
 
 
-def call(name: str, arguments: Any = None, *, raw: str | None = None, id: str = "") -> ToolCall:  # noqa: A002 - the field's name
+def call(
+    name: str,
+    arguments: Any = None,
+    *,
+    raw: str | None = None,
+    id: str = "",  # noqa: A002 - the field's name
+) -> ModelToolCall:
     """Make a tool call; `raw` makes it one that is no JSON."""
     made = id or f"c{next(_numbers)}"
-    return ToolCall(made, name, None if raw is not None else (arguments or {}), raw or "")
+    return ModelToolCall(made, name, None if raw is not None else (arguments or {}), raw or "")
 
 
-def say(text: str = "", *calls: ToolCall, tokens: int = 0) -> ModelTurn:
+def say(text: str = "", *calls: ModelToolCall, tokens: int = 0) -> ModelTurn:
     """Make a turn."""
     return ModelTurn(AssistantMessage(text, calls), Usage(tokens, len(text) // 4))
 

@@ -11,7 +11,7 @@ from fakes.audit_sink import MemorySink
 from kaged.audit import AuditEvent, AuditLog, AuditRow, AuditSink, ChainKey
 from kaged.base import Ids, JsonObject, ManualClock, Tasks
 from kaged.services.accounts import Accounts
-from kaged.services.admission import Admission
+from kaged.services.admission import CallerAdmission
 from kaged.services.authflow import AuthFlows
 from kaged.services.caller import ContextTokens
 from kaged.services.confirmation import Consents
@@ -173,7 +173,7 @@ class ServiceLab:
         self.calls = MutatingCalls(self.call_rows, clock)
         self.consents = Consents(self.call_rows, clock)
         self.trail = Trail(self.audit, clock, b"fingerprints")
-        admission = Admission(
+        admission = CallerAdmission(
             self.tokens, self.registry, self.skills, self.trail, require_skill=require_skill
         )
         linking = AccountLinking(admission, self.registry, self.accounts, self.flows)

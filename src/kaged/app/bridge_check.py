@@ -23,7 +23,7 @@ from kaged.services.flow_checks import check_auth_url
 from kaged.services.providers.bridge import BridgeProvider
 from kaged.services.providers.bridge_command import BridgeSpec, bridge_env, find_program
 from kaged.services.providers.bridge_process import BridgePlace, BridgeRunner
-from kaged.services.registry import Capability, CapabilityRegistry
+from kaged.services.registry import CapabilityRegistry, RegisteredCapability
 from kaged.wire.bridge_methods import invoke_params, parse_definitions
 from kaged.wire.envelope import (
     BridgeAnswer,
@@ -172,7 +172,7 @@ class _Check:
 
     # -- the checks --------------------------------------------------------------------------------
 
-    async def _offered(self) -> list[Capability]:
+    async def _offered(self) -> list[RegisteredCapability]:
         add = self._report.add
         began_s = self._clock.monotonic_s()
         try:
@@ -212,7 +212,7 @@ class _Check:
                 )
         return found
 
-    async def _believes_nobody(self, found: list[Capability]) -> None:
+    async def _believes_nobody(self, found: list[RegisteredCapability]) -> None:
         """Offer tokens that say something and prove nothing."""
         capability, operation = _some_operation(found)
         good = self._token()
@@ -240,7 +240,7 @@ class _Check:
             else "",
         )
 
-    async def _refuses_politely(self, found: list[Capability]) -> None:
+    async def _refuses_politely(self, found: list[RegisteredCapability]) -> None:
         """Ask for what is not there: an error in the envelope and exit 0 are wanted."""
         capability, _ = _some_operation(found)
         unknown = await self._try(
@@ -264,7 +264,7 @@ class _Check:
                 "" if refused else "answer capability_invalid_input",
             )
 
-    async def _links(self, capability: Capability) -> None:
+    async def _links(self, capability: RegisteredCapability) -> None:
         needing = [name for name, one in capability.operations.items() if one.spec.requires_auth]
         if not needing:
             return
@@ -292,7 +292,9 @@ class _Check:
 
     # -- own -------------------------------------------------------------------------------------
 
-    async def _invoke(self, capability: Capability, operation: str, token: str) -> BridgeAnswer:
+    async def _invoke(
+        self, capability: RegisteredCapability, operation: str, token: str
+    ) -> BridgeAnswer:
         params = invoke_params(
             capability.text,
             operation,
@@ -343,7 +345,7 @@ class _Check:
         )
 
 
-def _some_operation(found: list[Capability]) -> tuple[Capability, str]:
+def _some_operation(found: list[RegisteredCapability]) -> tuple[RegisteredCapability, str]:
     """Choose an operation to try tokens on; one that changes nothing, if there is one."""
     for capability in found:
         for name, one in capability.operations.items():
@@ -352,7 +354,7 @@ def _some_operation(found: list[Capability]) -> tuple[Capability, str]:
     return found[0], "kaged_no_such_operation"
 
 
-def _nobodys(capability: Capability, operation: str) -> InvokeCall:
+def _nobodys(capability: RegisteredCapability, operation: str) -> InvokeCall:
     return InvokeCall(
         capability_id=capability.text,
         operation=operation,

@@ -27,7 +27,7 @@ from kaged.mcp.approvals import Approvals
 from kaged.mcp.host import McpHost
 from kaged.mcp.offers import Offers
 from kaged.mcp.plan import OutsideParts, OutsidePlan
-from kaged.mcp.states import ServerState
+from kaged.mcp.states import McpServerState
 from kaged.serve.http.ports import CheckRow, CheckStatus, Principal
 from kaged.serve.mcp.endpoint import McpEndpoint
 from kaged.serve.mcp.routes import add_mcp
@@ -149,7 +149,7 @@ class McpService:
                             f"changed tools are held back: {', '.join(held)}",
                             "Look at them with `kaged mcp servers`, then `kaged mcp approve NAME`.",
                             )  # fmt: skip
-        running = sum(one.state is ServerState.RUNNING for one in servers)
+        running = sum(one.state is McpServerState.RUNNING for one in servers)
         found = f"{running} of {len(servers)} run" if servers else "none; [mcp.servers] is empty"
         return CheckRow("mcp", CheckStatus.OK, WHAT, found)
 
@@ -267,14 +267,14 @@ def _host_of(url: str) -> str:
     return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
 
 
-def _is_down(state: ServerState) -> bool:
-    return state in {ServerState.CRASHED, ServerState.FAILED}
+def _is_down(state: McpServerState) -> bool:
+    return state in {McpServerState.CRASHED, McpServerState.FAILED}
 
 
 def _unusable(name: str, note: str) -> JsonObject:
     return {
         "name": name,
-        "state": ServerState.DISABLED.value,
+        "state": McpServerState.DISABLED.value,
         "note": note,
         "command": [],
         "pid": None,

@@ -28,7 +28,7 @@ from kaged.config.providers import (
 from kaged.kernel.policy import CageLimits
 from kaged.serve.http.hub import EventHub
 from kaged.services.accounts import Accounts
-from kaged.services.admission import Admission
+from kaged.services.admission import CallerAdmission
 from kaged.services.authflow import AuthFlows
 from kaged.services.caller import ContextTokens
 from kaged.services.confirmation import Consents
@@ -117,7 +117,9 @@ async def build_services(
     )
     calls = MutatingCalls(memory.calls, clock)
     consents = Consents(memory.calls, clock, on_plan)
-    admission = Admission(tokens, registry, skills, trail, require_skill=section.require_skill)
+    admission = CallerAdmission(
+        tokens, registry, skills, trail, require_skill=section.require_skill
+    )
     linking = AccountLinking(admission, registry, accounts, flows)
     manager = CapabilityManager(
         ManagerParts(

@@ -22,7 +22,7 @@ MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ApprovalVerdict:
     """How a listing compares with what was agreed to; `first` when nothing was yet."""
 
     first: bool
@@ -62,15 +62,15 @@ class Approvals:
             for server, tools in known.items()
         }
 
-    def compare(self, server: str, tools: Sequence[OutsideTool]) -> Verdict:
+    def compare(self, server: str, tools: Sequence[OutsideTool]) -> ApprovalVerdict:
         """Return what is new about a server's tools."""
         known = self._agreed.get(server)
         if known is None:
             every = frozenset(one.original for one in tools)
-            return Verdict(first=True, agreed=every, changed={}, added=(), removed=())
+            return ApprovalVerdict(first=True, agreed=every, changed={}, added=(), removed=())
         now = {one.original: one.digest for one in tools}
         changed = {name: known[name] for name in now if name in known and known[name] != now[name]}
-        return Verdict(
+        return ApprovalVerdict(
             first=False,
             agreed=frozenset(name for name, digest in now.items() if known.get(name) == digest),
             changed=changed,
@@ -95,4 +95,4 @@ class Approvals:
         beside.replace(self._path)
 
 
-__all__ = ["Approvals", "Verdict"]
+__all__ = ["ApprovalVerdict", "Approvals"]

@@ -53,7 +53,7 @@ def parse_content(
     blocks = answer.get("content", [])
     if not isinstance(blocks, list) or len(blocks) > MAX_BLOCKS:
         raise McpAnswerInvalid(f"{server} answered {tool} with content that makes no sense")
-    budget = _Budget(limit_bytes)
+    budget = _ContentBudget(limit_bytes)
     texts: list[str] = []
     attachments: list[JsonValue] = []
     for block in blocks:
@@ -86,7 +86,7 @@ def parse_content(
     return found
 
 
-def _attachment(block: JsonObject, budget: _Budget) -> JsonObject | None:
+def _attachment(block: JsonObject, budget: _ContentBudget) -> JsonObject | None:
     kind = one_line(block.get("type"), 40)
     resource = block.get("resource")
     inner = resource if isinstance(resource, dict) else block
@@ -102,7 +102,7 @@ def _attachment(block: JsonObject, budget: _Budget) -> JsonObject | None:
     return found
 
 
-class _Budget:
+class _ContentBudget:
     """How much of an answer is taken on."""
 
     def __init__(self, limit_bytes: int) -> None:

@@ -38,7 +38,7 @@ _log = structlog.get_logger("kaged.mcp")
 
 
 @dataclass(frozen=True, slots=True)
-class Greeting:
+class McpServerInfo:
     """What a server said about itself in its handshake: claims, made harmless."""
 
     version: str
@@ -59,7 +59,9 @@ class _McpConnection(Connection):
 class McpConversation:
     """A server that has shaken hands. Made by `open`; `close` or `stop` it in the end."""
 
-    def __init__(self, name: str, peer: PeerProcess, owner: _Owner, greeting: Greeting) -> None:
+    def __init__(
+        self, name: str, peer: PeerProcess, owner: _ServerOwner, greeting: McpServerInfo
+    ) -> None:
         self._name = name
         self._owner = owner
         self.peer = peer
@@ -83,7 +85,7 @@ class McpConversation:
         Raises:
             McpServerUnavailable: it does not start or does not speak the protocol.
         """
-        owner = _Owner(name, on_changed, on_line)
+        owner = _ServerOwner(name, on_changed, on_line)
         connection = _McpConnection(owner, name=name, limits=LIMITS)
         try:
             peer = await PeerProcess.start(spawner, request, connection, owner.printed)
@@ -163,7 +165,7 @@ class McpConversation:
         await self.peer.close()
 
 
-async def _shake_hands(connection: Connection, name: str, timeout_s: float) -> Greeting:
+async def _shake_hands(connection: Connection, name: str, timeout_s: float) -> McpServerInfo:
     answer = await connection.request(
         "initialize",
         {
@@ -183,7 +185,7 @@ async def _shake_hands(connection: Connection, name: str, timeout_s: float) -> G
     connection.notify("notifications/initialized", {})
     info, offers = said.get("serverInfo"), said.get("capabilities")
     claims = cast("dict[str, Any]", info) if isinstance(info, dict) else {}
-    return Greeting(
+    return McpServerInfo(
         version=str(version),
         claims=one_line(f"{claims.get('name', '')} {claims.get('version', '')}", 120),
         offers=frozenset(map(str, cast("dict[str, Any]", offers)))
@@ -192,7 +194,7 @@ async def _shake_hands(connection: Connection, name: str, timeout_s: float) -> G
     )
 
 
-class _Owner:
+class _ServerOwner:
     """Hears what a server does unasked: pings are answered, the rest is noted or refused."""
 
     def __init__(
@@ -286,6 +288,6 @@ __all__ = [
     "KNOWN_VERSIONS",
     "PROTOCOL_VERSION",
     "SHUTDOWN_TIMEOUT_S",
-    "Greeting",
     "McpConversation",
+    "McpServerInfo",
 ]

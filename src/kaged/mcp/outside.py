@@ -14,7 +14,7 @@ from kaged.mcp.content import parse_content
 from kaged.mcp.conversation import McpConversation
 from kaged.mcp.errors import McpAnswerInvalid, McpCallFailed, McpServerUnavailable
 from kaged.mcp.progress import PROGRESS
-from kaged.mcp.states import OFFERING, ServerState
+from kaged.mcp.states import OFFERING, McpServerState
 from kaged.mcp.texts import one_line
 from kaged.mcp.tool_table import McpToolTable
 from kaged.peer import Again, PeerTimeout, RestartPolicy
@@ -37,7 +37,7 @@ class OutsideServer:
 
     def __init__(self, plan: OutsidePlan, parts: OutsideParts) -> None:
         self.plan = plan
-        self.state = ServerState.DISABLED
+        self.state = McpServerState.DISABLED
         self.note = plan.fault
         self.restarts = 0
         self.calls = 0
@@ -96,13 +96,13 @@ class OutsideServer:
         if conversation is not None:
             await conversation.stop()
             self._parts.post("mcp.server_stopped", {"server": self.name})
-        if self.state is not ServerState.DISABLED:
-            self._enter(ServerState.STOPPED)
+        if self.state is not McpServerState.DISABLED:
+            self._enter(McpServerState.STOPPED)
 
     async def _start(self) -> None:
         if not self.plan.enabled or self.plan.request is None:
             return
-        self._enter(ServerState.SPAWNING)
+        self._enter(McpServerState.SPAWNING)
         try:
             await self._open()
         except McpServerUnavailable as error:
@@ -130,7 +130,7 @@ class OutsideServer:
         self._conversation = conversation
         self.note = ""
         self._policy.running(self._parts.clock.monotonic_s())
-        self._enter(ServerState.RUNNING)
+        self._enter(McpServerState.RUNNING)
         self._parts.post(
             "mcp.server_started",
             {
@@ -153,7 +153,7 @@ class OutsideServer:
 
     def _crashed(self, why: str) -> None:
         self.note = why
-        self._enter(ServerState.CRASHED)
+        self._enter(McpServerState.CRASHED)
         last: list[JsonValue] = [one_line(line) for line in list(self.lines)[-20:]]
         self._parts.post(
             "mcp.server_crashed", {"server": self.name, "reason": why, "last_stderr": last}
@@ -166,7 +166,7 @@ class OutsideServer:
             "mcp.server_failed",
             {"server": self.name, "reason": why, "total_failures": verdict.failures},
         )
-        self._enter(ServerState.FAILED)
+        self._enter(McpServerState.FAILED)
 
     async def _again(self, delay_s: float) -> None:
         await self._parts.sleep(delay_s)
@@ -250,7 +250,7 @@ class OutsideServer:
 
     def _ready(self) -> McpConversation:
         conversation = self._conversation
-        if self.state is not ServerState.RUNNING or conversation is None:
+        if self.state is not McpServerState.RUNNING or conversation is None:
             raise McpServerUnavailable(
                 f"the MCP server {self.name} is not running ({self.state})",
                 fix=f"`kaged mcp servers` says why; `kaged mcp restart {self.name}` starts it",
@@ -269,7 +269,7 @@ class OutsideServer:
 
     def _list_changed(self, what: str) -> None:
         """Called when a list has changed; however often that is, requests go out one at a time."""
-        if what == "tools" and self.state is ServerState.RUNNING:
+        if what == "tools" and self.state is McpServerState.RUNNING:
             self._stale = True
             if not self._relisting:
                 self._relisting = True
@@ -318,7 +318,7 @@ class OutsideServer:
             "tools": self._tool_table.as_json(),
         }
 
-    def _enter(self, state: ServerState) -> None:
+    def _enter(self, state: McpServerState) -> None:
         self.state = state
         _log.info("mcp.server_state_changed", server=self.name, state=state.value, note=self.note)
         self._parts.on_tools(self)

@@ -24,7 +24,7 @@ AUTHORIZATION: Final = "MCP_AUTHORIZATION"
 """The variable that holds what goes into the Authorization header."""
 
 
-class Relay:
+class McpRelay:
     """One session with one server."""
 
     def __init__(self, url: str) -> None:
@@ -164,5 +164,5 @@ def _note(line: str) -> None:
 
 
 if __name__ == "__main__":
-    Relay(sys.argv[1]).run()
+    McpRelay(sys.argv[1]).run()
     os._exit(0)  # threads that still wait for an answer have nobody to give it to

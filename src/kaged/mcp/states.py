@@ -1,11 +1,11 @@
-"""`ServerState`: where an outside server stands; the words are those of plugins. Pure."""
+"""`McpServerState`: where an outside server stands; the words are those of plugins. Pure."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 
-class ServerState(StrEnum):
+class McpServerState(StrEnum):
     """Where a server stands."""
 
     DISABLED = "disabled"  # config.toml says so, or what it says cannot be used
@@ -16,7 +16,7 @@ class ServerState(StrEnum):
     STOPPED = "stopped"  # cleanly stopped
 
 
-OFFERING = frozenset({ServerState.RUNNING, ServerState.CRASHED, ServerState.SPAWNING})
+OFFERING = frozenset({McpServerState.RUNNING, McpServerState.CRASHED, McpServerState.SPAWNING})
 """States in which a server's tools stay at dispatch; calls fail at once while it is not running."""
 
-__all__ = ["OFFERING", "ServerState"]
+__all__ = ["OFFERING", "McpServerState"]

@@ -1,4 +1,4 @@
-"""`Answer`: a model's turn, put together piece by piece, within limits.
+"""`TurnBuilder`: a model's turn, put together piece by piece, within limits.
 
 Nothing that a model sends is trusted to be small, well-formed or even text: what is too large ends
 the turn, what is no JSON object is handed on as such, and half characters are written out.
@@ -14,7 +14,7 @@ import msgspec
 
 from kaged.base import JsonObject
 from kaged.models.errors import ModelBadAnswer
-from kaged.models.turn import AssistantMessage, ToolCall
+from kaged.models.turn import AssistantMessage, ModelToolCall
 
 MAX_TEXT_CHARS: Final = 2_000_000
 """How much a model may say, and how much it may think aloud, in one turn."""
@@ -33,7 +33,7 @@ _HALF: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(slots=True)
-class _Call:
+class _PartialCall:
     """A tool call as it comes in."""
 
     id: str
@@ -41,13 +41,13 @@ class _Call:
     arguments: list[str]
 
 
-class Answer:
+class TurnBuilder:
     """Collects one turn. Pieces come in the order in which the model sends them."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
         self._thinking: list[str] = []
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, _PartialCall] = {}
         self._said = 0
         self._thought = 0
         self._argued = 0
@@ -73,7 +73,7 @@ class Answer:
         found = self._calls.get(index)
         if found is None:
             _within(len(self._calls) + 1, MAX_TOOL_CALLS, "tool calls")
-            found = self._calls[index] = _Call("", "", [])
+            found = self._calls[index] = _PartialCall("", "", [])
         found.id = found.id or call_id
         found.name = (found.name + clean_text(name))[: MAX_NAME_CHARS + 1]
         if arguments:
@@ -110,7 +110,7 @@ def clean_text(text: str) -> str:
     return _HALF.sub("\ufffd", text) if _HALF.search(text) else text
 
 
-def _finished(call: _Call, number: int, taken: set[str]) -> ToolCall:
+def _finished(call: _PartialCall, number: int, taken: set[str]) -> ModelToolCall:
     raw = "".join(call.arguments)
     arguments = parse_arguments(raw)
     call_id = call.id
@@ -122,7 +122,7 @@ def _finished(call: _Call, number: int, taken: set[str]) -> ToolCall:
         )  # fmt: skip
     taken.add(call_id)
     shown = "" if arguments is not None else clean_text(raw[:RAW_SHOWN_CHARS])
-    return ToolCall(call_id, call.name[:MAX_NAME_CHARS], arguments, shown)
+    return ModelToolCall(call_id, call.name[:MAX_NAME_CHARS], arguments, shown)
 
 
 def _within(number: int, limit: int, of: str) -> None:
@@ -141,7 +141,7 @@ __all__ = [
     "MAX_NAME_CHARS",
     "MAX_TEXT_CHARS",
     "MAX_TOOL_CALLS",
-    "Answer",
+    "TurnBuilder",
     "clean_text",
     "parse_arguments",
 ]

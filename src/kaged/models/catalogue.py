@@ -15,7 +15,7 @@ from kaged.config.sections import Sections
 from kaged.models.errors import ModelError, ModelUnknown
 from kaged.models.fallback import FallbackModel
 from kaged.models.retrying import Attempts, RetryingModel, RetryPolicy, Sleep
-from kaged.models.script import Script
+from kaged.models.script import ModelScript
 from kaged.models.scripted import BUILT_IN, SCRIPTED, ScriptedModel
 from kaged.models.scripted import DEFAULT_CONTEXT_TOKENS as SCRIPTED_CONTEXT_TOKENS
 from kaged.models.turn import Model, ModelRequest, TurnFinished, UserMessage
@@ -154,7 +154,11 @@ class ModelCatalogue:
             vendor = VendorModel(alias, entry, clock=self._clock)
             self._vendors.append(vendor)
             return vendor
-        script = Script.parse(BUILT_IN, "built-in script") if path is None else Script.load(path)
+        script = (
+            ModelScript.parse(BUILT_IN, "built-in script")
+            if path is None
+            else ModelScript.load(path)
+        )
         return ScriptedModel(
             alias,
             script,

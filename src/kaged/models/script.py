@@ -1,4 +1,4 @@
-"""`Script`: a YAML file of model turns, and the choice of the turn that comes next.
+"""`ModelScript`: a YAML file of model turns, and the choice of the turn that comes next.
 
 ```yaml
 turns:
@@ -104,7 +104,7 @@ class ScriptedCall:
 
 
 @record
-class Failure:
+class ScriptedFailure:
     """One attempt that fails before the turn succeeds."""
 
     fault: Fault = key(Choice(Fault), "How it fails.", name="as")
@@ -142,8 +142,8 @@ class ScriptedTurn:
     )
     delay_s: float = key(Number(0, MAX_DELAY_S), "How long it takes to begin.", default=0.0)
     pace_s: float = key(Number(0, 60), "How long it takes for each word.", default=0.0)
-    fail: tuple[Failure, ...] = key(
-        ListOf(RecordShape(Failure), max_items=MAX_FAILURES),
+    fail: tuple[ScriptedFailure, ...] = key(
+        ListOf(RecordShape(ScriptedFailure), max_items=MAX_FAILURES),
         "Attempts that fail before it succeeds.",
         default=(),
     )
@@ -198,14 +198,14 @@ class Chosen:
     turn: ScriptedTurn
 
 
-class Script:
+class ModelScript:
     """The turns of a file."""
 
     def __init__(self, turns: tuple[ScriptedTurn, ...]) -> None:
         self._turns = tuple(Chosen(number, turn) for number, turn in enumerate(turns, start=1))
 
     @classmethod
-    def parse(cls, text: str, file: str) -> Script:
+    def parse(cls, text: str, file: str) -> ModelScript:
         """Read a script.
 
         Raises:
@@ -222,7 +222,7 @@ class Script:
             raise ScriptInvalid(error.message, problems=error.data["problems"]) from error
 
     @classmethod
-    def load(cls, path: Path) -> Script:
+    def load(cls, path: Path) -> ModelScript:
         """Read a script from a file. Raises ScriptInvalid."""
         try:
             found = read_text(path)
@@ -329,11 +329,11 @@ def plain_name(tool: str) -> str:
 
 __all__ = [
     "Chosen",
-    "Failure",
     "Fault",
     "Finish",
-    "Script",
+    "ModelScript",
     "ScriptedCall",
+    "ScriptedFailure",
     "ScriptedTurn",
     "When",
     "plain_name",

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterator
 from typing import Final
 
 from kaged.base import Ids
-from kaged.models.answer import Answer
+from kaged.models.answer import TurnBuilder
 from kaged.models.errors import (
     ModelBadAnswer,
     ModelContextExceeded,
@@ -20,7 +20,14 @@ from kaged.models.errors import (
     ScriptEnded,
 )
 from kaged.models.retrying import AttemptEvent, Sleep
-from kaged.models.script import Chosen, Failure, Fault, Script, ScriptedCall, plain_name
+from kaged.models.script import (
+    Chosen,
+    Fault,
+    ModelScript,
+    ScriptedCall,
+    ScriptedFailure,
+    plain_name,
+)
 from kaged.models.turn import (
     AssistantMessage,
     FinishReason,
@@ -57,7 +64,7 @@ class ScriptedModel:
     def __init__(
         self,
         alias: str,
-        script: Script,
+        script: ModelScript,
         *,
         ids: Ids,
         name: str = SCRIPTED,
@@ -105,12 +112,12 @@ class ScriptedModel:
             await self._sleep(turn.delay_s)
         failure = turn.fail[number - 1] if number <= len(turn.fail) else None
         if failure is None and turn.error is not None:
-            failure = Failure(fault=turn.error)
+            failure = ScriptedFailure(fault=turn.error)
         if failure is not None:
             for word in words_of(failure.after):
                 yield TextDelta(word)
             raise fault_error(failure)
-        answer = Answer()
+        answer = TurnBuilder()
         for word in words_of(turn.think):
             yield ThinkingDelta(answer.think(word))
         for word in words_of(turn.say):
@@ -141,7 +148,7 @@ def arguments_of(call: ScriptedCall) -> str:
     return json.dumps(dict(call.arguments)) if call.raw is None else call.raw
 
 
-def fault_error(failure: Failure) -> ModelError:
+def fault_error(failure: ScriptedFailure) -> ModelError:
     """Return the error that a scripted fault stands for."""
     after_s = failure.retry_after_s
     match failure.fault:

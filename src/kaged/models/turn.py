@@ -12,7 +12,7 @@ FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "other"
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ModelToolCall:
     """A tool call that a model asks for.
 
     `arguments` is None when what the model wrote is no JSON object; `raw` is then what it wrote.
@@ -43,7 +43,7 @@ class AssistantMessage:
     """A turn of the model: what it said, and the tools it called."""
 
     text: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
+    tool_calls: tuple[ModelToolCall, ...] = ()
     thinking: str = ""
 
 
@@ -173,11 +173,11 @@ __all__ = [
     "ModelEvent",
     "ModelMessage",
     "ModelRequest",
+    "ModelToolCall",
     "ModelTurn",
     "SystemMessage",
     "TextDelta",
     "ThinkingDelta",
-    "ToolCall",
     "ToolResultMessage",
     "ToolSpec",
     "TurnFinished",

@@ -21,8 +21,8 @@ from kaged.models.turn import (
     AssistantMessage,
     ModelMessage,
     ModelRequest,
+    ModelToolCall,
     SystemMessage,
-    ToolCall,
     ToolResultMessage,
     ToolSpec,
     UserMessage,
@@ -137,7 +137,7 @@ def _their_answer(message: AssistantMessage) -> list[theirs.ModelResponsePart]:
     return parts
 
 
-def _arguments(call: ToolCall) -> str:
+def _arguments(call: ModelToolCall) -> str:
     if call.arguments is not None:
         return json.dumps(call.arguments)
     # Servers take arguments apart when they fill in a model's template, so they get an object.

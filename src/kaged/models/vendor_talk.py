@@ -15,7 +15,7 @@ from pydantic_ai.models import Model as TheirModel
 
 from kaged.base import Clock
 from kaged.config.localconfig import ModelEntry
-from kaged.models.answer import Answer
+from kaged.models.answer import TurnBuilder
 from kaged.models.errors import ModelRefused, ModelUnavailable
 from kaged.models.prices import counted, known_context_tokens, priced
 from kaged.models.retrying import AttemptEvent
@@ -94,7 +94,7 @@ class VendorTalk:
                 )
             )
         events = aiter(response)
-        answer = Answer()
+        answer = TurnBuilder()
         while True:
             async with asyncio.timeout(self._patience_s(until_s)):
                 event = await anext(events, None)
@@ -111,7 +111,7 @@ class VendorTalk:
             raise TimeoutError
         return min(left_s, self._entry.idle_timeout_s)
 
-    def _turn(self, answer: Answer, response: theirs.ModelResponse) -> ModelTurn:
+    def _turn(self, answer: TurnBuilder, response: theirs.ModelResponse) -> ModelTurn:
         message = answer.message()
         reason = response.finish_reason
         if reason == "error":
@@ -136,7 +136,7 @@ class VendorTalk:
 
 
 def _take(
-    event: theirs.ModelResponseStreamEvent, answer: Answer
+    event: theirs.ModelResponseStreamEvent, answer: TurnBuilder
 ) -> TextDelta | ThinkingDelta | None:
     if isinstance(event, theirs.PartStartEvent):
         part = event.part

@@ -1,4 +1,4 @@
-"""`Admission`: the first two steps of every method: the token, then the gates in their order."""
+"""`CallerAdmission`: the first two steps of every method: the token, then the gates in order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import structlog
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.kernel.decision import Decision
 from kaged.kernel.service_ids import ServiceId
-from kaged.services.caller import Caller, ContextTokens, without_claims
+from kaged.services.caller import ContextTokens, ServiceCaller, without_claims
 from kaged.services.errors import (
     CapabilityAccessDenied,
     CapabilityBackendUnavailable,
@@ -19,7 +19,7 @@ from kaged.services.errors import (
     CapabilityNotFound,
 )
 from kaged.services.gates import decide_chat, decide_skill
-from kaged.services.registry import Capability, CapabilityRegistry
+from kaged.services.registry import CapabilityRegistry, RegisteredCapability
 from kaged.services.skills import SkillPolicies
 from kaged.services.trail import Record, Trail
 from kaged.wire.tokens import TokenRejected
@@ -29,7 +29,7 @@ ID_BYTES: Final = 8
 _log = structlog.get_logger("kaged.services")
 
 
-class Admission:
+class CallerAdmission:
     """Lets callers in: by their token, and then capability by capability."""
 
     def __init__(
@@ -48,7 +48,9 @@ class Admission:
         self._require_skill = require_skill
         self._random = b""
 
-    def admit(self, method: str, token: JsonValue, params: JsonObject) -> tuple[Caller, JsonObject]:
+    def admit(
+        self, method: str, token: JsonValue, params: JsonObject
+    ) -> tuple[ServiceCaller, JsonObject]:
         """Verify the token; return the caller and the parameters without any claim of identity.
 
         Raises:
@@ -61,11 +63,13 @@ class Admission:
             raise
         return without_claims(caller, params)
 
-    def record(self, event: str, caller: Caller) -> Record:
+    def record(self, event: str, caller: ServiceCaller) -> Record:
         """Begin the audit record of a call."""
         return self._trail.start(event, self._request_id(), caller)
 
-    async def pass_gates(self, record: Record, caller: Caller, wanted: ServiceId) -> Capability:
+    async def pass_gates(
+        self, record: Record, caller: ServiceCaller, wanted: ServiceId
+    ) -> RegisteredCapability:
         """Pass the skill gate, find the capability, pass the chat gate; in this order.
 
         Raises:
@@ -81,7 +85,7 @@ class Admission:
         self.require(record, decide_chat(caller, capability))
         return capability
 
-    def is_available(self, caller: Caller, capability: Capability) -> bool:
+    def is_available(self, caller: ServiceCaller, capability: RegisteredCapability) -> bool:
         """Return whether the caller could use a capability here and now, linked or not."""
         strict = self._require_skill
         skill = decide_skill(caller, capability.id, self._skills, require_skill=strict)
@@ -105,7 +109,7 @@ class Admission:
         taken, self._random = self._random[:ID_BYTES], self._random[ID_BYTES:]
         return f"cap_{taken.hex()}"
 
-    async def _revived(self, wanted: ServiceId) -> Capability:
+    async def _revived(self, wanted: ServiceId) -> RegisteredCapability:
         """Look behind an id that nobody offers: perhaps its provider is only down."""
         entry = self._registry.provider(wanted.namespace)
         if entry is not None and not entry.available:
@@ -126,4 +130,4 @@ def fault_of(record: Record, error: Exception) -> CapabilityError:
     return CapabilityInternalError("request failed")
 
 
-__all__ = ["Admission", "fault_of"]
+__all__ = ["CallerAdmission", "fault_of"]

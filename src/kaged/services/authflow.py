@@ -18,7 +18,7 @@ from kaged.base import Clock, JsonObject, iso_utc
 from kaged.services.accounts import Accounts
 from kaged.services.asking import ask_provider
 from kaged.services.callback import Completion, require_redirect, require_state
-from kaged.services.caller import Caller
+from kaged.services.caller import ServiceCaller
 from kaged.services.contract import (
     AuthBeginCall,
     AuthCompleteCall,
@@ -50,7 +50,7 @@ from kaged.services.flow_checks import (
 )
 from kaged.services.known_secrets import secret_texts
 from kaged.services.limits import RateLimits
-from kaged.services.registry import Capability
+from kaged.services.registry import RegisteredCapability
 from kaged.services.vault import CredentialScope, StagedCredential, Vault
 from kaged.store.service_rows import AccountRow, FlowRow, ServiceRows
 
@@ -92,7 +92,7 @@ class _Poll:
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class PendingFlow:
     """A device flow that its person has not decided yet."""
 
     retry_after_s: int
@@ -123,7 +123,9 @@ class AuthFlows:
 
     # ---- beginning
 
-    async def begin(self, caller: Caller, capability: Capability, hint: str | None) -> FlowRow:
+    async def begin(
+        self, caller: ServiceCaller, capability: RegisteredCapability, hint: str | None
+    ) -> FlowRow:
         """Start a flow, or return the pending one for the same user, capability and hint.
 
         Raises:
@@ -150,7 +152,11 @@ class AuthFlows:
             return row
 
     def _checked_begin(
-        self, caller: Caller, capability: Capability, hint: str | None, found: object
+        self,
+        caller: ServiceCaller,
+        capability: RegisteredCapability,
+        hint: str | None,
+        found: object,
     ) -> FlowRow:
         if not isinstance(found, CapabilityAuthBeginResult):
             raise CapabilityInvalidOutput("the provider began no flow")
@@ -192,7 +198,7 @@ class AuthFlows:
     # ---- finding
 
     async def pending(
-        self, caller: Caller, capability_id: str | None, hint: str | None
+        self, caller: ServiceCaller, capability_id: str | None, hint: str | None
     ) -> tuple[FlowRow, ...]:
         """Return the caller's pending flows, the latest expiry first."""
         found = await self._rows.pending_flows(caller.user_id)
@@ -203,7 +209,7 @@ class AuthFlows:
             and (hint is None or row.account_hint == hint)
         )
 
-    async def find(self, caller: Caller, flow_id: str) -> Flow:
+    async def find(self, caller: ServiceCaller, flow_id: str) -> Flow:
         """Return the caller's own flow.
 
         Raises:
@@ -217,7 +223,7 @@ class AuthFlows:
         return self._opened(row)
 
     async def find_for(
-        self, caller: Caller, state: str | None, capability_id: str | None, hint: str | None
+        self, caller: ServiceCaller, state: str | None, capability_id: str | None, hint: str | None
     ) -> Flow:
         """Return the caller's flow that a callback belongs to.
 
@@ -255,7 +261,11 @@ class AuthFlows:
     # ---- completing
 
     async def complete(
-        self, caller: Caller, capability: Capability, flow: Flow, completion: Completion
+        self,
+        caller: ServiceCaller,
+        capability: RegisteredCapability,
+        flow: Flow,
+        completion: Completion,
     ) -> AccountRow:
         """Link the account that a flow leads to; the flow is used up.
 
@@ -297,8 +307,8 @@ class AuthFlows:
             await self._rows.fail_flow(flow_id, FAILURES_LIMIT)
 
     async def poll(
-        self, caller: Caller, capability: Capability, flow: Flow
-    ) -> AccountRow | Pending:
+        self, caller: ServiceCaller, capability: RegisteredCapability, flow: Flow
+    ) -> AccountRow | PendingFlow:
         """Ask whether a person has agreed on another device, not more often than is allowed."""
         flow_id, entry = flow.row.flow_id, capability.provider
         provider = entry.provider
@@ -310,7 +320,7 @@ class AuthFlows:
         if known is not None:
             interval = known.interval_s
             if now < known.not_before_ms:
-                return Pending(max(1, -(-(known.not_before_ms - now) // 1000)))
+                return PendingFlow(max(1, -(-(known.not_before_ms - now) // 1000)))
         self._claim(flow_id)
         try:
             self._remember(flow_id, now, interval)
@@ -322,7 +332,7 @@ class AuthFlows:
             if isinstance(found, CapabilityAuthPending):
                 interval = max(interval, found.retry_after_s or 0)  # a slow-down stays in force
                 self._remember(flow_id, now, interval)
-                return Pending(interval)
+                return PendingFlow(interval)
             account = await self._link(caller, capability, flow, found, staged)
         except CapabilityError as error:
             if isinstance(error, (*_ENDS, CapabilityAuthFlowInvalid)):
@@ -334,7 +344,10 @@ class AuthFlows:
         return account
 
     async def revoke(
-        self, context: CapabilityCallContext, capability: Capability | None, account: AccountRow
+        self,
+        context: CapabilityCallContext,
+        capability: RegisteredCapability | None,
+        account: AccountRow,
     ) -> bool:
         """Forget an account and its credential; returns whether the provider was told as well."""
         scope = CredentialScope(account.user_id, account.capability_id, account.account_ref)
@@ -365,8 +378,8 @@ class AuthFlows:
 
     async def _link(
         self,
-        caller: Caller,
-        capability: Capability,
+        caller: ServiceCaller,
+        capability: RegisteredCapability,
         flow: Flow,
         found: object,
         staged: StagedCredential,
@@ -434,7 +447,7 @@ __all__ = [
     "FLOWS_PER_USER",
     "AuthFlows",
     "Flow",
-    "Pending",
+    "PendingFlow",
     "flow_json",
     "new_flow_id",
 ]

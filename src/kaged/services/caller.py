@@ -1,4 +1,4 @@
-"""`Caller`: who calls and from where, out of a verified token and nothing else."""
+"""`ServiceCaller`: who calls and from where, out of a verified token and nothing else."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ IDENTITY_PARAMS: Final = frozenset({"user_id", *_PROJECTED})
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class ServiceCaller:
     """A caller whose token was checked. `identity_fields` names what it claimed beside it."""
 
     token: VerifiedToken
@@ -68,7 +68,7 @@ class ContextTokens:
         self._key = key
         self._clock = clock
         # A command makes many calls with one token: its signature is checked once, its time always.
-        self._seen: dict[str, Caller] = {}
+        self._seen: dict[str, ServiceCaller] = {}
 
     def mint(
         self,
@@ -96,7 +96,7 @@ class ContextTokens:
         """Check a token that a sandbox sent. Raises TokenRejected."""
         return self.caller(token).token
 
-    def caller(self, token: JsonValue) -> Caller:
+    def caller(self, token: JsonValue) -> ServiceCaller:
         """Check a token that a sandbox sent and return who calls. Raises TokenRejected."""
         if isinstance(token, str):
             seen = self._seen.get(token)
@@ -106,7 +106,7 @@ class ContextTokens:
                 if claims.issued_at - LEEWAY_S <= now_s <= claims.expires_at + LEEWAY_S:
                     return seen
         verified = verify_token(self._key, token, clock=self._clock)
-        caller = Caller(verified, context_of(verified))
+        caller = ServiceCaller(verified, context_of(verified))
         if isinstance(token, str):
             if len(self._seen) >= SEEN_LIMIT:
                 self._seen.clear()
@@ -114,12 +114,12 @@ class ContextTokens:
         return caller
 
 
-def caller_of(token: VerifiedToken, params: JsonObject) -> tuple[Caller, JsonObject]:
+def caller_of(token: VerifiedToken, params: JsonObject) -> tuple[ServiceCaller, JsonObject]:
     """Return the caller of a verified token, and the parameters as a handler may see them."""
-    return without_claims(Caller(token, context_of(token)), params)
+    return without_claims(ServiceCaller(token, context_of(token)), params)
 
 
-def without_claims(caller: Caller, params: JsonObject) -> tuple[Caller, JsonObject]:
+def without_claims(caller: ServiceCaller, params: JsonObject) -> tuple[ServiceCaller, JsonObject]:
     """Return the parameters a handler may see, and the caller with what it claimed there.
 
     The token is taken out; identity fields are overwritten from the claims or removed.
@@ -136,7 +136,7 @@ def without_claims(caller: Caller, params: JsonObject) -> tuple[Caller, JsonObje
             del clean[name]
         else:
             clean[name] = claim
-    return Caller(token, caller.context, claimed), clean
+    return ServiceCaller(token, caller.context, claimed), clean
 
 
 def context_of(token: VerifiedToken) -> CapabilityCallContext:
@@ -162,8 +162,8 @@ def _claim(routing: RoutingClaims, param: str) -> str | None:
 __all__ = [
     "IDENTITY_PARAMS",
     "TOKEN_PARAM",
-    "Caller",
     "ContextTokens",
+    "ServiceCaller",
     "caller_of",
     "context_of",
     "without_claims",

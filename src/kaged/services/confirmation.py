@@ -12,13 +12,13 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from kaged.base import Clock, JsonObject, iso_utc
-from kaged.services.caller import Caller
+from kaged.services.caller import ServiceCaller
 from kaged.services.errors import (
     CapabilityMutationNotConfirmed,
     CapabilityMutationPlanMismatch,
     CapabilityRateLimited,
 )
-from kaged.services.registry import Capability, Operation
+from kaged.services.registry import RegisteredCapability, RegisteredOperation
 from kaged.store.service_call_rows import PlanRow, PlanStatus, ServiceCallRows
 
 PLAN_TTL_S: Final = 1800
@@ -37,7 +37,9 @@ class Consents:
         self._on_plan = on_plan or (lambda _plan: None)
 
     @staticmethod
-    def needed(caller: Caller, capability: Capability, operation: Operation) -> bool:
+    def needed(
+        caller: ServiceCaller, capability: RegisteredCapability, operation: RegisteredOperation
+    ) -> bool:
         """Return whether an operation needs consent: by definition, or by the operator's rule."""
         name = f"{capability.id.name}.{operation.name}"
         if any(fnmatchcase(name, one) for one in capability.provider.rules.confirm):
@@ -47,9 +49,9 @@ class Consents:
 
     async def require(
         self,
-        caller: Caller,
-        capability: Capability,
-        operation: Operation,
+        caller: ServiceCaller,
+        capability: RegisteredCapability,
+        operation: RegisteredOperation,
         *,
         account_ref: str,
         input_data: JsonObject,
@@ -107,7 +109,10 @@ class Consents:
         )
 
     async def _present(
-        self, caller: Caller, wanted: tuple[str, str, str, str, str, str | None], shown: JsonObject
+        self,
+        caller: ServiceCaller,
+        wanted: tuple[str, str, str, str, str, str | None],
+        shown: JsonObject,
     ) -> PlanRow:
         user_id, capability_id, operation, account_ref, input_hash, thread_id = wanted
         now = self._clock.now_ms()

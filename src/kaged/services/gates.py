@@ -10,8 +10,8 @@ from typing import Final
 
 from kaged.kernel.decision import Decision, fail_closed
 from kaged.kernel.service_ids import ServiceId, ServiceIdInvalid, decide_service, parse_service_ids
-from kaged.services.caller import Caller
-from kaged.services.registry import Capability, Operation
+from kaged.services.caller import ServiceCaller
+from kaged.services.registry import RegisteredCapability, RegisteredOperation
 from kaged.services.skills import SkillPolicies
 
 SKILL_RULE: Final = "service.skill"
@@ -26,7 +26,7 @@ _OPERATION_PASSES: Final = Decision.allow(OPERATION_RULE)
 
 @fail_closed(SKILL_RULE)
 def decide_skill(
-    caller: Caller, wanted: ServiceId, skills: SkillPolicies, *, require_skill: bool
+    caller: ServiceCaller, wanted: ServiceId, skills: SkillPolicies, *, require_skill: bool
 ) -> Decision:
     """Decide by the skill that runs: enabled, its chats, and what it declared.
 
@@ -62,7 +62,7 @@ def decide_skill(
 
 
 @fail_closed(CHAT_RULE)
-def decide_chat(caller: Caller, capability: Capability) -> Decision:
+def decide_chat(caller: ServiceCaller, capability: RegisteredCapability) -> Decision:
     """Decide by the kind of chat; where only some are allowed, an unknown one is not."""
     allowed = capability.chat_types
     if allowed is None or caller.chat_type in allowed:
@@ -72,7 +72,7 @@ def decide_chat(caller: Caller, capability: Capability) -> Decision:
 
 
 @fail_closed(OPERATION_RULE)
-def decide_operation(capability: Capability, operation: Operation) -> Decision:
+def decide_operation(capability: RegisteredCapability, operation: RegisteredOperation) -> Decision:
     """Decide by what the operator allows and denies of a provider."""
     rules = capability.provider.rules
     if not rules.allow and not rules.deny:

@@ -43,7 +43,7 @@ NO_LIMITS: Final = RateRules()
 
 
 @dataclass(slots=True)
-class _Bucket:
+class _RateBucket:
     tokens: float
     at_s: float
 
@@ -57,7 +57,7 @@ class RateLimits:
     def __init__(self, clock: Clock, rules: Mapping[str, RateRules] | None = None) -> None:
         self._clock = clock
         self._rules = dict(rules or {})
-        self._buckets: OrderedDict[tuple[str, ...], _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str, ...], _RateBucket] = OrderedDict()
         self.changed = False
 
     def set_rules(self, namespace: str, rules: RateRules) -> None:
@@ -91,7 +91,7 @@ class RateLimits:
         now = self._clock.monotonic_s()
         bucket = self._buckets.get(key)
         if bucket is None:
-            bucket = self._buckets[key] = _Bucket(rate.burst, now)
+            bucket = self._buckets[key] = _RateBucket(rate.burst, now)
             while len(self._buckets) > BUCKETS_LIMIT:
                 self._buckets.popitem(last=False)
         else:
@@ -126,7 +126,7 @@ class RateLimits:
                 case [[*key], int() | float() as tokens, int() as at_ms]:
                     # A clock that was set back does not make counts from the future.
                     age_s = max(0.0, (now_ms - at_ms) / 1000)
-                    bucket = _Bucket(float(tokens), now_s - age_s)
+                    bucket = _RateBucket(float(tokens), now_s - age_s)
                     self._buckets[tuple(str(part) for part in key)] = bucket
                 case _:
                     continue

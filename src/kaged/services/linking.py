@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.service_ids import parse_service_id
 from kaged.services.accounts import Accounts, account_json
-from kaged.services.admission import Admission, fault_of
-from kaged.services.authflow import AuthFlows, Flow, Pending, flow_json
+from kaged.services.admission import CallerAdmission, fault_of
+from kaged.services.authflow import AuthFlows, Flow, PendingFlow, flow_json
 from kaged.services.callback import read_completion
-from kaged.services.caller import Caller
+from kaged.services.caller import ServiceCaller
 from kaged.services.contract import CapabilityCallContext
 from kaged.services.errors import (
     CapabilityAuthFlowInvalid,
@@ -25,7 +25,7 @@ from kaged.services.params import (
     required_param,
     text_param,
 )
-from kaged.services.registry import Capability, CapabilityRegistry, Operation
+from kaged.services.registry import CapabilityRegistry, RegisteredCapability, RegisteredOperation
 from kaged.services.trail import Record
 from kaged.store.service_rows import AccountRow
 
@@ -35,7 +35,7 @@ class AccountLinking:
 
     def __init__(
         self,
-        admission: Admission,
+        admission: CallerAdmission,
         registry: CapabilityRegistry,
         accounts: Accounts,
         flows: AuthFlows,
@@ -139,7 +139,7 @@ class AccountLinking:
             capability = await self._gates_of(record, caller, flow)
             record.gate = "provider"
             found = await self._flows.poll(caller, capability, flow)
-            if isinstance(found, Pending):
+            if isinstance(found, PendingFlow):
                 return {"status": "pending", "retry_after_seconds": found.retry_after_s}
             record.note("account_ref", found.account_ref)
             return {"ok": True, "account_ref": found.account_ref}
@@ -176,7 +176,7 @@ class AccountLinking:
     # ---- own
 
     async def _complete(
-        self, record: Record, caller: Caller, flow: Flow, params: JsonObject
+        self, record: Record, caller: ServiceCaller, flow: Flow, params: JsonObject
     ) -> AccountRow:
         capability = await self._gates_of(record, caller, flow)
         record.gate = "callback"
@@ -192,7 +192,9 @@ class AccountLinking:
         record.note("account_ref", account.account_ref)
         return account
 
-    async def _gates_of(self, record: Record, caller: Caller, flow: Flow) -> Capability:
+    async def _gates_of(
+        self, record: Record, caller: ServiceCaller, flow: Flow
+    ) -> RegisteredCapability:
         record.note("capability.id", flow.row.capability_id)
         gate = record.gate
         try:
@@ -204,7 +206,7 @@ class AccountLinking:
             raise CapabilityAuthFlowInvalid("the provider of this flow is gone") from None
 
     async def _on_record(
-        self, event: str, caller: Caller, work: Callable[[Record], Awaitable[JsonObject]]
+        self, event: str, caller: ServiceCaller, work: Callable[[Record], Awaitable[JsonObject]]
     ) -> JsonObject:
         record = self._admission.record(event, caller)
         try:
@@ -222,7 +224,12 @@ class AccountLinking:
         return answer
 
     async def _row(
-        self, caller: Caller, capability: Capability, available: bool, *, detailed: bool
+        self,
+        caller: ServiceCaller,
+        capability: RegisteredCapability,
+        available: bool,
+        *,
+        detailed: bool,
     ) -> JsonObject:
         # Where it cannot be used nobody learns what is linked (SC-RPC-14).
         accounts = await self._accounts.of(caller.user_id, capability.text) if available else ()
@@ -246,7 +253,7 @@ class AccountLinking:
         return row
 
 
-def _operation_json(operation: Operation) -> JsonObject:
+def _operation_json(operation: RegisteredOperation) -> JsonObject:
     spec = operation.spec
     return {
         "name": spec.name,

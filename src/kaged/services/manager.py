@@ -17,9 +17,9 @@ import structlog
 from kaged.base import JsonObject, JsonValue, Tasks
 from kaged.kernel.service_ids import ServiceIdInvalid, parse_operation
 from kaged.services.accounts import Accounts
-from kaged.services.admission import Admission, fault_of
+from kaged.services.admission import CallerAdmission, fault_of
 from kaged.services.asking import ask_provider
-from kaged.services.caller import TOKEN_PARAM, Caller
+from kaged.services.caller import TOKEN_PARAM, ServiceCaller
 from kaged.services.confirmation import Consents
 from kaged.services.contract import InvokeCall
 from kaged.services.errors import (
@@ -40,11 +40,11 @@ from kaged.services.idempotency import (
 from kaged.services.limits import RateLimits
 from kaged.services.linking import AccountLinking
 from kaged.services.params import capability_param, name_param, object_param, text_param
-from kaged.services.registry import Capability, CapabilityRegistry, Operation
+from kaged.services.registry import CapabilityRegistry, RegisteredCapability, RegisteredOperation
 from kaged.services.sanitize import OutputRefused, harden
 from kaged.services.state import BoundState
 from kaged.services.trail import Record, Trail
-from kaged.services.vault import NOTHING_KNOWN, CredentialScope, Known, Vault
+from kaged.services.vault import NOTHING_KNOWN, CredentialScope, CredentialSecrets, Vault
 from kaged.store.service_call_rows import CallKey
 from kaged.store.service_rows import AccountRow, ServiceRows
 from kaged.wire.tokens import MAX_LIFETIME_S
@@ -62,7 +62,7 @@ _log = structlog.get_logger("kaged.services")
 class ManagerParts:
     """Everything that a manager works with."""
 
-    admission: Admission
+    admission: CallerAdmission
     registry: CapabilityRegistry
     linking: AccountLinking
     accounts: Accounts
@@ -75,14 +75,14 @@ class ManagerParts:
 
 
 @dataclass(slots=True)
-class _Call:
+class _Invocation:
     """One invoke on its way through the gates; filled step by step."""
 
-    caller: Caller
+    caller: ServiceCaller
     params: JsonObject
     record: Record
-    capability: Capability
-    operation: Operation
+    capability: RegisteredCapability
+    operation: RegisteredOperation
     account: AccountRow | None = None
     input_data: JsonObject | None = None
     key: str | None = None
@@ -122,7 +122,7 @@ class CapabilityManager:
             # 2. Policy: the skill, the capability, the operation; the first denial ends it.
             capability = await admission.pass_gates(record, caller, capability_param(params))
             operation = self._operation(record, capability, params)
-            call = _Call(caller, params, record, capability, operation)
+            call = _Invocation(caller, params, record, capability, operation)
 
             # 3. Whose account: one of this user's, for this capability. Then what is asked of it.
             await self._choose_account(call)
@@ -164,7 +164,9 @@ class CapabilityManager:
 
     # ---- steps 2 and 3
 
-    def _operation(self, record: Record, capability: Capability, params: JsonObject) -> Operation:
+    def _operation(
+        self, record: Record, capability: RegisteredCapability, params: JsonObject
+    ) -> RegisteredOperation:
         record.gate = "operation"
         try:
             name = parse_operation(params.get("operation"))
@@ -179,7 +181,7 @@ class CapabilityManager:
         self._parts.admission.require(record, decide_operation(capability, operation))
         return operation
 
-    async def _choose_account(self, call: _Call) -> None:
+    async def _choose_account(self, call: _Invocation) -> None:
         call.record.gate = "account"
         call.account = await self._parts.accounts.choose(
             call.caller.user_id,
@@ -190,7 +192,7 @@ class CapabilityManager:
         if call.account is not None:
             call.record.note("account_ref", call.account.account_ref)
 
-    def _read_input(self, call: _Call) -> None:
+    def _read_input(self, call: _Invocation) -> None:
         call.record.gate = "input"
         given = object_param(call.params, "input")
         call.record.note_input(given, self._parts.trail.digest(_CANONICAL.encode(given)))
@@ -202,7 +204,7 @@ class CapabilityManager:
         if call.key is not None:
             call.record.note_key(call.key)
 
-    async def _enter(self, call: _Call) -> Ticket | Replay:
+    async def _enter(self, call: _Invocation) -> Ticket | Replay:
         """Make sure that a mutating call happens once.
 
         Without a key of the caller's the token stands in: the same token with the same input is
@@ -224,7 +226,7 @@ class CapabilityManager:
             kept_s=KEPT_S if call.key is not None else 2 * MAX_LIFETIME_S,
         )
 
-    def _pass_limits(self, call: _Call) -> None:
+    def _pass_limits(self, call: _Invocation) -> None:
         call.record.gate = "limits"
         capability = call.capability
         self._parts.limits.require_invoke(
@@ -236,7 +238,7 @@ class CapabilityManager:
 
     # ---- steps 4 and 5
 
-    async def _confirm(self, call: _Call) -> None:
+    async def _confirm(self, call: _Invocation) -> None:
         if Consents.needed(call.caller, call.capability, call.operation):
             call.record.gate = "confirmation"
             await self._parts.consents.require(
@@ -249,11 +251,11 @@ class CapabilityManager:
                 plan_id=text_param(call.params, "mutation_plan_id", 128),
             )
 
-    async def _announce(self, call: _Call) -> None:
+    async def _announce(self, call: _Invocation) -> None:
         call.record.gate = "audit"
         await self._parts.trail.intent(call.record)
 
-    async def _run(self, call: _Call) -> tuple[object, Known]:
+    async def _run(self, call: _Invocation) -> tuple[object, CredentialSecrets]:
         """Call the provider; return what it said, and what it must not have said."""
         parts, caller, capability = self._parts, call.caller, call.capability
         known, handle, scope = NOTHING_KNOWN, None, None
@@ -279,10 +281,12 @@ class CapabilityManager:
         if scope is not None:
             fresh = await parts.vault.known(scope)
             if fresh is not known:  # renewed during the call: neither may leave
-                known = Known(known.texts + fresh.texts, known.needles + fresh.needles)
+                known = CredentialSecrets(known.texts + fresh.texts, known.needles + fresh.needles)
         return found, known
 
-    async def _harden(self, call: _Call, found: object, known: Known) -> JsonObject:
+    async def _harden(
+        self, call: _Invocation, found: object, known: CredentialSecrets
+    ) -> JsonObject:
         operation, trail = call.operation, self._parts.trail
         try:
             hardened = harden(

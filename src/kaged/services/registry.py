@@ -62,7 +62,7 @@ class ProviderRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class RegisteredOperation:
     """One operation, ready to be called: schemas compiled, free text known."""
 
     spec: CapabilityOperation
@@ -77,7 +77,7 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class Capability:
+class RegisteredCapability:
     """One registered capability. `chat_types` is None when it may be used from everywhere."""
 
     id: ServiceId
@@ -85,7 +85,7 @@ class Capability:
     description: str
     sensitive: bool
     chat_types: frozenset[str] | None
-    operations: Mapping[str, Operation]
+    operations: Mapping[str, RegisteredOperation]
     requires_auth: bool
     provider: ProviderEntry = field(repr=False)
 
@@ -127,16 +127,16 @@ class CapabilityRegistry:
     def __init__(self, clock: Clock, on_event: OnRegistry | None = None) -> None:
         self._clock = clock
         self._on_event = on_event or _no_event
-        self._capabilities: Mapping[str, Capability] = MappingProxyType({})
+        self._capabilities: Mapping[str, RegisteredCapability] = MappingProxyType({})
         self._providers: dict[str, ProviderEntry] = {}
 
     # ---- looking
 
-    def get(self, capability_id: str) -> Capability | None:
+    def get(self, capability_id: str) -> RegisteredCapability | None:
         """Return a capability by its full id."""
         return self._capabilities.get(capability_id)
 
-    def list(self) -> tuple[Capability, ...]:
+    def list(self) -> tuple[RegisteredCapability, ...]:
         """Return all capabilities, by id."""
         return tuple(self._capabilities[key] for key in sorted(self._capabilities))
 
@@ -266,7 +266,7 @@ class CapabilityRegistry:
                 self._down(entry, error)
                 raise
 
-    async def _ask(self, entry: ProviderEntry) -> list[Capability]:
+    async def _ask(self, entry: ProviderEntry) -> list[RegisteredCapability]:
         try:
             async with asyncio.timeout(entry.rules.timeout_s):
                 found = await entry.provider.definitions()
@@ -282,12 +282,12 @@ class CapabilityRegistry:
             raise CapabilityBackendUnavailable(f"{entry.name} failed") from error
         return self._checked(entry, found)
 
-    def _checked(self, entry: ProviderEntry, found: object) -> list[Capability]:
+    def _checked(self, entry: ProviderEntry, found: object) -> list[RegisteredCapability]:
         if not isinstance(found, list) or len(found) > DEFINITIONS_LIMIT:
             raise CapabilityInvalidInput(
                 f"{entry.name} must give a list of at most {DEFINITIONS_LIMIT} definitions"
             )
-        checked: dict[str, Capability] = {}
+        checked: dict[str, RegisteredCapability] = {}
         for definition in found:
             if not isinstance(definition, CapabilityDefinition):
                 raise CapabilityInvalidInput(f"{entry.name} gave something that is no definition")
@@ -298,7 +298,7 @@ class CapabilityRegistry:
             checked[one.text] = one
         return list(checked.values())
 
-    def _install(self, entry: ProviderEntry, found: list[Capability]) -> None:
+    def _install(self, entry: ProviderEntry, found: list[RegisteredCapability]) -> None:
         kept = {key: one for key, one in self._capabilities.items() if one.provider is not entry}
         kept.update((one.text, one) for one in found)
         self._capabilities = MappingProxyType(kept)
@@ -324,7 +324,7 @@ class CapabilityRegistry:
         )
 
 
-def _capability(entry: ProviderEntry, definition: CapabilityDefinition) -> Capability:
+def _capability(entry: ProviderEntry, definition: CapabilityDefinition) -> RegisteredCapability:
     try:
         found = parse_service_id(definition.id)
     except ServiceIdInvalid as error:
@@ -338,11 +338,11 @@ def _capability(entry: ProviderEntry, definition: CapabilityDefinition) -> Capab
         raise CapabilityInvalidInput(f"{text} needs a description")
     if not definition.operations or len(definition.operations) > OPERATIONS_LIMIT:
         raise CapabilityInvalidInput(f"{text} needs 1 to {OPERATIONS_LIMIT} operations")
-    operations: dict[str, Operation] = {}
+    operations: dict[str, RegisteredOperation] = {}
     for key, spec in definition.operations.items():
         one = _operation(text, key, spec)
         operations[one.name] = one
-    return Capability(
+    return RegisteredCapability(
         found,
         text,
         description,
@@ -360,7 +360,7 @@ def effective_chat_types(listed: list[str], *, sensitive: bool) -> frozenset[str
     return own or (frozenset({"private"}) if sensitive else None)
 
 
-def _operation(capability: str, key: str, spec: CapabilityOperation) -> Operation:
+def _operation(capability: str, key: str, spec: CapabilityOperation) -> RegisteredOperation:
     try:
         name = parse_operation(spec.name)
         same = parse_operation(key) == name
@@ -370,7 +370,7 @@ def _operation(capability: str, key: str, spec: CapabilityOperation) -> Operatio
         raise CapabilityInvalidInput(f"{capability}: the operation {name} is listed as another")
     if not spec.description.strip():
         raise CapabilityInvalidInput(f"{capability}: {name} needs a description")
-    return Operation(
+    return RegisteredOperation(
         spec,
         _schema(capability, name, spec.input_schema),
         _schema(capability, name, spec.output_schema),
@@ -394,10 +394,10 @@ def _no_event(name: str, data: JsonObject) -> None:
 __all__ = [
     "DEFINITIONS_LIMIT",
     "OPERATIONS_LIMIT",
-    "Capability",
     "CapabilityRegistry",
-    "Operation",
     "ProviderEntry",
     "ProviderRules",
+    "RegisteredCapability",
+    "RegisteredOperation",
     "effective_chat_types",
 ]

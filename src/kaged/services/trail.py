@@ -10,7 +10,7 @@ import structlog
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Clock, JsonObject, JsonValue
-from kaged.services.caller import Caller
+from kaged.services.caller import ServiceCaller
 from kaged.services.errors import CapabilityBackendUnavailable, CapabilityError
 from kaged.wire.tokens import TokenReason
 
@@ -33,7 +33,7 @@ class Trail:
         self._clock = clock
         self._key = hashlib.sha256(key).digest()
 
-    def start(self, event: str, request_id: str, caller: Caller) -> Record:
+    def start(self, event: str, request_id: str, caller: ServiceCaller) -> Record:
         """Begin the record of one call; it is written when the call ends."""
         return Record(self, event, request_id, caller)
 
@@ -109,7 +109,7 @@ class Record:
         "request_id",
     )
 
-    def __init__(self, trail: Trail, event: str, request_id: str, caller: Caller) -> None:
+    def __init__(self, trail: Trail, event: str, request_id: str, caller: ServiceCaller) -> None:
         self._trail = trail
         self._event = event
         self._started_s = trail.now_s()

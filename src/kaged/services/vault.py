@@ -57,7 +57,7 @@ class CredentialScope(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class CredentialSecrets:
     """The secrets of one credential: as texts for messages, as bytes for outputs."""
 
     texts: tuple[str, ...] = ()
@@ -67,11 +67,11 @@ class Known:
 @dataclass(frozen=True, slots=True)
 class _Cached:
     payload: bytes | None
-    known: Known
+    known: CredentialSecrets
     expires_at_ms: int | None
 
 
-NOTHING_KNOWN: Final = Known()
+NOTHING_KNOWN: Final = CredentialSecrets()
 
 
 class Vault:
@@ -96,7 +96,7 @@ class Vault:
         cached = await self._load(scope)
         return None if cached.payload is None else msgspec.json.decode(cached.payload)
 
-    async def known(self, scope: CredentialScope) -> Known:
+    async def known(self, scope: CredentialScope) -> CredentialSecrets:
         """Return the texts of a credential that must never be seen in an output."""
         cached = self._cache.get(scope)
         if cached is None:
@@ -230,7 +230,7 @@ class Vault:
         known = NOTHING_KNOWN
         if payload is not None:
             texts = secret_texts(msgspec.json.decode(payload))
-            known = Known(texts, needles(texts))
+            known = CredentialSecrets(texts, needles(texts))
         cached = self._cache[scope] = _Cached(payload, known, expires_at_ms)
         self._cache.move_to_end(scope)
         while len(self._cache) > CACHE_LIMIT:
@@ -316,4 +316,11 @@ def _aad(key_id: str, binding: tuple[str, ...]) -> bytes:
     return json.dumps(["kaged vault", VERSION, key_id, *binding]).encode()
 
 
-__all__ = ["NOTHING_KNOWN", "CredentialScope", "Known", "StagedCredential", "Vault", "VaultError"]
+__all__ = [
+    "NOTHING_KNOWN",
+    "CredentialScope",
+    "CredentialSecrets",
+    "StagedCredential",
+    "Vault",
+    "VaultError",
+]

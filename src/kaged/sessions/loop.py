@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, cast
 from kaged.models.errors import ModelBadAnswer, ModelContextExceeded
 from kaged.models.turn import (
     ModelRequest,
+    ModelToolCall,
     ModelTurn,
     TextDelta,
     ThinkingDelta,
-    ToolCall,
     TurnFinished,
     TurnRetried,
 )
@@ -246,10 +246,10 @@ async def _streamed(
     raise ModelBadAnswer("The model's answer broke off before its end.", agent=agent_run.path)
 
 
-def _distinct(calls: tuple[ToolCall, ...]) -> list[ToolCall]:
+def _distinct(calls: tuple[ModelToolCall, ...]) -> list[ModelToolCall]:
     """Return the calls of a turn, up to a limit, each with an id of its own in it."""
     seen: set[str] = set()
-    kept: list[ToolCall] = []
+    kept: list[ModelToolCall] = []
     for number, call in enumerate(calls[:MAX_CALLS_PER_TURN]):
         id_ = call.id if call.id and call.id not in seen else f"{call.id or 'call'}_{number}"
         seen.add(id_)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from kaged.models.turn import (
     AssistantMessage,
     ModelMessage,
+    ModelToolCall,
     SystemMessage,
-    ToolCall,
     ToolResultMessage,
     UserMessage,
 )
@@ -129,7 +129,7 @@ class ModelView:
                 said = AssistantMessage(
                     text,
                     tuple(
-                        ToolCall(
+                        ModelToolCall(
                             one.call_id, self._names.safe(one.name), one.arguments or {}, one.raw
                         )
                         for one in calls

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from kaged.models.turn import AssistantMessage, ModelTurn, ToolCall
+from kaged.models.turn import AssistantMessage, ModelToolCall, ModelTurn
 from kaged.sessions.entry import EntryRole
 from kaged.sessions.messages import WindowMessage, message_of, text_block
 from kaged.tools.errors import PipelineRefused
@@ -312,7 +312,7 @@ def _assistant(said: AssistantMessage) -> Message:
 
 def _said(now: Message, before: AssistantMessage) -> AssistantMessage:
     raw = {one.id: one for one in before.tool_calls}
-    calls: list[ToolCall] = []
+    calls: list[ModelToolCall] = []
     for part in now.content:
         if part.content_type != "tool_call":
             continue
@@ -325,7 +325,7 @@ def _said(now: Message, before: AssistantMessage) -> AssistantMessage:
         calls.append(
             known
             if known is not None and same
-            else ToolCall(asked.tool_call_id, asked.name, dict(asked.arguments))
+            else ModelToolCall(asked.tool_call_id, asked.name, dict(asked.arguments))
         )
     return AssistantMessage(
         "\n".join(part.text for part in now.content if part.content_type == "text"),

@@ -18,7 +18,7 @@ from kaged.config.localconfig import ModelEntry
 from kaged.config.sections import Sections
 from kaged.models.catalogue import ModelCatalogue
 from kaged.models.errors import ModelContextExceeded, ModelError, ModelRefused
-from kaged.models.script import Script
+from kaged.models.script import ModelScript
 from kaged.models.turn import (
     Model,
     ModelMessage,
@@ -65,7 +65,7 @@ TOOLS = [ToolSpec("file_read", "Reads.", {"type": "object", "properties": {}})]
 async def model(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[Model]:
     path = tmp_path / "script.yaml"
     path.write_text(SCRIPT, encoding="utf-8")
-    with OpenAIServer(playing(Script.load(path))) as server:
+    with OpenAIServer(playing(ModelScript.load(path))) as server:
         entries = {
             "scripted": ModelEntry(model="scripted:script.yaml"),
             "http": ModelEntry(model="acme:tiny", base_url=server.url),

@@ -17,7 +17,7 @@ from fakes.tool_lab import Spy, make_tool
 from fakes.work_lab import until
 from kaged.base import JsonValue
 from kaged.models.errors import ModelContextExceeded, ModelUnavailable, ModelUnknown
-from kaged.models.turn import AssistantMessage, ModelEvent, ModelRequest, ModelTurn, ToolCall
+from kaged.models.turn import AssistantMessage, ModelEvent, ModelRequest, ModelToolCall, ModelTurn
 from kaged.sessions.budget import Budget
 from kaged.sessions.loop import MAX_CALLS_PER_TURN
 from kaged.sessions.loop_errors import AgentUnknown, NothingToResume, PromptRefused
@@ -213,8 +213,8 @@ async def test_nonsense_of_the_model_becomes_errors_that_it_sees(tmp_path: Path)
             call("no_such_tool"),
             call("file_peek", raw='{"path": '),
             call("file_peek", {"nope": 1}),
-            ToolCall("", "file_peek", {}),
-            ToolCall("", "file_peek", {}),
+            ModelToolCall("", "file_peek", {}),
+            ModelToolCall("", "file_peek", {}),
         ),
         say("Sorry."),
     )

@@ -20,7 +20,7 @@ import pytest
 
 from fakes.openai_server import Answers, Asked, OpenAIServer, Reply, playing
 from fakes.running_daemon import KAGED, DaemonProcess, environment, kaged, make_home, start_daemon
-from kaged.models.script import Script
+from kaged.models.script import ModelScript
 
 ROOT = Path(__file__).parents[3]
 KEY = "sk-test-0123456789abcdef0123456789"
@@ -166,7 +166,7 @@ class Sea:
 
 @pytest.fixture
 def sea() -> Iterator[Sea]:
-    script = Script.parse(SCRIPT, "whole.yaml")
+    script = ModelScript.parse(SCRIPT, "whole.yaml")
     with tempfile.TemporaryDirectory(prefix="kgd-") as folder:
         plays = playing(script, {"You look at charts": LOOKOUT})
         with OpenAIServer(plays) as server:
@@ -256,7 +256,9 @@ def test_a_whole_session_with_cage_plugin_compaction_question_and_two_kills(sea:
 def test_ctrl_c_cancels_the_run_and_says_so(sea: Sea) -> None:
     sea.start()
     sea.run("project", "load")
-    slow = Script.parse("turns: [{ say: one two three four five six, pace_s: 5 }]", "slow.yaml")
+    slow = ModelScript.parse(
+        "turns: [{ say: one two three four five six, pace_s: 5 }]", "slow.yaml"
+    )
     plays = playing(slow)
     begun = threading.Event()
 

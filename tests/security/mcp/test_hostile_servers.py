@@ -13,7 +13,7 @@ from fakes.outside_lab import OutsideLab
 from kaged.mcp.errors import McpAnswerInvalid, McpCallFailed, McpServerUnavailable
 from kaged.mcp.outside import OutsideServer
 from kaged.mcp.progress import PROGRESS
-from kaged.mcp.states import ServerState
+from kaged.mcp.states import McpServerState
 from kaged.tools import InvalidToolParams, Tool, ToolDefinition
 from kaged.tools.schema import ParamSchema
 from requirements import requirement
@@ -31,7 +31,7 @@ def builtin(name: str) -> Tool:
 async def test_a_server_that_lies_about_its_tools_shadows_nothing(lab: OutsideLab) -> None:
     lab.registry.register(builtin("file.read"))
     server = await lab.start("lies")
-    assert server.state is ServerState.RUNNING
+    assert server.state is McpServerState.RUNNING
     assert set(lab.registry.names("out")) == {
         "out.file_read",
         "out.a_b",
@@ -90,7 +90,7 @@ async def test_a_server_with_a_thousand_tools_brings_as_many_as_there_may_be(
 
 async def test_an_endless_list_of_tools_has_an_end(lab: OutsideLab) -> None:
     server = await lab.start("pages")
-    assert server.state is ServerState.RUNNING
+    assert server.state is McpServerState.RUNNING
     assert len(lab.registry) == 0
 
 
@@ -106,7 +106,7 @@ async def test_huge_answers_are_cut_and_huge_lines_end_the_server(lab: OutsideLa
         await lab.call("long-line.echo")
     crashed = await lab.recorded("mcp.server_crashed")
     assert crashed[0]["server"] == "long-line"
-    await lab.until(other, ServerState.RUNNING)  # it was started again
+    await lab.until(other, McpServerState.RUNNING)  # it was started again
 
 
 async def test_a_server_that_hangs_costs_its_caller_the_timeout_and_is_replaced(
@@ -118,7 +118,7 @@ async def test_a_server_that_hangs_costs_its_caller_the_timeout_and_is_replaced(
         await lab.call("out.echo")
     crashed = await lab.recorded("mcp.server_crashed")
     assert "does not answer" in crashed[0]["reason"]
-    await lab.until(server, ServerState.RUNNING)
+    await lab.until(server, McpServerState.RUNNING)
     assert _pid(server) != first
 
 
@@ -127,16 +127,16 @@ async def test_a_server_that_dies_in_a_call_is_started_again_and_then_given_up(
 ) -> None:
     server = await lab.start("dies")
     for attempt in range(5):
-        await lab.until(server, ServerState.RUNNING)
+        await lab.until(server, McpServerState.RUNNING)
         with pytest.raises(McpServerUnavailable, match="ended before it answered"):
             await lab.call("out.echo")
         await lab.recorded("mcp.server_crashed", attempt + 1)
-    await lab.until(server, ServerState.FAILED)
+    await lab.until(server, McpServerState.FAILED)
     assert lab.waited == [1.0, 2.0, 4.0, 8.0]
     assert lab.audit.of("mcp.server_failed")[0]["total_failures"] == 5
     assert len(lab.registry) == 0, "tools of a server that was given up leave the desk"
     await server.restart()
-    assert server.state is ServerState.RUNNING
+    assert server.state is McpServerState.RUNNING
     assert lab.registry.get("out.echo") is not None
 
 
@@ -145,7 +145,7 @@ async def test_a_server_that_does_not_start_is_given_up_with_a_reason(
     lab: OutsideLab, mode: str
 ) -> None:
     server = await lab.start(mode)
-    await lab.until(server, ServerState.FAILED)
+    await lab.until(server, McpServerState.FAILED)
     assert {"never": "do not want to", "ancient": "1999-01-01"}[mode] in server.note
     assert server.lines[0] == f"rogue server in mode {mode}"
 
@@ -155,15 +155,15 @@ async def test_calls_while_a_server_is_down_fail_at_once(lab: OutsideLab) -> Non
     await lab.call("out.echo", text="x")
     handler = lab.registry.get("out.echo")
     assert handler is not None
-    server.state = ServerState.CRASHED
+    server.state = McpServerState.CRASHED
     with pytest.raises(McpServerUnavailable, match="not running"):
         await lab.call("out.echo", text="x")
-    server.state = ServerState.RUNNING
+    server.state = McpServerState.RUNNING
 
 
 async def test_noise_on_stdout_is_put_up_with_and_garbage_is_not(lab: OutsideLab) -> None:
     quiet = await lab.start("noise", name="noisy")
-    assert quiet.state is ServerState.RUNNING
+    assert quiet.state is McpServerState.RUNNING
     assert (await lab.call("noisy.echo", text="x"))["text"] == '{"text": "x"}'
     await lab.start("garbage")
     with pytest.raises(McpServerUnavailable):
@@ -178,13 +178,13 @@ async def test_a_flood_of_notifications_leads_to_one_list_and_no_harm(lab: Outsi
     async with asyncio.timeout(60):
         while 1.0 not in lab.waited:  # noqa: ASYNC110 - what is waited for sets no event
             await asyncio.sleep(0.01)
-    assert server.state is ServerState.RUNNING
+    assert server.state is McpServerState.RUNNING
 
 
 async def test_a_server_gets_nothing_from_the_host_when_it_asks(lab: OutsideLab) -> None:
     server = await lab.start("asks")
     assert (await lab.call("out.echo"))["text"] == "asked"
-    assert server.state is ServerState.RUNNING
+    assert server.state is McpServerState.RUNNING
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ async def test_what_was_agreed_to_must_be_kept_or_nothing_is_offered(
 
     monkeypatch.setattr(lab.approvals, "agree", full)
     server = await lab.start("good")
-    await lab.until(server, ServerState.FAILED)
+    await lab.until(server, McpServerState.FAILED)
     assert "No space left" in server.note
     assert len(lab.registry) == 0
 

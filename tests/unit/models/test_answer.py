@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaged.models import answer as answers
-from kaged.models.answer import Answer, clean_text, parse_arguments
+from kaged.models.answer import TurnBuilder, clean_text, parse_arguments
 from kaged.models.errors import ModelBadAnswer
 
 
 def test_pieces_become_one_message() -> None:
-    answer = Answer()
+    answer = TurnBuilder()
     answer.think("hm ")
     answer.say("Hello ")
     answer.say("there")
@@ -31,7 +31,7 @@ def test_pieces_become_one_message() -> None:
     ["{", "[1]", '"x"', "null", "NaN", '{"a": NaN}', "{'a': 1}", "[" * 100_000, '{"a"\ud800'],
 )
 def test_arguments_that_are_no_object_are_handed_on_as_written(text: str) -> None:
-    answer = Answer()
+    answer = TurnBuilder()
     answer.call(0, call_id="c", name="t", arguments=text)
     (call,) = answer.message().tool_calls
     assert call.arguments is None
@@ -46,7 +46,7 @@ def test_no_arguments_at_all_are_an_empty_object() -> None:
 @given(st.dictionaries(st.text(), st.none() | st.booleans() | st.integers(-10, 10) | st.text()))
 def test_every_object_survives_however_it_is_cut(value: dict[str, object]) -> None:
     text = json.dumps(value)
-    answer = Answer()
+    answer = TurnBuilder()
     for piece in (text[start : start + 3] for start in range(0, len(text), 3)):
         answer.call(4, arguments=piece)
     expected = json.loads(text)
@@ -57,7 +57,7 @@ def test_every_object_survives_however_it_is_cut(value: dict[str, object]) -> No
 
 
 def test_missing_odd_and_double_ids_are_replaced() -> None:
-    answer = Answer()
+    answer = TurnBuilder()
     for index, call_id in enumerate(["same", "same", "", "a b\n", "call_2"]):
         answer.call(index, call_id=call_id, name="t", arguments="{}")
     ids = [call.id for call in answer.message().tool_calls]
@@ -67,7 +67,7 @@ def test_missing_odd_and_double_ids_are_replaced() -> None:
 
 
 def test_a_name_without_end_is_cut() -> None:
-    answer = Answer()
+    answer = TurnBuilder()
     for _ in range(100):
         answer.call(0, name="x" * 100)
     assert len(answer.message().tool_calls[0].name) == answers.MAX_NAME_CHARS
@@ -78,10 +78,10 @@ def test_too_much_of_anything_ends_the_turn(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(answers, "MAX_ARGUMENTS_CHARS", 10)
     monkeypatch.setattr(answers, "MAX_TOOL_CALLS", 2)
     with pytest.raises(ModelBadAnswer, match="text"):
-        Answer().say("x" * 11)
+        TurnBuilder().say("x" * 11)
     with pytest.raises(ModelBadAnswer, match="thinking"):
-        Answer().think("x" * 11)
-    answer = Answer()
+        TurnBuilder().think("x" * 11)
+    answer = TurnBuilder()
     answer.call(0, arguments="x" * 6)
     with pytest.raises(ModelBadAnswer, match="arguments"):
         answer.call(1, arguments="x" * 6)
@@ -90,6 +90,6 @@ def test_too_much_of_anything_ends_the_turn(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_half_characters_are_written_out() -> None:
-    answer = Answer()
+    answer = TurnBuilder()
     assert answer.say("a\ud83d") == "a\ufffd"
     answer.message().text.encode()

@@ -8,7 +8,7 @@ import pytest
 
 from kaged.base import Ids
 from kaged.models.errors import ModelRateLimited, ScriptEnded, ScriptInvalid
-from kaged.models.script import Script
+from kaged.models.script import ModelScript
 from kaged.models.scripted import BUILT_IN, ScriptedModel
 from kaged.models.turn import (
     AssistantMessage,
@@ -43,7 +43,7 @@ turns:
 
 
 def model_of(text: str, ids: Ids) -> ScriptedModel:
-    return ScriptedModel("s", Script.parse(text, "test.yaml"), ids=ids)
+    return ScriptedModel("s", ModelScript.parse(text, "test.yaml"), ids=ids)
 
 
 async def turn_of(
@@ -148,20 +148,22 @@ async def test_failures_come_before_the_turn_succeeds(ids: Ids) -> None:
 
 def test_every_problem_of_a_script_is_reported() -> None:
     with pytest.raises(ScriptInvalid) as caught:
-        Script.parse("turns: [{ sai: x }, { call: [{ with: {} }] }]", "bad.yaml")
+        ModelScript.parse("turns: [{ sai: x }, { call: [{ with: {} }] }]", "bad.yaml")
     assert "sai" in caught.value.message
     assert "tool" in caught.value.message
 
 
 def test_a_script_that_would_never_end_is_refused() -> None:
     with pytest.raises(ScriptInvalid, match="never end"):
-        Script.parse("turns: [{ repeat: true, call: [{ tool: x }] }]", "loop.yaml")
-    Script.parse("turns: [{ repeat: true, when: { user: go }, call: [{ tool: x }] }]", "ok.yaml")
+        ModelScript.parse("turns: [{ repeat: true, call: [{ tool: x }] }]", "loop.yaml")
+    ModelScript.parse(
+        "turns: [{ repeat: true, when: { user: go }, call: [{ tool: x }] }]", "ok.yaml"
+    )
 
 
 def test_a_missing_script_names_the_file(tmp_path: Path) -> None:
     with pytest.raises(ScriptInvalid, match=r"nowhere\.yaml"):
-        Script.load(tmp_path / "nowhere.yaml")
+        ModelScript.load(tmp_path / "nowhere.yaml")
 
 
 async def test_without_a_script_it_explains_itself(ids: Ids) -> None:

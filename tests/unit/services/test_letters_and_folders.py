@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from kaged.services.errors import CapabilityInvalidInput
 from kaged.services.providers.letters import Draft, describe_head, read_letter, write_letter
-from kaged.services.providers.mailbox import Fetched, Login, decode_name, encode_name, quoted
+from kaged.services.providers.mailbox import FetchedMessage, Login, decode_name, encode_name, quoted
 
 
-def fetched(raw: bytes) -> Fetched:
-    return Fetched(1, len(raw), (), raw)
+def fetched(raw: bytes) -> FetchedMessage:
+    return FetchedMessage(1, len(raw), (), raw)
 
 
 @given(st.binary(max_size=2000))

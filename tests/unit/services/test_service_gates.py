@@ -11,11 +11,11 @@ from structlog.testing import capture_logs
 from fakes.service_lab import FakeProvider, definition
 from kaged.base import ManualClock
 from kaged.kernel.service_ids import ServiceIdInvalid, parse_service_id
-from kaged.services.caller import Caller, ContextTokens, context_of
+from kaged.services.caller import ContextTokens, ServiceCaller, context_of
 from kaged.services.errors import CAPABILITY_ERRORS, CapabilityError, provider_error
 from kaged.services.gates import decide_chat, decide_skill
 from kaged.services.limits import DEFAULT_RATES, RateLimits, RateRules
-from kaged.services.registry import Capability, CapabilityRegistry
+from kaged.services.registry import CapabilityRegistry, RegisteredCapability
 from kaged.services.skill_files import read_skills
 from kaged.services.skills import SkillMetadataInvalid, SkillRegistry, parse_skill_metadata
 from kaged.wire.token_keys import TokenKey
@@ -25,14 +25,14 @@ from requirements import requirement
 EMAIL = parse_service_id("gog.email")
 
 
-def _caller(chat_type: str | None, **claims: Any) -> Caller:
+def _caller(chat_type: str | None, **claims: Any) -> ServiceCaller:
     tokens = ContextTokens(TokenKey(b"k" * 32), ManualClock())
     token = tokens.mint("alice", routing=RoutingClaims(chat_type=chat_type), **claims)
     verified = tokens.verify(token)
-    return Caller(verified, context_of(verified))
+    return ServiceCaller(verified, context_of(verified))
 
 
-async def _capability(**fields: Any) -> Capability:
+async def _capability(**fields: Any) -> RegisteredCapability:
     registry = CapabilityRegistry(ManualClock())
     await registry.register(FakeProvider("gog", definition(**fields)))
     found = registry.get("gog.email")

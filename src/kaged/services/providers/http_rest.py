@@ -30,7 +30,11 @@ from kaged.services.errors import (
 from kaged.services.providers.linking import Linking, OAuthLinking, PasswordLinking
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.oauth import OAuthClient
-from kaged.services.providers.rest_description import Place, RestDescription, RestOperation
+from kaged.services.providers.rest_description import (
+    ParameterLocation,
+    RestDescription,
+    RestOperation,
+)
 
 if TYPE_CHECKING:
     from httpx import AsyncBaseTransport
@@ -62,7 +66,7 @@ class RestSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _RestAnswer:
     status: int
     headers: dict[str, str]
     body: bytes
@@ -188,7 +192,7 @@ class HttpRest:
         query: list[tuple[str, str]],
         body: JsonValue,
         key: str | None,
-    ) -> _Answer:
+    ) -> _RestAnswer:
         # Heavy, and of no use to a daemon without such providers.
         import httpx  # noqa: PLC0415 - see above
 
@@ -220,7 +224,7 @@ class HttpRest:
         except (httpx.HTTPError, httpx.InvalidURL):
             raise CapabilityBackendUnavailable("the service cannot be reached") from None
         lowered = {name.lower(): value for name, value in response.headers.items()}
-        return _Answer(response.status_code, lowered, bytes(read))
+        return _RestAnswer(response.status_code, lowered, bytes(read))
 
 
 def _request(
@@ -232,7 +236,7 @@ def _request(
         if one.name not in given:
             continue
         value = given[one.name]
-        if one.place is Place.PATH:
+        if one.place is ParameterLocation.PATH:
             text = _plain(value)
             if text in {"", ".", ".."}:
                 raise CapabilityInvalidInput(f"{one.name} cannot be {text!r} in a path")
@@ -252,7 +256,7 @@ def _plain(value: JsonValue) -> str:
     raise CapabilityInvalidInput("a parameter is a text, a number or yes and no")
 
 
-def _output(answer: _Answer) -> JsonObject:
+def _output(answer: _RestAnswer) -> JsonObject:
     import msgspec  # noqa: PLC0415 - only where an answer is read
 
     status = answer.status

@@ -22,7 +22,7 @@ from typing import Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.services.errors import CapabilityInvalidInput
-from kaged.services.providers.mailbox import Fetched
+from kaged.services.providers.mailbox import FetchedMessage
 
 MESSAGE_LIMIT_BYTES: Final = 4 * 1024 * 1024
 TEXT_LIMIT_CHARS: Final = 100_000
@@ -49,7 +49,7 @@ class Draft:
     references: tuple[str, ...] = ()
 
 
-def describe_head(found: Fetched) -> JsonObject:
+def describe_head(found: FetchedMessage) -> JsonObject:
     """Return what a list shows of a message."""
     head = BytesHeaderParser(policy=policy.compat32).parsebytes(found.content)
     return {
@@ -64,7 +64,7 @@ def describe_head(found: Fetched) -> JsonObject:
     }
 
 
-def read_letter(found: Fetched, max_chars: int) -> JsonObject:
+def read_letter(found: FetchedMessage, max_chars: int) -> JsonObject:
     """Return a message as text, with a list of what is attached.
 
     HTML becomes plain text; nothing is loaded, no address in it is opened.

@@ -82,7 +82,7 @@ class Criterion:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetched:
+class FetchedMessage:
     """One message as far as it was asked for."""
 
     uid: int
@@ -154,11 +154,11 @@ class Mailbox:
         # Text beyond ASCII goes as a literal, and the library sends one per command.
         return sorted(set.intersection(*(self._search(plain, one) for one in others)))
 
-    def heads(self, uids: Sequence[int]) -> list[Fetched]:
+    def heads(self, uids: Sequence[int]) -> list[FetchedMessage]:
         """Return the headers of messages, without marking them as seen."""
         return self._fetch(uids, f"BODY.PEEK[HEADER]<0.{HEADER_BYTES}>")
 
-    def message(self, uid: int, limit_bytes: int) -> Fetched | None:
+    def message(self, uid: int, limit_bytes: int) -> FetchedMessage | None:
         """Return the beginning of one message, without marking it as seen."""
         found = self._fetch([uid], f"BODY.PEEK[]<0.{limit_bytes}>")
         return found[0] if found else None
@@ -230,13 +230,13 @@ class Mailbox:
         joined = b" ".join(one for one in data if isinstance(one, bytes))
         return {int(word) for word in joined.split()[-UIDS_LIMIT:] if word.isdigit()}
 
-    def _fetch(self, uids: Sequence[int], what: str) -> list[Fetched]:
+    def _fetch(self, uids: Sequence[int], what: str) -> list[FetchedMessage]:
         if not uids:
             return []
         joined = ",".join(map(str, uids))
         items = f"(UID FLAGS RFC822.SIZE {what})"
         data = self._ok("FETCH", lambda imap: imap.uid("FETCH", joined, items))
-        found: dict[int, Fetched] = {}
+        found: dict[int, FetchedMessage] = {}
         wanted = frozenset(uids)
         for at, part in enumerate(data):
             if not isinstance(part, tuple):
@@ -247,7 +247,7 @@ class Mailbox:
             uid, size, flags = _UID.search(text), _SIZE.search(text), _FLAGS.search(text)
             if uid is None or int(uid[1]) not in wanted:
                 continue
-            found[int(uid[1])] = Fetched(
+            found[int(uid[1])] = FetchedMessage(
                 int(uid[1]),
                 int(size[1]) if size else len(part[1]),
                 tuple(flags[1].decode("ascii", "replace").split()) if flags else (),
@@ -355,7 +355,7 @@ def _unavailable() -> CapabilityBackendUnavailable:
 
 __all__ = [
     "Criterion",
-    "Fetched",
+    "FetchedMessage",
     "Login",
     "MailHost",
     "Mailbox",

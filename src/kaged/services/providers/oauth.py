@@ -233,7 +233,7 @@ class OAuthClient:
         *,
         data: dict[str, str] | None = None,
         headers: dict[str, str] | None = None,
-    ) -> _Answer:
+    ) -> _OAuthAnswer:
         """Ask for a small JSON object."""
         import httpx  # noqa: PLC0415 - heavy, and of no use to a daemon that links no account
         import msgspec  # noqa: PLC0415 - only where an answer is read
@@ -262,7 +262,7 @@ class OAuthClient:
             body = msgspec.json.decode(bytes(read)) if read else {}
         except (msgspec.DecodeError, UnicodeDecodeError):
             body = {}
-        return _Answer(response.status_code, body if isinstance(body, dict) else {})
+        return _OAuthAnswer(response.status_code, body if isinstance(body, dict) else {})
 
     def _identification(self) -> dict[str, str]:
         found = {"client_id": self.settings.client_id}
@@ -293,7 +293,7 @@ class _StillPending(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _OAuthAnswer:
     status: int
     body: JsonObject
 

@@ -30,7 +30,7 @@ _METHODS: Final = ("get", "post", "put", "patch", "delete")
 _TYPES: Final = frozenset({"string", "integer", "number", "boolean", "array"})
 
 
-class Place(StrEnum):
+class ParameterLocation(StrEnum):
     """Where a parameter goes."""
 
     PATH = "path"
@@ -42,7 +42,7 @@ class RestParameter:
     """One named value of a call."""
 
     name: str
-    place: Place
+    place: ParameterLocation
     required: bool
     schema: JsonObject
 
@@ -134,7 +134,7 @@ def _from_toml(document: Mapping[str, Any]) -> RestDescription:
         parameters = tuple(
             RestParameter(
                 key,
-                Place(one.get("in", "query")),
+                ParameterLocation(one.get("in", "query")),
                 bool(one.get("required", one.get("in") == "path")),
                 _plain_schema(one),
             )
@@ -213,7 +213,7 @@ def _parameters(resolver: _References, said: Sequence[Any]) -> list[RestParamete
             schema = {**schema, "description": text[:300]}
         name = str(parameter["name"])
         required = parameter.get("required") is True or place == "path"
-        found[name] = RestParameter(name, Place(place), required, schema)
+        found[name] = RestParameter(name, ParameterLocation(place), required, schema)
     return list(found.values())
 
 
@@ -277,7 +277,7 @@ class _References:
 
 def _operation(made: RestOperation) -> RestOperation:
     holes = _HOLE.findall(made.path)
-    in_path = {one.name for one in made.parameters if one.place is Place.PATH}
+    in_path = {one.name for one in made.parameters if one.place is ParameterLocation.PATH}
     if _NAME.fullmatch(made.name) is None:
         raise _bad(f"not the name of an operation: {made.name!r:.100}")
     if made.method.lower() not in _METHODS:
@@ -324,7 +324,7 @@ def _bad(text: str) -> CapabilityInvalidInput:
 
 
 __all__ = [
-    "Place",
+    "ParameterLocation",
     "RestDescription",
     "RestOperation",
     "RestParameter",
