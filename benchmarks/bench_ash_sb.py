@@ -20,7 +20,7 @@ from kaged.cage import CageSettings, Spawner
 from kaged.cage.net import NetGate
 from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
 from kaged.services.caller import ContextTokens
-from kaged.toolbox.shell.launch import Command, caged_launcher
+from kaged.toolbox.shell.launch import ShellCommand, caged_launcher
 from kaged.tools.context import CallerIdentity
 from kaged.wire.token_keys import TokenKey
 from scoreboard import Row, at_most, row, show
@@ -96,7 +96,7 @@ async def _measure(
         capabilities=frozenset({"shell", "services"}),
         limits=CageLimits(cpu_shares=1024),
     )
-    command = Command(
+    command = ShellCommand(
         request_id="req_bench",
         caller="primary",
         text=f"python3 {folder}/measure.py",

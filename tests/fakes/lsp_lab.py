@@ -14,7 +14,7 @@ from fakes.tool_lab import ToolLab
 from kaged.base import Clock, JsonObject, JsonValue, SystemClock
 from kaged.cage import CageSettings, Spawner
 from kaged.kernel.policy import CagePolicy
-from kaged.toolbox.lsp import LspBridge, StopReason, lsp_tools
+from kaged.toolbox.lsp import LspBridge, ServerStopReason, lsp_tools
 from kaged.tools import Tool
 from kaged.workspace import Workspace
 
@@ -141,7 +141,7 @@ class LspLab:
 
     async def close(self) -> None:
         """End the servers."""
-        await self.bridge.close(StopReason.DAEMON)
+        await self.bridge.close(ServerStopReason.DAEMON)
         await self.spawner.close()
 
 

@@ -19,7 +19,7 @@ from kaged.config.agents import AgentTree
 from kaged.config.reading import Loaded
 from kaged.config.serverchoice import AdapterChoice, choose_dap_adapters, choose_lsp_servers
 from kaged.toolbox.dap import BUILTIN, DapBridge, caged_launcher, dap_tools
-from kaged.toolbox.lsp import DEFAULT_COMMANDS, LspBridge, StopReason, lsp_tools
+from kaged.toolbox.lsp import DEFAULT_COMMANDS, LspBridge, ServerStopReason, lsp_tools
 from kaged.toolbox.lsp.aftermath import EditDiagnosis
 from kaged.tools import Tool, ToolInvocation
 from kaged.workspace import Workspace
@@ -144,7 +144,7 @@ class LanguageServices:
         project = self._projects.pop(project_id, None)
         if project is not None:
             project.unsubscribe()
-            self._end_later(project.pair, StopReason.PROJECT)
+            self._end_later(project.pair, ServerStopReason.PROJECT)
 
     def get_bridges_for_project(self, root: str) -> LanguageServicePair:
         """Return the pair of the loaded project with this root. Raises ProjectNotFound."""
@@ -213,7 +213,7 @@ class LanguageServices:
             project.unsubscribe()
         pairs = [one.pair for one in self._projects.values() if one.pair is not None]
         self._projects.clear()
-        await asyncio.gather(*(_end(pair, StopReason.DAEMON) for pair in pairs))
+        await asyncio.gather(*(_end(pair, ServerStopReason.DAEMON) for pair in pairs))
 
     # -- own -------------------------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ class LanguageServices:
         project.pair = self._make(project, choice)
         if before is not None:
             project.pair.lsp.sync.remember(before.lsp.sync.tracked())
-            self._end_later(before, StopReason.RELOAD)
+            self._end_later(before, ServerStopReason.RELOAD)
         if not self._sweeping:
             self._sweeping = True
             self._tasks.start(self._sweep_for_ever(), "idle language servers")
@@ -293,7 +293,7 @@ class LanguageServices:
             for language in ({} if project.choice is None else project.choice.servers)
         }
 
-    def _end_later(self, pair: LanguageServicePair | None, reason: StopReason) -> None:
+    def _end_later(self, pair: LanguageServicePair | None, reason: ServerStopReason) -> None:
         if pair is not None:
             self._keep(_end(pair, reason), "end of bridges")
 
@@ -325,7 +325,7 @@ def without(environ: Mapping[str, str], patterns: Iterable[str]) -> dict[str, st
     }
 
 
-async def _end(pair: LanguageServicePair, reason: StopReason) -> None:
+async def _end(pair: LanguageServicePair, reason: ServerStopReason) -> None:
     await pair.dap.close()
     await pair.lsp.close(reason)
 

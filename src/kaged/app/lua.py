@@ -16,7 +16,7 @@ from kaged.cage.net import SystemResolver
 from kaged.lua.calls import CallParts, HostCalls
 from kaged.lua.check import check_script
 from kaged.lua.dialogs import Dialogs
-from kaged.lua.folder import Found, ScriptFile, read_folders
+from kaged.lua.folder import FoundScripts, ScriptFile, read_folders
 from kaged.lua.keeping import ScriptStore
 from kaged.lua.limits import ScriptLimits
 from kaged.lua.moves import ScriptSessions
@@ -262,7 +262,7 @@ class ScriptService:
             lambda stem: dict(config.get(stem, {})),
         )
 
-    def _read(self) -> Found:
+    def _read(self) -> FoundScripts:
         return read_folders([self._folder()], self._settings().daemon.value.lua.enabled)
 
     def _folder(self) -> Path:

@@ -17,7 +17,7 @@ from kaged.cage.net import LoopbackService
 from kaged.kernel.policy import CagePolicy
 from kaged.serve.sandbox_rpc import RpcLimits, SandboxMethods, SandboxRpc
 from kaged.services.caller import ContextTokens
-from kaged.toolbox.shell import Attachment, Command
+from kaged.toolbox.shell import Attachment, ShellCommand
 from kaged.wire.tokens import (
     MAX_LIFETIME_S,
     SANDBOX_TTL_S,
@@ -57,7 +57,7 @@ class SandboxChannels:
         self._post = post
         self._limits = limits
 
-    def attach(self, policy: CagePolicy, command: Command) -> Attachment:
+    def attach(self, policy: CagePolicy, command: ShellCommand) -> Attachment:
         """Return the token, the channel and the program that a command may have.
 
         Without a known person there is no token and no channel: `ash-sb` then says so.
@@ -82,7 +82,7 @@ class SandboxChannels:
             services=(LoopbackService(RPC_PORT, rpc.serve),),
         )
 
-    def _mint(self, command: Command) -> str | None:
+    def _mint(self, command: ShellCommand) -> str | None:
         identity = command.identity
         if identity is None:
             return None

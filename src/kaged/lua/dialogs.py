@@ -20,7 +20,7 @@ Publish = Callable[[str, JsonObject], None]
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenDialog:
     shown: JsonObject
     answer: asyncio.Future[JsonValue] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -34,7 +34,7 @@ class Dialogs:
         self._ids = ids
         self._publish = publish
         self._answer_s = answer_s
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenDialog] = {}
         self._fronts = 0
         self._changed = asyncio.Event()
 
@@ -59,7 +59,7 @@ class Dialogs:
         if not self.attended or len(self._open) >= MAX_OPEN:
             return None
         dialog_id = self._ids.tagged("dlg")
-        made = _Open({"id": dialog_id, "script": script, "kind": kind, **_shown(payload)})
+        made = _OpenDialog({"id": dialog_id, "script": script, "kind": kind, **_shown(payload)})
         self._open[dialog_id] = made
         self._publish("lua.dialog", made.shown)
         self._wake()

@@ -23,7 +23,7 @@ class ScriptFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundScripts:
     """What a look into the folders gave: scripts to load, files that cannot be, others."""
 
     scripts: tuple[ScriptFile, ...] = ()
@@ -31,7 +31,7 @@ class Found:
     skipped: tuple[str, ...] = ()
 
 
-def read_folders(folders: Sequence[Path], enabled: Sequence[str] = ()) -> Found:
+def read_folders(folders: Sequence[Path], enabled: Sequence[str] = ()) -> FoundScripts:
     """Read every `*.lua` directly in these folders, in order of the file names.
 
     An empty `enabled` means all. A second file of the same name is refused: two would share a
@@ -57,7 +57,7 @@ def read_folders(folders: Sequence[Path], enabled: Sequence[str] = ()) -> Found:
                 failed.append((str(path), read))
             else:
                 scripts[stem] = read
-    return Found(tuple(scripts.values()), tuple(failed), tuple(skipped))
+    return FoundScripts(tuple(scripts.values()), tuple(failed), tuple(skipped))
 
 
 def _files(folder: Path) -> list[Path]:
@@ -78,4 +78,4 @@ def _read(path: Path, stem: str) -> ScriptFile | str:
     return ScriptFile(stem, str(path), from_bytes(data))
 
 
-__all__ = ["Found", "ScriptFile", "read_folders"]
+__all__ = ["FoundScripts", "ScriptFile", "read_folders"]

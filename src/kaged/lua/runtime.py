@@ -28,7 +28,7 @@ from kaged.lua.values import like, shown, shown_value
 if TYPE_CHECKING:
     from kaged.kernel.lua_powers import LuaPowers
     from kaged.lua.dialogs import Dialogs
-    from kaged.lua.folder import Found, ScriptFile
+    from kaged.lua.folder import FoundScripts, ScriptFile
     from kaged.lua.moves import ScriptSessions
 
 DRAIN_S: Final = 30.0
@@ -96,7 +96,7 @@ class ScriptRuntime:
     ) -> None:
         self.dialogs = dialogs
         self.scripts: list[Script] = []
-        self.found: Found | None = None
+        self.found: FoundScripts | None = None
         self._calls = calls
         self._sessions = sessions
         self._publish = publish
@@ -111,7 +111,7 @@ class ScriptRuntime:
 
     async def load(
         self,
-        found: Found,
+        found: FoundScripts,
         parts: ScriptParts,
         granted: Callable[[str], LuaPowers],
         config: Callable[[str], JsonObject],

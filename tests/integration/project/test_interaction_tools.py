@@ -13,7 +13,7 @@ from fakes.work_lab import PROJECT, SESSION, WorkLab, until, work_lab
 from kaged.base import Ids, KagedError, ManualClock
 from kaged.store.interaction_rows import InteractionStatus
 from kaged.toolbox.project import project_tools
-from kaged.toolbox.project.answers import Answer, Decision
+from kaged.toolbox.project.answers import CheckpointDecision, OperatorAnswer
 from kaged.toolbox.project.uploads import Upload
 from requirements import requirement
 
@@ -44,7 +44,7 @@ async def asked(lab: WorkLab, name: str, **params: Any) -> tuple[asyncio.Task[An
 
 
 async def answer(lab: WorkLab, request_id: str, **given: Any) -> None:
-    await lab.work.interactions.answer(PROJECT, request_id, Answer(**given), "operator")
+    await lab.work.interactions.answer(PROJECT, request_id, OperatorAnswer(**given), "operator")
 
 
 async def problems(lab: WorkLab, request_id: str, **given: Any) -> dict[str, str]:
@@ -155,7 +155,9 @@ async def test_an_answer_that_does_not_fit_changes_nothing(lab: WorkLab) -> None
     assert set(found) == {"colour", "sizes", "why", "other"}
     for wrong in (1, True, None, "", [], [1], {"a": 1}, [""]):
         assert "why" in await problems(lab, request_id, answers={**ANSWERS, "why": wrong})
-    assert "decision" in await problems(lab, request_id, answers=ANSWERS, decision=Decision.APPROVE)
+    assert "decision" in await problems(
+        lab, request_id, answers=ANSWERS, decision=CheckpointDecision.APPROVE
+    )
     session = await lab.store.sessions.get(PROJECT, SESSION)
     assert session.status == "checkpoint"
     assert not call.done()
@@ -243,7 +245,7 @@ async def test_a_subagent_may_pause_at_a_checkpoint(lab: WorkLab) -> None:
     session = await lab.store.sessions.get(PROJECT, SESSION)
     assert session.status == "checkpoint"
     assert not call.done()
-    await answer(lab, event["request_id"], decision=Decision.APPROVE, text="go on")
+    await answer(lab, event["request_id"], decision=CheckpointDecision.APPROVE, text="go on")
     assert await call == {
         "request_id": event["request_id"], "kind": "checkpoint", "decision": "approve",
         "text": "go on",
@@ -254,9 +256,11 @@ async def test_a_subagent_may_pause_at_a_checkpoint(lab: WorkLab) -> None:
 async def test_the_decision_of_a_checkpoint_is_checked(lab: WorkLab) -> None:
     call, request_id = await asked(lab, "kaged.checkpoint", message="May I?")
     assert "decision" in await problems(lab, request_id)
-    assert "text" in await problems(lab, request_id, decision=Decision.REPLY, text=" ")
-    assert "a" in await problems(lab, request_id, decision=Decision.APPROVE, answers={"a": 1})
-    await answer(lab, request_id, decision=Decision.REJECT)
+    assert "text" in await problems(lab, request_id, decision=CheckpointDecision.REPLY, text=" ")
+    assert "a" in await problems(
+        lab, request_id, decision=CheckpointDecision.APPROVE, answers={"a": 1}
+    )
+    await answer(lab, request_id, decision=CheckpointDecision.REJECT)
     assert (await call)["decision"] == "reject"
 
 
@@ -328,7 +332,7 @@ async def test_a_question_outlives_the_daemon(tmp_path: Path, clock: ManualClock
 async def test_a_question_is_answered_once(lab: WorkLab) -> None:
     call, request_id = await asked(lab, "kaged.checkpoint", message="m")
     done = await asyncio.gather(
-        *(answer(lab, request_id, decision=Decision.APPROVE) for _ in range(10)),
+        *(answer(lab, request_id, decision=CheckpointDecision.APPROVE) for _ in range(10)),
         return_exceptions=True,
     )
     assert [one for one in done if one is None] == [None]
@@ -336,7 +340,7 @@ async def test_a_question_is_answered_once(lab: WorkLab) -> None:
     assert codes == {"interaction_closed"}
     await call
     with pytest.raises(KagedError) as raised:
-        await answer(lab, "req_none", decision=Decision.APPROVE)
+        await answer(lab, "req_none", decision=CheckpointDecision.APPROVE)
     assert raised.value.code == "interaction_not_found"
     with pytest.raises(KagedError) as raised:
         await lab.work.interactions.get("prj_2", request_id)
@@ -360,7 +364,7 @@ async def test_pauses_are_on_record(lab: WorkLab) -> None:
         request_id, "checkpoint", SESSION,
     )  # fmt: skip
     assert request_id == lab.audit.of("tool.called")[0]["request_id"]
-    await answer(lab, request_id, decision=Decision.APPROVE)
+    await answer(lab, request_id, decision=CheckpointDecision.APPROVE)
     await call
     other = lab.other("primary.subagents.coder")
     refused = await other.refusal("kaged.ask", questions=QUESTIONS)

@@ -14,7 +14,7 @@ from fakes.tool_lab import Spy, make_tool
 from fakes.work_lab import until
 from kaged.sessions.driver import RunEnd
 from kaged.store.work_errors import InteractionPending
-from kaged.toolbox.project.answers import Answer, Decision
+from kaged.toolbox.project.answers import CheckpointDecision, OperatorAnswer
 from requirements import requirement
 
 WAIT_S = 30
@@ -34,7 +34,7 @@ primary:
 """
 
 
-async def answer(lab: LoopLab, end: RunEnd, given: Answer) -> RunEnd:
+async def answer(lab: LoopLab, end: RunEnd, given: OperatorAnswer) -> RunEnd:
     """Answer what a run asked and wait for the run that goes on."""
     assert end.interaction is not None
     request_id = str(end.interaction["request_id"])
@@ -98,7 +98,9 @@ async def test_the_answer_is_the_result_of_the_question_in_a_new_run(tmp_path: P
         model.asked.clear()
         assert end.interaction is not None
         request_id = str(end.interaction["request_id"])
-        await lab.work.interactions.answer(PROJECT, request_id, Answer({"q": "b"}), "operator")
+        await lab.work.interactions.answer(
+            PROJECT, request_id, OperatorAnswer({"q": "b"}), "operator"
+        )
         await asyncio.wait_for(model.asked.wait(), WAIT_S)
         states.append((await lab.store.sessions.of_id(session)).status)
 
@@ -117,12 +119,12 @@ async def test_the_answer_is_the_result_of_the_question_in_a_new_run(tmp_path: P
 @pytest.mark.parametrize(
     ("given", "word"),
     [
-        (Answer(decision=Decision.APPROVE), "approve"),
-        (Answer(decision=Decision.REJECT, text="No, thanks."), "No, thanks."),
+        (OperatorAnswer(decision=CheckpointDecision.APPROVE), "approve"),
+        (OperatorAnswer(decision=CheckpointDecision.REJECT, text="No, thanks."), "No, thanks."),
     ],
 )
 async def test_a_child_at_a_checkpoint_pauses_the_session_and_goes_on_with_the_decision(
-    tmp_path: Path, given: Answer, word: str
+    tmp_path: Path, given: OperatorAnswer, word: str
 ) -> None:
     """Its window is what it was, and its parent waits for its result all along."""
     root = PlayedModel(
@@ -182,7 +184,7 @@ async def test_one_question_at_a_time_and_nothing_else_meanwhile(tmp_path: Path)
             await lab.driver.resume(end.session_id)
         assert len(model.requests) == 1
 
-        end = await answer(lab, end, Answer({"q": "a"}))
+        end = await answer(lab, end, OperatorAnswer({"q": "a"}))
 
         assert end.status == "completed"
         assert len(spy.calls) == 1
@@ -228,7 +230,7 @@ async def test_a_sibling_stops_when_the_session_begins_to_wait(tmp_path: Path) -
         assert end.status == "paused"
         assert len(other.requests) == 1
 
-        end = await answer(lab, end, Answer(decision=Decision.APPROVE))
+        end = await answer(lab, end, OperatorAnswer(decision=CheckpointDecision.APPROVE))
 
         assert end.text == "Both."
         assert root.texts()[-2:] == ["result agent-other: B done.", "result agent-coder: A done."]
@@ -266,7 +268,7 @@ async def test_a_sibling_that_is_done_when_the_session_begins_to_wait_is_not_ask
         end = await lab.driver.wait(run_id)
         assert end.status == "paused"
 
-        end = await answer(lab, end, Answer(decision=Decision.APPROVE))
+        end = await answer(lab, end, OperatorAnswer(decision=CheckpointDecision.APPROVE))
 
         assert end.text == "Both."
         assert len(other.requests) == 1
@@ -282,7 +284,7 @@ async def test_a_question_outlives_the_daemon(tmp_path: Path) -> None:
         await lab.service.recover()
         assert (await lab.store.sessions.of_id(end.session_id)).status == "checkpoint"
 
-        end = await answer(lab, end, Answer({"q": "a"}))
+        end = await answer(lab, end, OperatorAnswer({"q": "a"}))
 
         assert (end.status, end.text) == ("completed", "Then a.")
         assert '"q":"a"' in lab.model.texts()[-1]
@@ -298,7 +300,9 @@ async def test_an_answer_that_no_run_took_up_is_taken_up_by_the_next_daemon(
         request_id = str(end.interaction["request_id"])
     async with loop_lab(tmp_path) as lab:
         lab.models.by_alias.clear()  # so that no run can begin
-        await lab.work.interactions.answer(PROJECT, request_id, Answer({"q": "a"}), "operator")
+        await lab.work.interactions.answer(
+            PROJECT, request_id, OperatorAnswer({"q": "a"}), "operator"
+        )
         assert (await lab.store.sessions.of_id(end.session_id)).status == "idle"
     async with loop_lab(tmp_path, PlayedModel(say("Then a."))) as lab:
         assert await lab.driver.recover() == 1
@@ -332,7 +336,9 @@ async def test_two_answers_to_one_question_start_one_run(tmp_path: Path) -> None
         request_id = str(end.interaction["request_id"])
         both = await asyncio.gather(
             *(
-                lab.work.interactions.answer(PROJECT, request_id, Answer({"q": one}), "operator")
+                lab.work.interactions.answer(
+                    PROJECT, request_id, OperatorAnswer({"q": one}), "operator"
+                )
                 for one in ("a", "b")
             ),
             return_exceptions=True,

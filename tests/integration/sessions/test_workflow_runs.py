@@ -11,7 +11,7 @@ from fakes.played_model import PlayedModel, call, hang, say
 from fakes.work_lab import until
 from kaged.base import ManualClock
 from kaged.models.errors import ModelUnavailable
-from kaged.toolbox.project.answers import Answer
+from kaged.toolbox.project.answers import OperatorAnswer
 from requirements import requirement
 
 WAIT_S = 30
@@ -144,7 +144,9 @@ async def test_a_workflow_that_asks_counts_as_running_and_one_cut_off_as_failed(
         status: Any = (await lab.work.workflows.status(PROJECT, run_id)).result
         assert status["status"] == "running"
         request_id = str(lab.announced[0][1]["request_id"])
-        await lab.work.interactions.answer(PROJECT, request_id, Answer({"q": "x"}), "operator")
+        await lab.work.interactions.answer(
+            PROJECT, request_id, OperatorAnswer({"q": "x"}), "operator"
+        )
         assert (await ended(lab, run_id))["status"] == "succeeded"
 
         cut = await trigger(lab, "deploy", branch="b")
@@ -170,7 +172,9 @@ async def test_a_workflow_that_waits_for_an_answer_outlives_its_daemon(tmp_path:
         assert await lab.work.workflows.recover() == 1
         status: Any = (await lab.work.workflows.status(PROJECT, run_id)).result
         assert status["status"] == "running"
-        await lab.work.interactions.answer(PROJECT, request_id, Answer({"q": "x"}), "operator")
+        await lab.work.interactions.answer(
+            PROJECT, request_id, OperatorAnswer({"q": "x"}), "operator"
+        )
         end = await ended(lab, run_id)
         assert (end["status"], end["result"]) == ("succeeded", {"text": "Sum."})
         assert (len(root.requests), len(small.requests)) == (1, 1)  # no step was made twice

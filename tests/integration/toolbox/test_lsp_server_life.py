@@ -12,7 +12,7 @@ from fakes.lsp_lab import ALL_CAPABILITIES, LspLab, span
 from fakes.tool_lab import cage
 from kaged.base import ManualClock
 from kaged.toolbox.files import file_tools
-from kaged.toolbox.lsp import StopReason
+from kaged.toolbox.lsp import ServerStopReason
 from kaged.toolbox.lsp.server import LspServer
 from requirements import requirement
 
@@ -222,9 +222,9 @@ async def test_an_unused_server_is_stopped_after_ten_minutes(
 
 @requirement("AT-LSP-08", "AT-LSP-09", "AT-AUD-08")
 @pytest.mark.parametrize("stubborn", [False, True])
-@pytest.mark.parametrize("reason", [StopReason.PROJECT, StopReason.DAEMON])
+@pytest.mark.parametrize("reason", [ServerStopReason.PROJECT, ServerStopReason.DAEMON])
 async def test_the_end_of_a_project_leaves_no_process(
-    tmp_path: Path, reason: StopReason, stubborn: bool
+    tmp_path: Path, reason: ServerStopReason, stubborn: bool
 ) -> None:
     lab = LspLab(tmp_path)
     lab.plan(ignore_exit=stubborn)

@@ -20,7 +20,7 @@ from kaged.config.jsonschemas import compile_schema
 from kaged.kernel.policy import CagePolicy
 from kaged.toolbox.shell import PtyBroker, ShellSettings, caged_launcher, shell_tools
 from kaged.toolbox.shell.bash import DEFINITION
-from kaged.toolbox.shell.launch import Command
+from kaged.toolbox.shell.launch import ShellCommand
 from requirements import requirement
 
 PATIENCE_S = 15.0
@@ -481,9 +481,9 @@ async def test_a_caged_command_reaches_only_what_its_cage_grants(lab: Lab, proje
 async def test_the_launcher_gets_the_callers_policy_and_the_command(
     lab: Lab, project: Path, spawner: Spawner
 ) -> None:
-    seen: list[tuple[CagePolicy, Command]] = []
+    seen: list[tuple[CagePolicy, ShellCommand]] = []
 
-    async def spy(policy: CagePolicy, command: Command) -> CageProcess:
+    async def spy(policy: CagePolicy, command: ShellCommand) -> CageProcess:
         seen.append((policy, command))
         return await caged_launcher(spawner)(policy, command)
 

@@ -14,7 +14,7 @@ import uvloop
 from kaged.base import Tasks
 from kaged.cage import CageSettings, Spawner
 from kaged.toolbox.shell.broker import PtyBroker
-from kaged.toolbox.shell.launch import Command, launch_uncaged
+from kaged.toolbox.shell.launch import ShellCommand, launch_uncaged
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "uvloop": uvloop.new_event_loop,
@@ -39,9 +39,9 @@ def test_a_command_that_is_cancelled_while_it_starts_is_gone(tmp_path: Path, loo
         tasks = Tasks("test", lambda _name, _error: None)
         before = _terminals()
         for moment in range(MOMENTS):
-            command = Command(f"req_{moment}", "primary", "sleep 600", str(tmp_path), {})
+            command = ShellCommand(f"req_{moment}", "primary", "sleep 600", str(tmp_path), {})
 
-            async def run(one: Command = command) -> None:
+            async def run(one: ShellCommand = command) -> None:
                 session = await broker.spawn(
                     one.request_id, lambda: launch_uncaged(spawner, one, dict(os.environ), ())
                 )

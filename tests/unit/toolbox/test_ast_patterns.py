@@ -119,7 +119,7 @@ def test_templates_keep_what_they_do_not_bind() -> None:
 
 
 def test_offsets_are_counted_in_bytes_in_any_order() -> None:
-    text = worker_main.Text("\ufeffaé😀b".encode())
+    text = worker_main.ParsedSource("\ufeffaé😀b".encode())
     assert [text.byte_at(index) for index in (0, 1, 2, 3, 4)] == [3, 4, 6, 10, 11]
     assert text.byte_at(1) == 4
 

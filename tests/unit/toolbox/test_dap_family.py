@@ -21,7 +21,7 @@ from kaged.toolbox.dap.errors import DapRequestFailed, DapSessionEnded
 from kaged.toolbox.dap.family import Family
 from kaged.toolbox.dap.frames import Frames
 from kaged.toolbox.dap.numbers import Numbers
-from kaged.toolbox.dap.output import OUTPUT_LIMIT_CHARS, Output
+from kaged.toolbox.dap.output import OUTPUT_LIMIT_CHARS, CapturedOutput
 
 
 async def turns() -> None:
@@ -392,7 +392,7 @@ async def test_frames_are_asked_for_once_and_again_after_a_move(says_total: bool
 
 
 def test_output_is_bounded_and_given_once() -> None:
-    output = Output()
+    output = CapturedOutput()
     output.hear({"category": "telemetry", "output": "secret"})
     output.hear({"output": 5})
     for _ in range(10):

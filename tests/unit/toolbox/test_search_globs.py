@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kaged.toolbox.search.errors import InvalidPattern
+from kaged.toolbox.search.errors import InvalidSearchPattern
 from kaged.toolbox.search.globs import climbs, compile_glob
 
 
@@ -78,7 +78,7 @@ def test_hidden_names_must_be_written(pattern: str, path: str, fits: bool) -> No
     "pattern", ["", "!", "[", "a[", "{a", "{a,{b}", "[z-a]", "x" * 5_000, "{a,b}" * 9, "a\0b"]
 )
 def test_a_pattern_that_cannot_be_read_is_refused(pattern: str) -> None:
-    with pytest.raises(InvalidPattern):
+    with pytest.raises(InvalidSearchPattern):
         compile_glob(pattern)
 
 
@@ -122,7 +122,7 @@ def test_single_names_agree_with_the_standard_library(pattern: str, name: str) -
 def test_any_text_is_a_pattern_or_refused(pattern: str, name: str) -> None:
     try:
         glob = compile_glob(pattern)
-    except InvalidPattern:
+    except InvalidSearchPattern:
         return
     assert isinstance(glob.matches(name), bool)
     assert isinstance(glob.regex, re.Pattern)

@@ -10,7 +10,7 @@ from kaged.config.workflows import Invoker
 from kaged.serve.http.models import Model, Page, RequestBody
 from kaged.store.interaction_rows import InteractionKind, InteractionStatus
 from kaged.store.run_rows import RunStatus
-from kaged.toolbox.project.answers import Decision
+from kaged.toolbox.project.answers import CheckpointDecision
 from kaged.toolbox.project.issue_states import IssueStatus, UpdateKind, Visibility
 from kaged.toolbox.project.texts import (
     BODY_LIMIT_BYTES,
@@ -297,7 +297,7 @@ class AnswerIn(RequestBody):
         dict[str, Any], Field(description="By question id or field name.", max_length=100)
     ] = Field(default_factory=dict)
     files: Files = Field(default_factory=dict)
-    decision: Decision | None = None
+    decision: CheckpointDecision | None = None
     text: Annotated[str | None, Field(max_length=65536)] = None
 
 

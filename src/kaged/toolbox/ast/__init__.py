@@ -4,7 +4,7 @@ search, rewrite (tools) → sources (files), plan (edits) → engine → workers
 """
 
 from kaged.toolbox.ast.engine import AstEngine, AstJob, PatternFacts, WorkerEngine
-from kaged.toolbox.ast.errors import AstEngineUnavailable, InvalidPattern, SourceUnparsable
+from kaged.toolbox.ast.errors import AstEngineUnavailable, InvalidAstPattern, SourceUnparsable
 from kaged.toolbox.ast.languages import LANGUAGES
 from kaged.toolbox.ast.settings import AstSettings
 from kaged.toolbox.ast.sources import FileFinder
@@ -19,7 +19,7 @@ __all__ = [
     "AstSettings",
     "AstWorkers",
     "FileFinder",
-    "InvalidPattern",
+    "InvalidAstPattern",
     "PatternFacts",
     "SourceUnparsable",
     "WorkerEngine",

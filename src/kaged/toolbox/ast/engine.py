@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from kaged.base import JsonObject, JsonValue
-from kaged.toolbox.ast.errors import AstEngineFailed, InvalidPattern
+from kaged.toolbox.ast.errors import AstEngineFailed, InvalidAstPattern
 from kaged.toolbox.ast.workers import (
     AstWorker,
     AstWorkers,
@@ -68,7 +68,7 @@ class AstEngine(Protocol):
         """Check the patterns of a job.
 
         Raises:
-            InvalidPattern: one of them is no complete piece of code.
+            InvalidAstPattern: one of them is no complete piece of code.
         """
         ...
 
@@ -104,7 +104,7 @@ class WorkerEngine:
                     worker, lambda: worker.ask(_preparing(job)), PREPARE_S
                 )
             except (WorkerGone, TimeoutError):
-                raise InvalidPattern.of(job.patterns[0], "the parser gave up on it") from None
+                raise InvalidAstPattern.of(job.patterns[0], "the parser gave up on it") from None
         return _facts(job, answer)
 
     async def scan(self, job: AstJob, count: int, read: Read, take: Take, time_s: float) -> bool:
@@ -208,7 +208,7 @@ def _facts(job: AstJob, answer: JsonValue) -> list[PatternFacts]:
     facts: list[PatternFacts] = []
     for pattern, said in zip(job.patterns, cast("list[JsonObject]", answer), strict=True):
         if "error" in said:
-            raise InvalidPattern.of(pattern, str(said["error"]))
+            raise InvalidAstPattern.of(pattern, str(said["error"]))
         facts.append(
             PatternFacts(
                 single=tuple(cast("list[str]", said["single"])),

@@ -8,13 +8,13 @@ from kaged.base import KagedError
 from kaged.tools.errors import ToolError
 
 
-class InvalidPattern(ToolError):
+class InvalidAstPattern(ToolError):
     """The pattern is no complete piece of code in its language."""
 
     code: ClassVar[str] = "invalid_pattern"
 
     @classmethod
-    def of(cls, pattern: str, problem: str) -> InvalidPattern:
+    def of(cls, pattern: str, problem: str) -> InvalidAstPattern:
         """Return the error for a pattern, with how patterns are written."""
         return cls(
             f"the pattern {pattern[:200]!r} cannot be used: {problem}",
@@ -52,6 +52,6 @@ __all__ = [
     "AstEngineFailed",
     "AstEngineUnavailable",
     "AstTimeUp",
-    "InvalidPattern",
+    "InvalidAstPattern",
     "SourceUnparsable",
 ]

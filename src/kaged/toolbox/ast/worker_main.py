@@ -154,7 +154,7 @@ def check_pattern(job: Job, index: int, strictness: str) -> dict[str, Any]:
     return {"single": single, "multi": multi, "literal": literal_of(root, strictness)}
 
 
-class Text:
+class ParsedSource:
     """A source file: its text, and where its characters lie in its bytes."""
 
     def __init__(self, data: bytes) -> None:
@@ -202,7 +202,7 @@ def captured(node: Any, names: tuple[list[str], list[str]], source: str) -> dict
     return found
 
 
-def search(job: Job, text: Text, context: int, room: int) -> dict[str, Any]:
+def search(job: Job, text: ParsedSource, context: int, room: int) -> dict[str, Any]:
     """Find the matches of the first pattern in one file; beyond `room` they are only counted."""
     root = parse(text.source, job.lang)
     nodes = [(node.range(), node) for node in root.find_all(job.rules[0])]
@@ -245,7 +245,7 @@ def broken_at(root: Any) -> int | None:
     return None
 
 
-def rewrite(job: Job, text: Text, templates: list[str]) -> dict[str, Any]:
+def rewrite(job: Job, text: ParsedSource, templates: list[str]) -> dict[str, Any]:
     """Work out the edits of one file, on its original text, none of them overlapping."""
     root = parse(text.source, job.lang)
     line = broken_at(root)
@@ -315,7 +315,7 @@ def answer(job: Job | None, head: dict[str, Any], body: memoryview) -> tuple[Job
     room = ANSWER_CHARS
     for data in each_file(head, body):
         try:
-            text = Text(data)
+            text = ParsedSource(data)
             if head["op"] == "search":
                 results.append(search(job, text, head["context"], room))
                 room -= results[-1]["used"]

@@ -50,7 +50,7 @@ MAX_FRAME: Final = 64 * 1024 * 1024
 _LISTENING, _ESTABLISHED = "0A", "01"
 
 
-class Relay:
+class AdapterRelay:
     """One adapter, its connections, and at most one program started for it."""
 
     def __init__(self, command: list[str], *, program_output: bool) -> None:
@@ -370,4 +370,4 @@ def _send(kind: int, channel: int, body: bytes = b"") -> None:
 
 if __name__ == "__main__":
     options, _, wanted = sys.argv[1:], "--", sys.argv[sys.argv.index("--") + 1 :]
-    sys.exit(Relay(wanted, program_output=options[0] == "--program-output").run())
+    sys.exit(AdapterRelay(wanted, program_output=options[0] == "--program-output").run())

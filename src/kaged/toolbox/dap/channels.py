@@ -34,7 +34,7 @@ RUN_LIMIT_S: Final = 20.0
 _log = structlog.get_logger(__name__)
 
 
-class Listener(Protocol):
+class ChannelListener(Protocol):
     """What hears a connection's bytes, and its end."""
 
     def data_received(self, data: bytes) -> None:
@@ -46,7 +46,7 @@ class Listener(Protocol):
         ...
 
 
-class Channel(asyncio.WriteTransport):
+class AdapterChannel(asyncio.WriteTransport):
     """The writing end of one connection to the adapter."""
 
     def __init__(self, channels: Channels, number: int) -> None:
@@ -84,7 +84,7 @@ class Channels(asyncio.Protocol):
         self._on_closed = on_closed
         self._writer: asyncio.WriteTransport | None = None
         self._reader: asyncio.BaseTransport | None = None
-        self._listeners: dict[int, Listener] = {}
+        self._listeners: dict[int, ChannelListener] = {}
         self._last = -1
         self._buffer = bytearray()
         self._starting: asyncio.Future[JsonObject] | None = None
@@ -101,7 +101,7 @@ class Channels(asyncio.Protocol):
         """Take the transport of the relay's input."""
         self._writer = transport
 
-    def open(self, listener: Listener) -> Channel:
+    def open(self, listener: ChannelListener) -> AdapterChannel:
         """Join the adapter once more; the first time is the connection that is there already.
 
         Raises:
@@ -113,7 +113,7 @@ class Channels(asyncio.Protocol):
         self._listeners[self._last] = listener
         if self._last > 0:
             self.send(OPEN, self._last)
-        return Channel(self, self._last)
+        return AdapterChannel(self, self._last)
 
     def leave(self, number: int) -> None:
         """End a connection. Safe to call twice."""
@@ -230,4 +230,4 @@ def _object(body: bytes) -> JsonObject:
     return cast("JsonObject", found) if isinstance(found, dict) else {}
 
 
-__all__ = ["MAX_CHANNELS", "Channel", "Channels"]
+__all__ = ["MAX_CHANNELS", "AdapterChannel", "Channels"]

@@ -16,7 +16,7 @@ from kaged.base import JsonObject, JsonValue, Tasks
 from kaged.toolbox.dap.dialect import Dialect
 from kaged.toolbox.dap.errors import DapRequestFailed, DapSessionEnded
 from kaged.toolbox.dap.inspector_breakpoints import InspectorBreakpoint, InspectorBreakpoints
-from kaged.toolbox.dap.inspector_scripts import Scripts
+from kaged.toolbox.dap.inspector_scripts import LoadedScripts
 from kaged.toolbox.dap.inspector_stack import InspectedStack
 from kaged.toolbox.dap.protocol import REQUEST_LIMIT_S, Adapter, OnEvent, Taking
 
@@ -40,7 +40,7 @@ class InspectorAdapter:
         self._dialect = dialect
         self._on_event = on_event
         self._relay: Adapter | None = None
-        self._scripts = Scripts(dialect)
+        self._scripts = LoadedScripts(dialect)
         self._breakpoints = InspectorBreakpoints()
         self._stack = InspectedStack(dialect, self._scripts, self._ask)
         self._moving: str | None = None

@@ -1,4 +1,4 @@
-"""`Scripts`: the files that an engine has loaded, and where their code was written."""
+"""`LoadedScripts`: the files that an engine has loaded, and where their code was written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_SCRIPTS: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class LoadedScript:
     """A loaded file: its path (None for code without one), the engine's name, its map."""
 
     path: str | None
@@ -21,12 +21,12 @@ class Script:
     map: SourceMap | None
 
 
-class Scripts:
+class LoadedScripts:
     """What an engine has loaded, by its own numbers."""
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._known: dict[str, Script] = {}
+        self._known: dict[str, LoadedScript] = {}
 
     def add(self, params: JsonObject) -> str | None:
         """Take a `Debugger.scriptParsed`; returns the file's path if it has one."""
@@ -35,14 +35,14 @@ class Scripts:
             return None
         path = self._dialect.path(url)
         found = SourceMap.of_url(at) if path is not None and isinstance(at, str) and at else None
-        self._known[str(params.get("scriptId"))] = Script(path, url, found)
+        self._known[str(params.get("scriptId"))] = LoadedScript(path, url, found)
         return path
 
-    def find(self, location: JsonObject) -> Script | None:
+    def find(self, location: JsonObject) -> LoadedScript | None:
         """Return the file that a place is in."""
         return self._known.get(str(location.get("scriptId")))
 
-    def of_path(self, path: str) -> Script | None:
+    def of_path(self, path: str) -> LoadedScript | None:
         """Return the loaded file of a path."""
         return next((one for one in self._known.values() if one.path == path), None)
 
@@ -61,4 +61,4 @@ class Scripts:
         return script.map.written(line, column)
 
 
-__all__ = ["Script", "Scripts"]
+__all__ = ["LoadedScript", "LoadedScripts"]

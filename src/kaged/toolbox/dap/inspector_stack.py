@@ -7,7 +7,7 @@ from typing import Final
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.dap.dialect import Ask, Dialect
 from kaged.toolbox.dap.errors import DapRequestFailed
-from kaged.toolbox.dap.inspector_scripts import Scripts
+from kaged.toolbox.dap.inspector_scripts import LoadedScripts
 from kaged.toolbox.dap.inspector_values import Handles, declared_names, describe, members
 
 MAX_FRAMES: Final = 10_000
@@ -26,7 +26,7 @@ _FIRST_MEMBERS: Final = """function (most) {
 class InspectedStack:
     """What can be looked at while the program stands still. All of it dies when it goes on."""
 
-    def __init__(self, dialect: Dialect, scripts: Scripts, ask: Ask) -> None:
+    def __init__(self, dialect: Dialect, scripts: LoadedScripts, ask: Ask) -> None:
         self._dialect = dialect
         self._scripts = scripts
         self._ask = ask

@@ -1,4 +1,4 @@
-"""`Output`: what a debugged program printed and nobody has read yet."""
+"""`CapturedOutput`: what a debugged program printed and nobody has read yet."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kaged.base import JsonObject
 OUTPUT_LIMIT_CHARS: Final = 64 * 1024
 
 
-class Output:
+class CapturedOutput:
     """Keeps the first of it; what comes when it is full is dropped."""
 
     def __init__(self) -> None:
@@ -33,4 +33,4 @@ class Output:
         return text
 
 
-__all__ = ["OUTPUT_LIMIT_CHARS", "Output"]
+__all__ = ["OUTPUT_LIMIT_CHARS", "CapturedOutput"]

@@ -61,7 +61,7 @@ class Adapter(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
+class _OpenRequest:
     """A request that is not answered yet."""
 
     command: str
@@ -82,7 +82,7 @@ class DapConnection(asyncio.Protocol):
         self._on_closed = on_closed
         self._framer = ContentLengthFramer(limit_bytes=MESSAGE_LIMIT_BYTES)
         self._seq = 0
-        self._open: dict[int, _Open] = {}
+        self._open: dict[int, _OpenRequest] = {}
         self._writer: asyncio.WriteTransport | None = None
         self._reader: asyncio.BaseTransport | None = None
         self._ended = False
@@ -126,7 +126,7 @@ class DapConnection(asyncio.Protocol):
         answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         self._seq += 1
         seq = self._seq
-        self._open[seq] = _Open(command, answer, taking)
+        self._open[seq] = _OpenRequest(command, answer, taking)
         message: JsonObject = {"seq": seq, "type": "request", "command": command}
         if arguments is not None:
             message["arguments"] = arguments

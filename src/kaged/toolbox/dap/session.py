@@ -24,9 +24,9 @@ from kaged.toolbox.dap.errors import (
     DapUnsupported,
 )
 from kaged.toolbox.dap.frames import Frames
-from kaged.toolbox.dap.output import Output
+from kaged.toolbox.dap.output import CapturedOutput
 from kaged.toolbox.dap.protocol import REQUEST_LIMIT_S, Adapter, Taking
-from kaged.toolbox.dap.state import Backend, EndReason, State, Stop
+from kaged.toolbox.dap.state import DebugBackend, EndReason, State, Stop
 
 HANDSHAKE_S: Final = 30.0
 DISCONNECT_S: Final = 2.0
@@ -44,14 +44,14 @@ class DebugSession:
     attached: bool
     on_end: Callable[[DebugSession, EndReason], None]
     start_s: float = HANDSHAKE_S
-    backend: Backend | None = None
+    backend: DebugBackend | None = None
     state: State = State.STARTING
     capabilities: JsonObject = field(default_factory=dict)
     breakpoints: Breakpoints = field(default_factory=Breakpoints)
     stop: Stop | None = None
     exit_code: int | None = None
     frames: Frames = field(default_factory=Frames)
-    output: Output = field(default_factory=Output)
+    output: CapturedOutput = field(default_factory=CapturedOutput)
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
     _initialized: bool = False
     _entry_expected: bool = False

@@ -28,7 +28,7 @@ class EndReason(StrEnum):
     RUN_ENDED = "run_ended"
 
 
-class Backend(Protocol):
+class DebugBackend(Protocol):
     """What a session runs on: the adapter to ask, and how to end it."""
 
     spare_program: bool  # the program goes on when the session ends
@@ -57,4 +57,4 @@ class Stop:
     body: JsonObject
 
 
-__all__ = ["Backend", "EndReason", "State", "Stop"]
+__all__ = ["DebugBackend", "EndReason", "State", "Stop"]

@@ -10,7 +10,7 @@ from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.files.diff import first_line, unified_diff
 from kaged.toolbox.files.errors import MultipleMatches, NoChange, OldStringNotFound
-from kaged.toolbox.files.matching import MAX_SPANS, Found, Replacement, find, replace, split_bom
+from kaged.toolbox.files.matching import MAX_SPANS, Replacement, TextMatch, find, replace, split_bom
 from kaged.toolbox.files.nearmiss import closest
 from kaged.toolbox.files.read import path_param
 from kaged.toolbox.files.sniff import SNIFFED_BYTES, mime_of_binary
@@ -200,7 +200,7 @@ def _not_found(body: bytes, one: _Wanted, path: str) -> NoReturn:
     )
 
 
-def _not_unique(body: bytes, found: Found, one: _Wanted, path: str) -> NoReturn:
+def _not_unique(body: bytes, found: TextMatch, one: _Wanted, path: str) -> NoReturn:
     matches: list[JsonValue] = []
     for start, _ in found.spans[:MAX_SHOWN_MATCHES]:
         line_start = body.rfind(b"\n", 0, start) + 1

@@ -25,7 +25,7 @@ _FEW: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class TextMatch:
     """Where a text is in a file. `count` is at least 2 when the place is not unique.
 
     With a `count` over `MAX_SPANS`, `spans` holds the first few places only.
@@ -55,8 +55,8 @@ def split_bom(data: bytes) -> tuple[bytes, bytes]:
     return (BOM, data[len(BOM) :]) if data.startswith(BOM) else (b"", data)
 
 
-def find(body: bytes, old: bytes) -> Found:
-    """Find all places of `old` that do not overlap; none gives an empty `Found`."""
+def find(body: bytes, old: bytes) -> TextMatch:
+    """Find all places of `old` that do not overlap; none gives an empty `TextMatch`."""
     breaks = body.count(b"\r\n")
     if breaks and breaks == body.count(b"\n"):
         # CRLF throughout: this is the exact text, written as the file writes it.
@@ -67,7 +67,7 @@ def find(body: bytes, old: bytes) -> Found:
     return found
 
 
-def replace(body: bytes, found: Found, new: bytes) -> Replacement:
+def replace(body: bytes, found: TextMatch, new: bytes) -> Replacement:
     """Put `new` in place of every span, with the line endings of the place."""
     pieces: list[bytes] = []
     parts: list[bytes] = []
@@ -82,7 +82,7 @@ def replace(body: bytes, found: Found, new: bytes) -> Replacement:
     return Replacement(body, b"".join(parts), found.spans, tuple(pieces), found.match)
 
 
-def _find_exact(body: bytes, old: bytes) -> Found:
+def _find_exact(body: bytes, old: bytes) -> TextMatch:
     count = body.count(old)
     spans: list[Span] = []
     at = body.find(old)
@@ -93,13 +93,13 @@ def _find_exact(body: bytes, old: bytes) -> Found:
     if count == 1 and body.find(old, spans[0][0] + 1) >= 0:
         # "aa" is in "aaa" twice; which one was meant cannot be known.
         count = 2
-    return Found(tuple(spans), count)
+    return TextMatch(tuple(spans), count)
 
 
-def _find_any_ending(body: bytes, old: bytes) -> Found:
+def _find_any_ending(body: bytes, old: bytes) -> TextMatch:
     pattern = rb"\r?\n".join(re.escape(part) for part in old.replace(b"\r\n", b"\n").split(b"\n"))
     spans = tuple(one.span() for one in islice(re.finditer(pattern, body), MAX_SPANS + 1))
-    return Found(spans, len(spans), "line_endings")
+    return TextMatch(spans, len(spans), "line_endings")
 
 
 def _is_crlf_at(body: bytes, start: int, end: int) -> bool:
@@ -112,4 +112,4 @@ def _with_crlf(text: bytes) -> bytes:
     return text.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
 
 
-__all__ = ["MAX_SPANS", "Found", "Match", "Replacement", "Span", "find", "replace", "split_bom"]
+__all__ = ["MAX_SPANS", "Match", "Replacement", "Span", "TextMatch", "find", "replace", "split_bom"]

@@ -5,7 +5,7 @@ tool → bridge → pool → server (peer, Content-Length frames); workspace cha
 
 from kaged.toolbox.lsp.bridge import LspBridge
 from kaged.toolbox.lsp.languages import DEFAULT_COMMANDS
-from kaged.toolbox.lsp.pool import StopReason
+from kaged.toolbox.lsp.pool import ServerStopReason
 from kaged.toolbox.lsp.tool import lsp_tools
 
-__all__ = ["DEFAULT_COMMANDS", "LspBridge", "StopReason", "lsp_tools"]
+__all__ = ["DEFAULT_COMMANDS", "LspBridge", "ServerStopReason", "lsp_tools"]

@@ -6,7 +6,7 @@ from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.lsp.errors import LspServerNotFound
-from kaged.toolbox.lsp.question import Question
+from kaged.toolbox.lsp.question import LspCall
 from kaged.tools.errors import InvalidToolParams, ToolCapabilityRefused
 
 _NOT_RAW: Final = frozenset(
@@ -23,7 +23,7 @@ _NOT_RAW: Final = frozenset(
 )
 
 
-async def show_status(question: Question) -> JsonValue:
+async def show_status(question: LspCall) -> JsonValue:
     """Answer status; never starts a server."""
     language = _asked(question)
     pool = question.bridge.pool
@@ -31,7 +31,7 @@ async def show_status(question: Question) -> JsonValue:
     return {"servers": servers, "count": len(servers)}
 
 
-async def reload_servers(question: Question) -> JsonValue:
+async def reload_servers(question: LspCall) -> JsonValue:
     """Answer reload."""
     language = _asked(question)
     pool = question.bridge.pool
@@ -45,7 +45,7 @@ async def reload_servers(question: Question) -> JsonValue:
     return {"reloaded": names, "count": len(names)}
 
 
-async def show_capabilities(question: Question) -> JsonValue:
+async def show_capabilities(question: LspCall) -> JsonValue:
     """Answer capabilities, starting the server if need be."""
     language = _required(question)
     async with question.bridge.server(language, question.session_id) as server:
@@ -57,7 +57,7 @@ async def show_capabilities(question: Question) -> JsonValue:
         }
 
 
-async def raw_request(question: Question) -> JsonValue:
+async def raw_request(question: LspCall) -> JsonValue:
     """Answer request: for callers without a cage, because raw answers cannot be filtered."""
     if question.caged:
         raise ToolCapabilityRefused(
@@ -77,14 +77,14 @@ async def raw_request(question: Question) -> JsonValue:
         return {"method": method, "result": await question.bridge.ask(server, method, given)}
 
 
-def _required(question: Question) -> str:
+def _required(question: LspCall) -> str:
     language = _asked(question)
     if language is None:
         raise InvalidToolParams.of_field("path", "name a path or a language to say which server")
     return language
 
 
-def _asked(question: Question) -> str | None:
+def _asked(question: LspCall) -> str | None:
     """Return which language was asked for, by name or by a path; None when neither was given."""
     named = question.text("language")
     if named:

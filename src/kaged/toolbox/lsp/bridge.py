@@ -18,7 +18,7 @@ from kaged.base.realpath import real_path
 from kaged.toolbox.lsp.errors import LspServerNotFound
 from kaged.toolbox.lsp.filesync import FileSync, is_skipped
 from kaged.toolbox.lsp.languages import Languages
-from kaged.toolbox.lsp.pool import IDLE_S, Emit, LspPool, StopReason
+from kaged.toolbox.lsp.pool import IDLE_S, Emit, LspPool, ServerStopReason
 from kaged.toolbox.lsp.positions import SourceText
 from kaged.toolbox.lsp.server import REQUEST_LIMIT_S
 from kaged.toolbox.lsp.shown_texts import ShownTexts
@@ -76,7 +76,7 @@ class LspBridge:
         self._prefix = workspace.root.rstrip("/") + "/"
         self._turns: dict[str, asyncio.Lock] = {}
 
-    async def close(self, reason: StopReason) -> None:
+    async def close(self, reason: ServerStopReason) -> None:
         """Stop every server of the project."""
         await self.sync.close()
         await self.pool.close(reason)

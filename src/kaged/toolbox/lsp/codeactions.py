@@ -9,7 +9,7 @@ from kaged.toolbox.lsp.diagnostics import problems_of
 from kaged.toolbox.lsp.edits import RawEdit, located, parse_workspace_edit
 from kaged.toolbox.lsp.errors import LspRequestFailed, RenameNotPossible
 from kaged.toolbox.lsp.positions import Spot, position_numbers, range_ends
-from kaged.toolbox.lsp.question import Question
+from kaged.toolbox.lsp.question import LspCall
 
 if TYPE_CHECKING:
     from kaged.toolbox.lsp.bridge import Ready
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_ACTIONS: Final = 100
 
 
-async def suggest(question: Question) -> JsonValue:
+async def suggest(question: LspCall) -> JsonValue:
     """Answer code_actions."""
     bridge = question.bridge
     async with bridge.ready(question.path, question.session_id) as ready:
@@ -49,7 +49,7 @@ async def suggest(question: Question) -> JsonValue:
     return {"actions": actions, "count": len(actions)}
 
 
-async def _describe(question: Question, server: LspServer, action: JsonObject) -> JsonObject:
+async def _describe(question: LspCall, server: LspServer, action: JsonObject) -> JsonObject:
     edit = action.get("edit")
     lazy = server.capabilities.option("codeActionProvider", "resolveProvider") is True
     if edit is None and lazy and not isinstance(action.get("command"), str):
@@ -66,7 +66,7 @@ async def _describe(question: Question, server: LspServer, action: JsonObject) -
     }
 
 
-async def _edits(question: Question, server: LspServer, edit: JsonValue) -> list[JsonValue]:
+async def _edits(question: LspCall, server: LspServer, edit: JsonValue) -> list[JsonValue]:
     try:
         plan = parse_workspace_edit(edit)
     except RenameNotPossible:

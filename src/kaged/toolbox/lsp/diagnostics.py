@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.lsp.errors import LspRequestFailed, LspServerNotFound
 from kaged.toolbox.lsp.published import QUIET_S
-from kaged.toolbox.lsp.question import Question
+from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.server import is_passing
 from kaged.toolbox.lsp.tsserver import asks_tsserver, tsserver_problems
 from kaged.workspace.errors import FileMissing, FileTooLarge, FileUnreadable, PathRefused, WrongKind
@@ -28,14 +28,14 @@ _RETRY_S: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FileDiagnostics:
     """The diagnostics of one file; `complete` False when the server gave no answer in time."""
 
     items: tuple[JsonObject, ...]
     complete: bool
 
 
-async def find_problems(question: Question) -> JsonValue:
+async def find_problems(question: LspCall) -> JsonValue:
     """Answer diagnostics for a file, or for all files below a directory."""
     bridge, path = question.bridge, question.path
     if stat.S_ISDIR(bridge.mode_of(path)):
@@ -53,7 +53,7 @@ async def find_problems(question: Question) -> JsonValue:
     return result
 
 
-async def problems_of(bridge: LspBridge, server: LspServer, file: OpenFile) -> Found:
+async def problems_of(bridge: LspBridge, server: LspServer, file: OpenFile) -> FileDiagnostics:
     """Get what a server says about the present text of a file: pulled if it can be, else pushed."""
 
     def can_be_pulled() -> bool:
@@ -73,20 +73,22 @@ async def problems_of(bridge: LspBridge, server: LspServer, file: OpenFile) -> F
         return await _pulled(server, file, bridge.limit_s)
     if items is not None:
         items = await _after_other_changes(server, file, items)
-    return Found(items or (), items is not None)
+    return FileDiagnostics(items or (), items is not None)
 
 
-async def _better_than_pushed(server: LspServer, file: OpenFile, limit_s: float) -> Found | None:
+async def _better_than_pushed(
+    server: LspServer, file: OpenFile, limit_s: float
+) -> FileDiagnostics | None:
     """Use what some pushing servers have beyond the protocol; None for all others."""
     if server.loading.may_tell_of_checks:
         return await _checked(server, file, limit_s)
     if asks_tsserver(server.capabilities):
         items = await tsserver_problems(server, file, limit_s)
-        return None if items is None else Found(items, complete=True)
+        return None if items is None else FileDiagnostics(items, complete=True)
     return None
 
 
-async def _checked(server: LspServer, file: OpenFile, limit_s: float) -> Found | None:
+async def _checked(server: LspServer, file: OpenFile, limit_s: float) -> FileDiagnostics | None:
     """Take the list of a server that tells when it has looked; None when it turns out not to.
 
     Whatever version the list names: by then it is the server's last word, and a list that is as
@@ -98,8 +100,8 @@ async def _checked(server: LspServer, file: OpenFile, limit_s: float) -> Found |
     complete = await server.loading.until_checked(limit_s)
     known = server.published.get(file.uri)
     if not complete and (known is None or known.version != file.version):
-        return Found((), complete=False)
-    return Found(() if known is None else known.items, complete)
+        return FileDiagnostics((), complete=False)
+    return FileDiagnostics(() if known is None else known.items, complete)
 
 
 async def _after_other_changes(
@@ -123,7 +125,7 @@ async def _after_other_changes(
     return items if fresh is None else fresh
 
 
-async def _pulled(server: LspServer, file: OpenFile, limit_s: float) -> Found:
+async def _pulled(server: LspServer, file: OpenFile, limit_s: float) -> FileDiagnostics:
     params: JsonObject = {"textDocument": {"uri": file.uri}}
     identifier = server.capabilities.option("diagnosticProvider", "identifier")
     if isinstance(identifier, str):
@@ -138,12 +140,14 @@ async def _pulled(server: LspServer, file: OpenFile, limit_s: float) -> Found:
             continue
         items = answer.get("items") if isinstance(answer, dict) else None
         if isinstance(items, list):
-            return Found(tuple(one for one in items if isinstance(one, dict)), complete=True)
+            return FileDiagnostics(
+                tuple(one for one in items if isinstance(one, dict)), complete=True
+            )
         break
-    return Found((), complete=False)
+    return FileDiagnostics((), complete=False)
 
 
-async def _directory(question: Question) -> JsonValue:
+async def _directory(question: LspCall) -> JsonValue:
     bridge, path = question.bridge, question.path
     listed = await bridge.workspace.threads.run(lambda: bridge.files_below(path, MAX_SCANNED + 1))
     by_language = bridge.languages.among(listed[:MAX_SCANNED])
@@ -175,7 +179,7 @@ async def _directory(question: Question) -> JsonValue:
 
 
 async def _one(
-    question: Question, server: LspServer, path: ProjectPath, shown: list[JsonValue]
+    question: LspCall, server: LspServer, path: ProjectPath, shown: list[JsonValue]
 ) -> bool:
     try:
         file = await question.bridge.sync.open(server, path)
@@ -211,9 +215,9 @@ def describe(item: JsonObject, file: OpenFile, server: LspServer) -> JsonObject:
     }
 
 
-def _wanted(one: JsonObject, question: Question) -> bool:
+def _wanted(one: JsonObject, question: LspCall) -> bool:
     severity = question.text("severity")
     return severity in ("", "all") or severity == one["severity"]
 
 
-__all__ = ["Found", "describe", "find_problems", "problems_of"]
+__all__ = ["FileDiagnostics", "describe", "find_problems", "problems_of"]

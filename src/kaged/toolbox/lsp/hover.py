@@ -6,8 +6,8 @@ import re
 from typing import Final
 
 from kaged.base import JsonValue
-from kaged.toolbox.lsp.positions import SourceText, Span, Spot
-from kaged.toolbox.lsp.question import Question
+from kaged.toolbox.lsp.positions import SourceText, Spot, TextSpan
+from kaged.toolbox.lsp.question import LspCall
 from kaged.tools.errors import InvalidToolParams
 
 _FENCE: Final = re.compile(r"```[^\n]*\n(?P<code>.*?)\n?```", re.DOTALL)
@@ -17,7 +17,7 @@ MAX_CHARS: Final = 20_000
 _NOTHING: Final[JsonValue] = {"content": None, "documentation": None, "range": None}
 
 
-async def describe_symbol(question: Question) -> JsonValue:
+async def describe_symbol(question: LspCall) -> JsonValue:
     """Answer hover."""
     bridge = question.bridge
     async with bridge.ready(question.path, question.session_id) as ready:
@@ -66,12 +66,12 @@ def split_markup(text: str) -> tuple[str | None, str | None]:
     return content.strip(), rest or None
 
 
-def word_at(source: SourceText, spot: Spot) -> Span:
+def word_at(source: SourceText, spot: Spot) -> TextSpan:
     """Return the word at a position, for servers that name no range."""
     for found in _WORD.finditer(source.line(spot.line)):
         if found.start() <= spot.character <= found.end():
-            return Span(Spot(spot.line, found.start()), Spot(spot.line, found.end()))
-    return Span(spot, spot)
+            return TextSpan(Spot(spot.line, found.start()), Spot(spot.line, found.end()))
+    return TextSpan(spot, spot)
 
 
 __all__ = ["describe_symbol", "markup_text", "split_markup", "word_at"]

@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue
-from kaged.toolbox.lsp.question import Question, places_in
+from kaged.toolbox.lsp.question import LspCall, places_in
 
 _METHODS: Final = {
     "definition": ("definitionProvider", "textDocument/definition"),
@@ -18,7 +18,7 @@ _RETRIES: Final = 2
 _RETRY_S: Final = 0.25
 
 
-async def find_targets(question: Question) -> JsonValue:
+async def find_targets(question: LspCall) -> JsonValue:
     """Answer definition, type_definition or implementation."""
     bridge = question.bridge
     provider, method = _METHODS[question.text("action")]
@@ -29,7 +29,7 @@ async def find_targets(question: Question) -> JsonValue:
         return {"definitions": await question.show_all(ready.server, places_in(answer))}
 
 
-async def find_references(question: Question) -> JsonValue:
+async def find_references(question: LspCall) -> JsonValue:
     """Answer references, once the server knows the whole project."""
     bridge = question.bridge
     async with bridge.ready(question.path, question.session_id) as ready:

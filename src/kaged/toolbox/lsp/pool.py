@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 Emit = Callable[[str, JsonObject], None]
 
 
-class ServerState(StrEnum):
+class LspServerState(StrEnum):
     """What a language's server is doing."""
 
     NOT_STARTED = "not_started"
@@ -39,7 +39,7 @@ class ServerState(StrEnum):
     FAILED = "failed"
 
 
-class StopReason(StrEnum):
+class ServerStopReason(StrEnum):
     """Why a server was stopped, as the audit log names it (AT-AUD-08)."""
 
     IDLE = "idle_timeout"
@@ -54,7 +54,7 @@ class _Slot:
 
     language: str
     command: tuple[str, ...]
-    state: ServerState = ServerState.NOT_STARTED
+    state: LspServerState = LspServerState.NOT_STARTED
     server: LspServer | None = None
     crashed: bool = False  # the next start is a restart
     restarts: int = 0
@@ -146,21 +146,21 @@ class LspPool:
             if server is None or not server.running or server.busy:
                 continue
             if now_s - server.used_s >= self._idle_s:
-                await self._stop(slot, StopReason.IDLE)
+                await self._stop(slot, ServerStopReason.IDLE)
 
     async def reload(self, languages: tuple[str, ...], session_id: str) -> list[str]:
         """Stop servers, forget their failures and start them again; returns those that run."""
         for language in languages:
             slot = self._slots[language]
             async with slot.starting:
-                await self._stop(slot, StopReason.RELOAD)
+                await self._stop(slot, ServerStopReason.RELOAD)
                 slot.restarts = 0
                 slot.restarts_by_session.clear()
                 slot.crashed = False
             await self.get(language, session_id)
         return list(languages)
 
-    async def close(self, reason: StopReason) -> None:
+    async def close(self, reason: ServerStopReason) -> None:
         """Stop every server; none can be started afterwards."""
         self._closed = True
         for slot in self._slots.values():
@@ -178,7 +178,7 @@ class LspPool:
             sorted(
                 name
                 for name, slot in self._slots.items()
-                if slot.state not in (ServerState.NOT_STARTED, ServerState.STOPPED)
+                if slot.state not in (LspServerState.NOT_STARTED, LspServerState.STOPPED)
             )
         )
 
@@ -222,7 +222,7 @@ class LspPool:
         slot.restarts += 1
 
     async def _start(self, slot: _Slot, command: tuple[str, ...]) -> LspServer:
-        slot.state = ServerState.STARTING
+        slot.state = LspServerState.STARTING
         argv: list[JsonValue] = list(slot.command)
         self._emit("code.lsp.server_spawned", {"language": slot.language, "command": argv})
         try:
@@ -237,11 +237,11 @@ class LspPool:
                 limit_s=self.limit_s,
             )
         except BaseException:
-            slot.state = ServerState.FAILED
+            slot.state = LspServerState.FAILED
             slot.crashed = True
             raise
         slot.server = server
-        slot.state = ServerState.RUNNING
+        slot.state = LspServerState.RUNNING
         self._tasks.start(server.watch(), f"watch {slot.language}")
         return server
 
@@ -249,7 +249,7 @@ class LspPool:
         slot.crashed = True
         if slot.server is server:
             slot.server = None  # a second reference to a dead server is how they are leaked
-        slot.state = ServerState.FAILED
+        slot.state = LspServerState.FAILED
         self._emit(
             "code.lsp.server_crashed",
             {
@@ -260,12 +260,12 @@ class LspPool:
             },
         )
 
-    async def _stop(self, slot: _Slot, reason: StopReason) -> None:
+    async def _stop(self, slot: _Slot, reason: ServerStopReason) -> None:
         server, slot.server = slot.server, None
         if server is None or not server.running:
             return
         await server.stop()
-        slot.state = ServerState.STOPPED
+        slot.state = LspServerState.STOPPED
         self._emit("code.lsp.server_stopped", {"language": slot.language, "reason": reason.value})
 
     def _program(self, name: str) -> str | None:
@@ -278,4 +278,4 @@ class LspPool:
         _log.error("lsp.task_failed", task=name, error=repr(error))
 
 
-__all__ = ["IDLE_S", "MAX_RESTARTS", "LspPool", "ServerState", "StopReason"]
+__all__ = ["IDLE_S", "MAX_RESTARTS", "LspPool", "LspServerState", "ServerStopReason"]

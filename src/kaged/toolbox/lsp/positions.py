@@ -37,7 +37,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TextSpan:
     """A stretch of text from one spot to another, the end not included."""
 
     start: Spot
@@ -92,10 +92,10 @@ class SourceText:
         column = from_units(self.line(line + 1), units, encoding)
         return Spot(line + 1, column)
 
-    def span_from_server(self, value: JsonValue, encoding: Encoding) -> Span:
+    def span_from_server(self, value: JsonValue, encoding: Encoding) -> TextSpan:
         """Read a range of the server's. Raises TypeError when it is none."""
         start, end = range_ends(value)
-        return Span(self.from_server(start, encoding), self.from_server(end, encoding))
+        return TextSpan(self.from_server(start, encoding), self.from_server(end, encoding))
 
 
 def to_units(line: str, character: int, encoding: Encoding) -> int:
@@ -154,8 +154,8 @@ def negotiated(capabilities: JsonObject) -> Encoding:
 __all__ = [
     "Encoding",
     "SourceText",
-    "Span",
     "Spot",
+    "TextSpan",
     "from_units",
     "negotiated",
     "position_numbers",

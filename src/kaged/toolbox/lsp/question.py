@@ -1,4 +1,4 @@
-"""`Question`: one call of `code.lsp`, its bridge, and what its caller may see of the answers."""
+"""`LspCall`: one call of `code.lsp`, its bridge, and what its caller may see of the answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NTH: Final = re.compile(r"(?P<text>.+)#(?P<nth>[1-9][0-9]{0,3})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LspLocation:
     """Where an answer points to: a path of the server's, and a range in it."""
 
     path: str
@@ -39,7 +39,7 @@ class Place:
 
 
 @dataclass(slots=True)
-class Question:
+class LspCall:
     """One call on its way through an action."""
 
     call: ToolInvocation
@@ -119,7 +119,7 @@ class Question:
             self._texts[path.resolved] = await self.bridge.text_of(server, path)
         return self._texts[path.resolved]
 
-    async def show_all(self, server: LspServer, places: list[Place]) -> list[JsonValue]:
+    async def show_all(self, server: LspServer, places: list[LspLocation]) -> list[JsonValue]:
         """Describe places as the server lists them; what makes no sense is left out."""
         places = places[:MAX_LOCATIONS]
         seen = {found.resolved: found for one in places if (found := self.inside(one.path))}
@@ -129,7 +129,7 @@ class Question:
         shown = (self._show(server.encoding, place) for place in places)
         return [one for one in shown if one is not None]
 
-    def _show(self, encoding: Encoding, place: Place) -> JsonObject | None:
+    def _show(self, encoding: Encoding, place: LspLocation) -> JsonObject | None:
         """Describe a place whose file's text has been read, as far as the caller may see it."""
         try:
             start, _ = range_ends(place.range)
@@ -178,18 +178,18 @@ def column_of(line: str, symbol: str) -> int:
     return found[max(nth - 1, 0)]
 
 
-def places_in(answer: JsonValue) -> list[Place]:
+def places_in(answer: JsonValue) -> list[LspLocation]:
     """Read Location, Location[] and LocationLink[]; what is none of them is left out."""
     entries = answer if isinstance(answer, list) else [answer]
-    found: list[Place] = []
+    found: list[LspLocation] = []
     for entry in entries:
         if not isinstance(entry, dict):
             continue
         path = from_uri(entry.get("uri", entry.get("targetUri")))
         where = entry.get("range", entry.get("targetSelectionRange", entry.get("targetRange")))
         if path is not None and where is not None:
-            found.append(Place(path, where))
+            found.append(LspLocation(path, where))
     return found
 
 
-__all__ = ["Place", "Question", "column_of", "places_in"]
+__all__ = ["LspCall", "LspLocation", "column_of", "places_in"]

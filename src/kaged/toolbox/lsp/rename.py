@@ -16,7 +16,7 @@ from kaged.toolbox.lsp.errors import (
 )
 from kaged.toolbox.lsp.filesync import decoded
 from kaged.toolbox.lsp.positions import Encoding, SourceText
-from kaged.toolbox.lsp.question import Question
+from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.uris import to_uri
 from kaged.tools.errors import InvalidToolParams
 from kaged.workspace import Author, PlannedWrite, Written
@@ -38,7 +38,7 @@ class _Changed:
     edits: int
 
 
-async def rename_symbol(question: Question) -> JsonValue:
+async def rename_symbol(question: LspCall) -> JsonValue:
     """Answer rename."""
     async with question.bridge.ready(question.path, question.session_id) as ready:
         server = ready.server
@@ -57,7 +57,7 @@ async def rename_symbol(question: Question) -> JsonValue:
         return _result(await _carry_out(question, server, plan, targets, move=None))
 
 
-async def rename_file(question: Question) -> JsonValue:
+async def rename_file(question: LspCall) -> JsonValue:
     """Answer rename_file. A file without a server just moves."""
     bridge, old = question.bridge, question.path
     bridge.require_file(old)
@@ -73,7 +73,7 @@ async def rename_file(question: Question) -> JsonValue:
 
 
 async def _move(
-    question: Question, server: LspServer, old: ProjectPath, new: ProjectPath
+    question: LspCall, server: LspServer, old: ProjectPath, new: ProjectPath
 ) -> list[_Changed]:
     """Move a file together with the edits its server asks for elsewhere, and tell the server."""
     plan = EditPlan()
@@ -89,14 +89,14 @@ async def _move(
     return changed
 
 
-async def _ask(question: Question, server: LspServer, method: str, params: JsonObject) -> JsonValue:
+async def _ask(question: LspCall, server: LspServer, method: str, params: JsonObject) -> JsonValue:
     try:
         return await question.bridge.ask(server, method, params)
     except LspRequestFailed as error:
         raise RenameNotPossible(error.message, detail=error.detail) from error
 
 
-async def _require_indexed(question: Question, server: LspServer) -> None:
+async def _require_indexed(question: LspCall, server: LspServer) -> None:
     if not await question.bridge.indexed(server):
         raise RenameNotPossible(
             f"the {server.language} language server is still reading the project; a rename now "
@@ -106,7 +106,7 @@ async def _require_indexed(question: Question, server: LspServer) -> None:
         )
 
 
-async def _prepare(question: Question, server: LspServer, where: JsonObject) -> None:
+async def _prepare(question: LspCall, server: LspServer, where: JsonObject) -> None:
     if server.capabilities.option("renameProvider", "prepareProvider") is not True:
         return
     answer = await _ask(question, server, "textDocument/prepareRename", where)
@@ -116,7 +116,7 @@ async def _prepare(question: Question, server: LspServer, where: JsonObject) -> 
         )
 
 
-def _require_writable(question: Question, plan: EditPlan) -> dict[str, ProjectPath]:
+def _require_writable(question: LspCall, plan: EditPlan) -> dict[str, ProjectPath]:
     """Return the project's paths of all files of a plan, if the caller may write every one."""
     targets: dict[str, ProjectPath] = {}
     refused: list[str] = list(plan.unreadable)
@@ -131,7 +131,7 @@ def _require_writable(question: Question, plan: EditPlan) -> dict[str, ProjectPa
     return targets
 
 
-def _require_own(question: Question, *paths: ProjectPath) -> None:
+def _require_own(question: LspCall, *paths: ProjectPath) -> None:
     refused = [one.relative for one in paths if not question.call.writable(one.resolved)]
     if refused:
         raise _exceeds(refused)
@@ -154,7 +154,7 @@ def _exceeds(paths: list[str]) -> RenameScopeExceedsCage:
 
 
 async def _carry_out(
-    question: Question,
+    question: LspCall,
     server: LspServer | None,
     plan: EditPlan,
     targets: dict[str, ProjectPath],
@@ -225,9 +225,7 @@ def _planned(
     return planned
 
 
-def _record(
-    question: Question, one: _Changed, move: tuple[ProjectPath, ProjectPath] | None
-) -> None:
+def _record(question: LspCall, one: _Changed, move: tuple[ProjectPath, ProjectPath] | None) -> None:
     call, path = question.call, one.plan.path
     if move is not None and path.resolved == move[1].resolved:
         call.emit("file.written", path=path.relative, bytes=len(one.plan.data or b""))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.lsp.positions import position_numbers, range_ends
-from kaged.toolbox.lsp.question import Question
+from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.uris import from_uri
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _PROJECT: Final = "workspace/symbol"
 _TOP: Final[JsonObject] = {"line": 0, "character": 0}
 
 
-async def list_symbols(question: Question) -> JsonValue:
+async def list_symbols(question: LspCall) -> JsonValue:
     """Answer symbols for a document or the whole workspace."""
     if question.text("scope") == "workspace":
         return await _workspace(question)
@@ -54,7 +54,7 @@ async def list_symbols(question: Question) -> JsonValue:
     return _limited(question, found)
 
 
-async def _workspace(question: Question) -> JsonValue:
+async def _workspace(question: LspCall) -> JsonValue:
     bridge = question.bridge
     language = bridge.workspace_language(question.path)
     async with bridge.server(language, question.session_id) as server:
@@ -73,7 +73,7 @@ async def _workspace(question: Question) -> JsonValue:
     return result
 
 
-async def _show(question: Question, server: LspServer, symbol: JsonObject) -> JsonObject | None:
+async def _show(question: LspCall, server: LspServer, symbol: JsonObject) -> JsonObject | None:
     location = symbol.get("location")
     path = from_uri(location.get("uri")) if isinstance(location, dict) else None
     if path is None:
@@ -119,7 +119,7 @@ def _start(symbol: JsonObject) -> JsonValue:
     return range_ends(symbol.get("selectionRange") or symbol.get("range") or inner)[0]
 
 
-def _limited(question: Question, found: list[JsonValue]) -> JsonObject:
+def _limited(question: LspCall, found: list[JsonValue]) -> JsonObject:
     limit = cast("int", question.call.args.get("limit", 50))
     result: JsonObject = {"symbols": found[:limit], "count": len(found[:limit])}
     if len(found) > limit:

@@ -15,7 +15,7 @@ from kaged.toolbox.lsp.diagnostics import find_problems
 from kaged.toolbox.lsp.errors import LspServerUnavailable
 from kaged.toolbox.lsp.hover import describe_symbol
 from kaged.toolbox.lsp.navigation import find_references, find_targets
-from kaged.toolbox.lsp.question import Question
+from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.rename import rename_file, rename_symbol
 from kaged.toolbox.lsp.symbols import list_symbols
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kaged.toolbox.lsp.bridge import LspBridge
     from kaged.tools.call import ToolInvocation
 
-Action = Callable[[Question], Awaitable[JsonValue]]
+Action = Callable[[LspCall], Awaitable[JsonValue]]
 
 ACTIONS: Final[Mapping[str, Action]] = MappingProxyType(
     {
@@ -154,7 +154,7 @@ def lsp_tools(bridge_for: Callable[[ToolInvocation], LspBridge | None]) -> tuple
                 "there is no language-server bridge for this project",
                 fix="go on without code.lsp",
             )
-        return await ACTIONS[_action(call.args)](Question(call, bridge))
+        return await ACTIONS[_action(call.args)](LspCall(call, bridge))
 
     return (
         Tool(

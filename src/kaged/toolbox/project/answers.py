@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ANSWER_LIMIT_CHARS = 64 * 1024
 
 
-class Decision(StrEnum):
+class CheckpointDecision(StrEnum):
     """What the operator decides at a checkpoint. `reply` goes on with what the text says."""
 
     APPROVE = "approve"
@@ -39,19 +39,21 @@ class FieldType(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OperatorAnswer:
     """What came from the operator, not checked yet."""
 
     answers: Mapping[str, JsonValue] = field(default_factory=dict)
     files: Mapping[str, Upload] = field(default_factory=dict)
-    decision: Decision | None = None
+    decision: CheckpointDecision | None = None
     text: str | None = None
 
 
 _Problems = list[tuple[str, str]]
 
 
-def checked_answer(kind: InteractionKind, payload: JsonObject, answer: Answer) -> JsonObject:
+def checked_answer(
+    kind: InteractionKind, payload: JsonObject, answer: OperatorAnswer
+) -> JsonObject:
     """Return an answer as it is stored and as the agent gets it; files are filled in later.
 
     Raises:
@@ -72,7 +74,7 @@ def checked_answer(kind: InteractionKind, payload: JsonObject, answer: Answer) -
     return found
 
 
-def _answers(payload: JsonObject, answer: Answer, problems: _Problems) -> JsonObject:
+def _answers(payload: JsonObject, answer: OperatorAnswer, problems: _Problems) -> JsonObject:
     questions = {one["id"]: one for one in _listed(payload, "questions")}
     _only("answers", answer, problems)
     for name in answer.files:
@@ -108,7 +110,7 @@ def _choices(name: str, question: dict[str, Any], chosen: list[str], problems: _
     problems.extend(_unwritable(name, one) for one in chosen if not _writable(one))
 
 
-def _values(payload: JsonObject, answer: Answer, problems: _Problems) -> JsonObject:
+def _values(payload: JsonObject, answer: OperatorAnswer, problems: _Problems) -> JsonObject:
     fields = {one["name"]: one for one in _listed(payload, "fields")}
     _only("answers", answer, problems)
     for name in (*answer.answers, *answer.files):
@@ -163,20 +165,20 @@ def _problem(kind: FieldType, drawn: dict[str, Any], value: JsonValue) -> str | 
     return None
 
 
-def _decision(answer: Answer, problems: _Problems) -> JsonObject:
+def _decision(answer: OperatorAnswer, problems: _Problems) -> JsonObject:
     for name in (*answer.answers, *answer.files):
         problems.append((name[:80], "a checkpoint takes a decision and a text only"))
     text = answer.text if answer.text and answer.text.strip() else None
     if answer.decision is None:
         problems.append(("decision", "is required: approve, reject or reply"))
-    elif answer.decision is Decision.REPLY and text is None:
+    elif answer.decision is CheckpointDecision.REPLY and text is None:
         problems.append(("text", "is required for a reply"))
     if text is not None and (len(text) > ANSWER_LIMIT_CHARS or not _writable(text)):
         problems.append(("text", f"must be a text of at most {ANSWER_LIMIT_CHARS} characters"))
     return {"decision": answer.decision.value if answer.decision else None, "text": text}
 
 
-def _only(what: str, answer: Answer, problems: _Problems) -> None:
+def _only(what: str, answer: OperatorAnswer, problems: _Problems) -> None:
     if answer.decision is not None:
         problems.append(("decision", f"is for checkpoints; this takes {what}"))
     if answer.text is not None:
@@ -196,4 +198,4 @@ def _unwritable(name: str, _text: str) -> tuple[str, str]:
     return name, "has a lone surrogate, which is no character"
 
 
-__all__ = ["Answer", "Decision", "FieldType", "checked_answer"]
+__all__ = ["CheckpointDecision", "FieldType", "OperatorAnswer", "checked_answer"]

@@ -23,7 +23,7 @@ from kaged.store.interaction_rows import (
     InteractionStatus,
     require_open,
 )
-from kaged.toolbox.project.answers import Answer, checked_answer
+from kaged.toolbox.project.answers import OperatorAnswer, checked_answer
 from kaged.toolbox.project.errors import InteractionWithdrawn
 from kaged.toolbox.project.uploads import Stored, store_uploads
 
@@ -138,7 +138,7 @@ class InteractionService:
         return answer_json(record)
 
     async def answer(
-        self, project_id: str, request_id: str, answer: Answer, by: str
+        self, project_id: str, request_id: str, answer: OperatorAnswer, by: str
     ) -> InteractionRecord:
         """Take the operator's answer; files that come with it are put into the project first.
 

@@ -12,7 +12,7 @@ from kaged.toolbox.search.engine import (
     Scope,
     SearchEngine,
 )
-from kaged.toolbox.search.errors import EngineUnavailable, InvalidPattern
+from kaged.toolbox.search.errors import EngineUnavailable, InvalidSearchPattern
 from kaged.toolbox.search.ripgrep import RipgrepEngine, find_ripgrep
 from kaged.toolbox.search.settings import OutsideHits, SearchSettings
 from kaged.toolbox.search.tools import search_tools
@@ -23,7 +23,7 @@ __all__ = [
     "GrepMode",
     "GrepOutcome",
     "GrepQuery",
-    "InvalidPattern",
+    "InvalidSearchPattern",
     "ListOutcome",
     "OutsideHits",
     "RipgrepEngine",

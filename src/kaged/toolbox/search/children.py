@@ -30,7 +30,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ChildExit:
     """How a run ended. `stopped`: the reader had enough. `timed_out`: the time was up."""
 
     exit_code: int | None
@@ -123,7 +123,7 @@ class EngineRunner:
 
     async def run(
         self, argv: tuple[str, ...], cwd: str, reader: Reader, time_s: float, name: str
-    ) -> Ended:
+    ) -> ChildExit:
         """Run a program to its end, or until the reader has enough or the time is up.
 
         Cancelling ends the program too. When this returns, it is gone.
@@ -132,9 +132,9 @@ class EngineRunner:
             async with asyncio.timeout(time_s), self._slots:
                 return await self._run(argv, cwd, reader, name)
         except TimeoutError:
-            return Ended(None, "", stopped=False, timed_out=True)
+            return ChildExit(None, "", stopped=False, timed_out=True)
 
-    async def _run(self, argv: tuple[str, ...], cwd: str, reader: Reader, name: str) -> Ended:
+    async def _run(self, argv: tuple[str, ...], cwd: str, reader: Reader, name: str) -> ChildExit:
         request = UncagedRequest(name, _REASON, argv, cwd=cwd, env=self._env)
         async with await self._spawner.spawn(request) as process:
             os.close(process.take_fd("stdin"))  # or ripgrep would wait for text to search
@@ -149,7 +149,7 @@ class EngineRunner:
                     complaining.close()
             finally:
                 reading.close()
-        return Ended(
+        return ChildExit(
             exit_code=report.exit_code,
             stderr=errors.kept.decode("utf-8", "replace"),
             stopped=output.stopped,
@@ -162,4 +162,4 @@ def _own_git_settings() -> tuple[tuple[str, str], ...]:
     return tuple((name, os.environ[name]) for name in names if os.environ.get(name))
 
 
-__all__ = ["Ended", "EngineRunner", "Reader"]
+__all__ = ["ChildExit", "EngineRunner", "Reader"]

@@ -8,7 +8,7 @@ from kaged.base import KagedError
 from kaged.tools.errors import ToolError
 
 
-class InvalidPattern(ToolError):
+class InvalidSearchPattern(ToolError):
     """The regular expression or glob cannot be read; the message has the engine's own words."""
 
     code: ClassVar[str] = "invalid_pattern"
@@ -26,4 +26,4 @@ class EngineFailed(ToolError):
     code: ClassVar[str] = "internal_error"
 
 
-__all__ = ["EngineFailed", "EngineUnavailable", "InvalidPattern"]
+__all__ = ["EngineFailed", "EngineUnavailable", "InvalidSearchPattern"]

@@ -13,9 +13,9 @@ from kaged.base import Clock, JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.search.engine import Scope, SearchEngine
-from kaged.toolbox.search.globs import Glob, climbs, compile_glob
+from kaged.toolbox.search.globs import PathGlob, climbs, compile_glob
 from kaged.toolbox.search.listing import Listing, Newest, find_link_directories
-from kaged.toolbox.search.place import Place, Sight, place_of, shown
+from kaged.toolbox.search.place import SearchRoot, Sight, place_of, shown
 from kaged.toolbox.search.records import Keep, Sieve
 from kaged.toolbox.search.settings import OutsideHits, SearchSettings
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
@@ -166,7 +166,7 @@ class _GlobTool:
         return listed.complete
 
 
-def _fits(glob: Glob, place: Place) -> Sieve:
+def _fits(glob: PathGlob, place: SearchRoot) -> Sieve:
     """Return what finds the files that fit, as much of it as possible without looking at each."""
     suffixes = tuple(os.fsencode(name[1:]) for name in glob.names)
     by_suffix = bool(suffixes) and all(re.fullmatch(r"\*[^*?]+", name) for name in glob.names)
@@ -180,7 +180,7 @@ def _fits(glob: Glob, place: Place) -> Sieve:
     return lambda paths: [path for path in paths if path.endswith(suffixes) and keep(path)]
 
 
-def _fits_one(glob: Glob, place: Place) -> Keep:
+def _fits_one(glob: PathGlob, place: SearchRoot) -> Keep:
     cut = len(os.fsencode(place.below))
     from_root = cut > 2 and glob.first is not None and place.start.split("/")[1] == glob.first
     matches = glob.regex.fullmatch

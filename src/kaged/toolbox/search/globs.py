@@ -1,4 +1,4 @@
-"""`Glob`: a file pattern as agents write it, compiled to an expression that cannot run away.
+"""`PathGlob`: a file pattern as agents write it, compiled to an expression that cannot run away.
 
 `*`, `?`, `[a-z]`, `{a,b}` and `**` as a whole component. A star never crosses a slash. Every star
 but the last of a component, and every `**` but the last of a pattern, takes the first place that
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kaged.toolbox.search.errors import InvalidPattern
+from kaged.toolbox.search.errors import InvalidSearchPattern
 
 MAX_ALTERNATIVES: Final = 256
 MAX_GLOB_CHARS: Final = 4096
@@ -20,7 +20,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_.*?+-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Glob:
+class PathGlob:
     """A compiled pattern. `matches` takes a path without `./` in front.
 
     `depth` is how many components a match can have at most, None for any number. `names` are
@@ -44,19 +44,19 @@ class Glob:
         return (self.regex.fullmatch(path) is None) is self.negated
 
 
-def compile_glob(text: str, *, hidden: bool = True) -> Glob:
+def compile_glob(text: str, *, hidden: bool = True) -> PathGlob:
     """Compile a pattern; one without a slash fits names at any depth.
 
     Without `hidden` a wildcard never stands for a leading dot; the pattern has to write it.
 
     Raises:
-        InvalidPattern: brackets or braces that do not close, too many alternatives, empty.
+        InvalidSearchPattern: brackets or braces that do not close, too many alternatives, empty.
     """
     if len(text) > MAX_GLOB_CHARS:
-        raise InvalidPattern(f"the glob is longer than {MAX_GLOB_CHARS} characters")
+        raise InvalidSearchPattern(f"the glob is longer than {MAX_GLOB_CHARS} characters")
     body = text.removeprefix("!")
     if not body or "\0" in body:
-        raise InvalidPattern("the glob is empty or holds a NUL", fix="e.g. **/*.py")
+        raise InvalidSearchPattern("the glob is empty or holds a NUL", fix="e.g. **/*.py")
     alternatives = [_components(one) for one in _expand(body, text)]
     sources: list[str] = []
     for parts in alternatives:
@@ -68,7 +68,7 @@ def compile_glob(text: str, *, hidden: bool = True) -> Glob:
             sources.append(_path_source(quoted, text, hidden=hidden))
     firsts = {parts[0] for parts in alternatives if parts}
     first = firsts.pop() if len(firsts) == 1 else None
-    return Glob(
+    return PathGlob(
         text=text,
         regex=re.compile("|".join(sources), re.DOTALL),
         negated=text.startswith("!"),
@@ -129,7 +129,9 @@ def _expand(text: str, whole: str) -> list[str]:
             start, end, choices = span
             waiting.extend(one[:start] + choice + one[end:] for choice in reversed(choices))
         if len(done) + len(waiting) > MAX_ALTERNATIVES:
-            raise InvalidPattern(f"the glob stands for more than {MAX_ALTERNATIVES} alternatives")
+            raise InvalidSearchPattern(
+                f"the glob stands for more than {MAX_ALTERNATIVES} alternatives"
+            )
     return done
 
 
@@ -152,7 +154,9 @@ def _first_braces(text: str, whole: str) -> tuple[int, int, list[str]] | None:
             pieces.append(text[piece:index])
             piece = index + 1
     if level:
-        raise InvalidPattern(f"a brace is not closed in {whole!r}", fix="write e.g. *.{ts,tsx}")
+        raise InvalidSearchPattern(
+            f"a brace is not closed in {whole!r}", fix="write e.g. *.{ts,tsx}"
+        )
     return None
 
 
@@ -222,14 +226,18 @@ def _class_source(part: str, index: int, whole: str) -> tuple[str, int]:
     # A bracket right behind the opening one is a member, not the end.
     end = part.find("]", start + 1)
     if end < 0:
-        raise InvalidPattern(f"a bracket is not closed in {whole!r}", fix="write e.g. [a-z]*.c")
+        raise InvalidSearchPattern(
+            f"a bracket is not closed in {whole!r}", fix="write e.g. [a-z]*.c"
+        )
     members = part[start:end].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
     members = re.sub(r"([&~|^])", r"\\\1", members)
     source = f"(?!/)[{'^' if negated else ''}{members}]"
     try:
         re.compile(source)
     except re.error as error:
-        raise InvalidPattern(f"the bracket in {whole!r} cannot be read: {error.msg}") from None
+        raise InvalidSearchPattern(
+            f"the bracket in {whole!r} cannot be read: {error.msg}"
+        ) from None
     return source, end + 1
 
 
@@ -237,4 +245,4 @@ def _unbracketed(part: str) -> str:
     return part.replace("[", "\\[") if part != "**" else part
 
 
-__all__ = ["Glob", "climbs", "compile_glob"]
+__all__ = ["PathGlob", "climbs", "compile_glob"]

@@ -10,9 +10,9 @@ from kaged.base import JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.search.engine import GrepMode, GrepOutcome, GrepQuery, Scope, SearchEngine
-from kaged.toolbox.search.globs import Glob, compile_glob
+from kaged.toolbox.search.globs import PathGlob, compile_glob
 from kaged.toolbox.search.lines import content_of, reread
-from kaged.toolbox.search.place import Place, Sight, place_of, shown
+from kaged.toolbox.search.place import SearchRoot, Sight, place_of, shown
 from kaged.toolbox.search.records import Keep, RawCount, RawHit
 from kaged.toolbox.search.selection import fair_share, fill
 from kaged.toolbox.search.settings import OutsideHits, SearchSettings
@@ -147,7 +147,9 @@ class _Grep:
             return await self._lines(call, outcome, sight, limit)
         return await self._files(outcome, sight, limit, counted=mode is GrepMode.COUNT)
 
-    async def _worth_reading(self, call: ToolInvocation, place: Place, glob: Glob | None) -> bool:
+    async def _worth_reading(
+        self, call: ToolInvocation, place: SearchRoot, glob: PathGlob | None
+    ) -> bool:
         """Return whether a single file is one to search: a named one is not looked at by type."""
         name = place.start.removeprefix("./")
         if glob is not None and not glob.matches(name):
@@ -163,7 +165,7 @@ class _Grep:
 
         return await call.workspace.threads.run(is_text)
 
-    def _keep(self, place: Place, glob: Glob | None, sight: Sight) -> Keep | None:
+    def _keep(self, place: SearchRoot, glob: PathGlob | None, sight: Sight) -> Keep | None:
         tests: list[Keep] = []
         if glob is not None and not place.is_file and not (glob.names and glob.by_name):
             tests.append(_fits(glob, place))
@@ -227,7 +229,7 @@ class _Grep:
         return _result(entries, outcome.total, truncated=cut, timed_out=outcome.timed_out)
 
 
-def _scope(call: ToolInvocation, place: Place, glob: Glob | None) -> Scope:
+def _scope(call: ToolInvocation, place: SearchRoot, glob: PathGlob | None) -> Scope:
     negated = glob is not None and glob.negated
     names: tuple[str, ...] = ()
     if glob is not None and not place.is_file and (glob.by_name or not negated):
@@ -243,7 +245,7 @@ def _scope(call: ToolInvocation, place: Place, glob: Glob | None) -> Scope:
     )
 
 
-def _fits(glob: Glob, place: Place) -> Keep:
+def _fits(glob: PathGlob, place: SearchRoot) -> Keep:
     cut = len(os.fsencode(place.below))
 
     def fits(path: bytes) -> bool:

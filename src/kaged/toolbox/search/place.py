@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SearchRoot:
     """A directory or a single file below the root, as `./` path without links in it."""
 
     start: str
@@ -30,7 +30,7 @@ class Place:
         return "./" if self.start == "./" else f"{self.start}/"
 
 
-def place_of(call: ToolInvocation, path: ProjectPath, field: str = "path") -> Place:
+def place_of(call: ToolInvocation, path: ProjectPath, field: str = "path") -> SearchRoot:
     """Return the place that a search starts from.
 
     Raises:
@@ -43,9 +43,9 @@ def place_of(call: ToolInvocation, path: ProjectPath, field: str = "path") -> Pl
         raise FileMissing(path.relative) from None
     start = call.workspace.relative_of(path.resolved)
     if stat.S_ISDIR(mode):
-        return Place(start, is_file=False)
+        return SearchRoot(start, is_file=False)
     if stat.S_ISREG(mode):
-        return Place(start, is_file=True)
+        return SearchRoot(start, is_file=True)
     raise InvalidToolParams.of_field(field, "must be a directory or a regular file")
 
 
@@ -86,4 +86,4 @@ def shown(path: bytes) -> str:
     return sendable(os.fsdecode(path))
 
 
-__all__ = ["Place", "Sight", "place_of", "shown"]
+__all__ = ["SearchRoot", "Sight", "place_of", "shown"]

@@ -8,7 +8,7 @@ from typing import Final
 
 from kaged.base import Clock, SystemClock
 from kaged.base.installed import find_installed
-from kaged.toolbox.search.children import Ended, EngineRunner
+from kaged.toolbox.search.children import ChildExit, EngineRunner
 from kaged.toolbox.search.engine import (
     GrepMode,
     GrepOutcome,
@@ -16,7 +16,7 @@ from kaged.toolbox.search.engine import (
     ListOutcome,
     Scope,
 )
-from kaged.toolbox.search.errors import EngineFailed, EngineUnavailable, InvalidPattern
+from kaged.toolbox.search.errors import EngineFailed, EngineUnavailable, InvalidSearchPattern
 from kaged.toolbox.search.globs import compile_glob
 from kaged.toolbox.search.ignoring import IgnorePlan, plan_ignoring
 from kaged.toolbox.search.records import CountReader, HitReader, Keep, PathReader, Sieve
@@ -253,7 +253,7 @@ def _reader_for(query: GrepQuery, keep: Keep | None) -> HitReader | CountReader:
     return CountReader(query.max_hits, keep, counted=query.mode is GrepMode.COUNT)
 
 
-def _outcome(reader: HitReader | CountReader, ended: Ended) -> GrepOutcome:
+def _outcome(reader: HitReader | CountReader, ended: ChildExit) -> GrepOutcome:
     if isinstance(reader, HitReader):
         hits = reader.finish()
         return GrepOutcome(hits, [], len(hits), reader.capped, ended.timed_out)
@@ -261,7 +261,7 @@ def _outcome(reader: HitReader | CountReader, ended: Ended) -> GrepOutcome:
     return GrepOutcome([], counts, reader.total, timed_out=ended.timed_out, dropped=reader.dropped)
 
 
-def _remedy(ended: Ended, switches: set[str]) -> str | None:
+def _remedy(ended: ChildExit, switches: set[str]) -> str | None:
     """Return the option to set when ripgrep refused the pattern without it."""
     if ended.exit_code != _GONE_WRONG:
         return None
@@ -278,14 +278,14 @@ def _require_searchable(pattern: str) -> None:
     try:
         size = len(pattern.encode("utf-8"))
     except UnicodeEncodeError:
-        raise InvalidPattern("the pattern is not valid Unicode") from None
+        raise InvalidSearchPattern("the pattern is not valid Unicode") from None
     if "\0" in pattern:
-        raise InvalidPattern("the pattern holds a NUL", fix="write \\x00 to search for one")
+        raise InvalidSearchPattern("the pattern holds a NUL", fix="write \\x00 to search for one")
     if size > MAX_PATTERN_BYTES:
-        raise InvalidPattern(f"the pattern is longer than {MAX_PATTERN_BYTES} bytes")
+        raise InvalidSearchPattern(f"the pattern is longer than {MAX_PATTERN_BYTES} bytes")
 
 
-def _require_success(ended: Ended) -> None:
+def _require_success(ended: ChildExit) -> None:
     # Code 2 also stands for a file that could not be read, next to good hits; without messages
     # about files only complaints about the request itself are left.
     if ended.timed_out or ended.stopped or ended.exit_code in {0, 1}:
@@ -295,7 +295,7 @@ def _require_success(ended: Ended) -> None:
         if not words:
             return
         if "regex" in words or "PCRE2" in words or "glob" in words or "not allowed" in words:
-            raise InvalidPattern(
+            raise InvalidSearchPattern(
                 f"the pattern cannot be read: {words}",
                 fix="it is a Rust regular expression; escape ( ) [ ] { } . * + ? | ^ $ \\ to "
                 "search for them as they are",

@@ -6,15 +6,21 @@ bash (tool) → launch (caged or not, environment) → broker (terminal, scrollb
 from kaged.toolbox.shell.bash import ShellSettings, shell_tools
 from kaged.toolbox.shell.broker import PtyBroker, PtySession
 from kaged.toolbox.shell.errors import ShellSpawnFailed
-from kaged.toolbox.shell.launch import Attach, Attachment, CageLauncher, Command, caged_launcher
+from kaged.toolbox.shell.launch import (
+    Attach,
+    Attachment,
+    CageLauncher,
+    ShellCommand,
+    caged_launcher,
+)
 
 __all__ = [
     "Attach",
     "Attachment",
     "CageLauncher",
-    "Command",
     "PtyBroker",
     "PtySession",
+    "ShellCommand",
     "ShellSettings",
     "ShellSpawnFailed",
     "caged_launcher",

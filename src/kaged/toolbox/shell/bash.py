@@ -18,7 +18,7 @@ from kaged.toolbox.shell.interpreters import (
     ShellSettings,
     definition_of,
 )
-from kaged.toolbox.shell.launch import CageLauncher, Command, launch_uncaged
+from kaged.toolbox.shell.launch import CageLauncher, ShellCommand, launch_uncaged
 from kaged.tools.definition import ParamCheck, PathParam, Tool
 from kaged.tools.errors import InvalidToolParams
 
@@ -78,7 +78,7 @@ class _Bash:
         timeout_ms = min(
             max(cast("int", args["timeout"]), TIMEOUT_RANGE_MS[0]), self._settings.longest_ms
         )
-        command = Command(
+        command = ShellCommand(
             request_id=call.context.request_id,
             caller=call.context.caller,
             text=cast("str", args[self._interpreter.argument]),
@@ -118,7 +118,7 @@ class _Bash:
             result["signal"] = int(ended.signal)
         return result
 
-    async def _start(self, call: ToolInvocation, command: Command) -> CageProcess:
+    async def _start(self, call: ToolInvocation, command: ShellCommand) -> CageProcess:
         policy = call.context.cage_policy
         try:
             if policy is None:

@@ -23,7 +23,7 @@ Start = Callable[[], Awaitable[CageProcess]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandExit:
     """How a command ended. On a timeout the code is always 137, whatever signal it took."""
 
     exit_code: int
@@ -46,10 +46,10 @@ class PtySession:
 
     async def attach(self) -> None:
         """Begin to read the terminal."""
-        reader = _Reader(self.scrollback, self._drained)
+        reader = _PtyReader(self.scrollback, self._drained)
         self._transport, _ = await self.process.connect_stdout(lambda: reader)
 
-    async def finish(self, timeout_s: float) -> Ended:
+    async def finish(self, timeout_s: float) -> CommandExit:
         """Wait for the command itself, not for its terminal, which a child may hold open.
 
         When the time is up its process group gets SIGTERM, and SIGKILL after five seconds. Nothing
@@ -65,8 +65,8 @@ class PtySession:
         report = await self.process.wait()
         await self._drain()
         if not in_time:
-            return Ended(KILLED_EXIT, timed_out=True, signal=report.signal)
-        return Ended(report.exit_code, timed_out=False, signal=report.signal)
+            return CommandExit(KILLED_EXIT, timed_out=True, signal=report.signal)
+        return CommandExit(report.exit_code, timed_out=False, signal=report.signal)
 
     async def end(self) -> None:
         """Kill the command and whatever it started, and wait until it is gone."""
@@ -162,7 +162,7 @@ class PtyBroker:
         await asyncio.gather(*(self.dispose(one) for one in tuple(self._sessions.values())))
 
 
-class _Reader(asyncio.Protocol):
+class _PtyReader(asyncio.Protocol):
     def __init__(self, scrollback: Scrollback, drained: asyncio.Future[None]) -> None:
         self._scrollback = scrollback
         self._drained = drained
@@ -180,4 +180,4 @@ async def _until(what: Awaitable[object]) -> None:
     await what
 
 
-__all__ = ["KILL_GRACE_S", "Ended", "PtyBroker", "PtySession"]
+__all__ = ["KILL_GRACE_S", "CommandExit", "PtyBroker", "PtySession"]

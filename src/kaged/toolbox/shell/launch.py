@@ -46,7 +46,7 @@ OWN_VARIABLES: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ShellCommand:
     """One command to start: where, with which variables on top, for whom."""
 
     request_id: str
@@ -66,7 +66,7 @@ class Command:
         return (*self.program, self.text)
 
 
-CageLauncher: TypeAlias = Callable[[CagePolicy, Command], Awaitable[CageProcess]]
+CageLauncher: TypeAlias = Callable[[CagePolicy, ShellCommand], Awaitable[CageProcess]]
 """Starts a command inside the cage of a policy, on a terminal."""
 
 
@@ -83,13 +83,13 @@ class Attachment:
     services: tuple[Service, ...] = ()
 
 
-Attach: TypeAlias = Callable[[CagePolicy, Command], Attachment]
+Attach: TypeAlias = Callable[[CagePolicy, ShellCommand], Attachment]
 """Asked before each caged command what to add; most get nothing."""
 
 NOTHING: Final = Attachment()
 
 
-def attach_nothing(_policy: CagePolicy, _command: Command) -> Attachment:
+def attach_nothing(_policy: CagePolicy, _command: ShellCommand) -> Attachment:
     """Add nothing to any cage."""
     return NOTHING
 
@@ -97,7 +97,7 @@ def attach_nothing(_policy: CagePolicy, _command: Command) -> Attachment:
 def caged_launcher(spawner: Spawner, attach: Attach = attach_nothing) -> CageLauncher:
     """Return the launcher that every caged caller's commands go through."""
 
-    async def launch(policy: CagePolicy, command: Command) -> CageProcess:
+    async def launch(policy: CagePolicy, command: ShellCommand) -> CageProcess:
         added = attach(policy, command)
         return await spawner.spawn(
             CageRequest(
@@ -117,7 +117,9 @@ def caged_launcher(spawner: Spawner, attach: Attach = attach_nothing) -> CageLau
     return launch
 
 
-def _path(policy: CagePolicy, command: Command, added: Attachment) -> tuple[tuple[str, str], ...]:
+def _path(
+    policy: CagePolicy, command: ShellCommand, added: Attachment
+) -> tuple[tuple[str, str], ...]:
     if not added.path_dirs:
         return ()
     base = command.env.get("PATH") or dict(policy.env).get("PATH") or SYSTEM_PATH
@@ -125,7 +127,7 @@ def _path(policy: CagePolicy, command: Command, added: Attachment) -> tuple[tupl
 
 
 async def launch_uncaged(
-    spawner: Spawner, command: Command, environ: Mapping[str, str], scrub: tuple[str, ...]
+    spawner: Spawner, command: ShellCommand, environ: Mapping[str, str], scrub: tuple[str, ...]
 ) -> CageProcess:
     """Start a command of a caller without a cage, in the daemon's environment.
 
@@ -157,7 +159,7 @@ __all__ = [
     "Attach",
     "Attachment",
     "CageLauncher",
-    "Command",
+    "ShellCommand",
     "attach_nothing",
     "caged_launcher",
     "launch_uncaged",

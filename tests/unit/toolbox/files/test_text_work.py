@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaged.toolbox.files.diff import MAX_DIFF_LINES, unified_diff
-from kaged.toolbox.files.matching import Found, find, replace, split_bom
+from kaged.toolbox.files.matching import TextMatch, find, replace, split_bom
 from kaged.toolbox.files.window import CUT_MARK, MAX_LINE_CHARS, LineWindow
 
 _BYTES = st.binary(max_size=300) | st.lists(
@@ -142,7 +142,7 @@ def test_a_pathological_text_is_searched_in_linear_time() -> None:
 def test_a_file_with_crlf_throughout_is_matched_exactly() -> None:
     assert find(b"a\r\nb\r\n", b"a\nb").match == "exact"
     assert find(b"a\r\nb\n", b"a\nb").match == "line_endings"
-    assert find(b"a\nb\n", b"zz") == Found((), 0)
+    assert find(b"a\nb\n", b"zz") == TextMatch((), 0)
 
 
 def test_very_many_places_in_one_line_are_shown_in_linear_time() -> None:

@@ -19,7 +19,7 @@ from kaged.serve.http.routes.work import (
 )
 from kaged.serve.http.work_models import AnswerIn, InteractionOut, InteractionsOut
 from kaged.store.interaction_rows import InteractionRecord, InteractionStatus
-from kaged.toolbox.project.answers import Answer
+from kaged.toolbox.project.answers import OperatorAnswer
 from kaged.toolbox.project.interactions import interaction_json
 
 RequestId = Annotated[
@@ -69,7 +69,7 @@ async def get(context: InProject, request_id: RequestId) -> InteractionOut:
 async def answer(context: InProject, request_id: RequestId, body: AnswerIn) -> InteractionOut:
     """Answer a question; what waits for it goes on. An answer that does not fit changes nothing."""
     context.require_record()
-    given = Answer(body.answers, uploads_of(body.files), body.decision, body.text)
+    given = OperatorAnswer(body.answers, uploads_of(body.files), body.decision, body.text)
     closed = await context.work.interactions.answer(context.project_id, request_id, given, OPERATOR)
     return await _ended(context, closed)
 
