@@ -54,7 +54,7 @@ async def _nothing(session_id: str, project_id: str) -> None:
 
 
 @dataclass(slots=True)
-class _Project:
+class _LoadedProject:
     """A loaded project: its agents, its files, and the session its HTTP callers share.
 
     A reload begins a new session: what was resolved for the old one is not changed under it.
@@ -121,7 +121,7 @@ class AgentToolService:
         self._cages_off = cages_off
         self._run_ended = run_ended
         self._pipeline = pipeline
-        self._projects: dict[str, _Project] = {}
+        self._projects: dict[str, _LoadedProject] = {}
         self._edition = 0
         self._locks = FileLocks(clock, file_wait_s)
         self._threads = FileThreads()
@@ -150,7 +150,7 @@ class AgentToolService:
             )
         )
         session, run = f"ses_{self._ids.ulid()}", f"run_{self._ids.ulid()}"
-        self._projects[project_id] = _Project(tree, workspace, session, run)
+        self._projects[project_id] = _LoadedProject(tree, workspace, session, run)
         if known is not None:
             self._run_ended(project_id, known.run_id)
         for agent in tree:
@@ -325,11 +325,11 @@ class AgentToolService:
             identity=caller_identity(who.caller),
         )
 
-    def _policy(self, project: _Project, agent: str) -> CagePolicy | None:
+    def _policy(self, project: _LoadedProject, agent: str) -> CagePolicy | None:
         """Return the policy for an agent's calls; None when the operator wants no cages."""
         return None if self._cages_off() else project.tree[agent].cage.value
 
-    def _project(self, project_id: str) -> _Project:
+    def _project(self, project_id: str) -> _LoadedProject:
         project = self._projects.get(project_id)
         if project is None:
             raise ProjectNotFound(
@@ -338,7 +338,7 @@ class AgentToolService:
             )
         return project
 
-    def _require(self, project_id: str, agent_path: str) -> _Project:
+    def _require(self, project_id: str, agent_path: str) -> _LoadedProject:
         project = self._project(project_id)
         if agent_path not in project.tree.agents:
             known = ", ".join(sorted(project.tree.agents))

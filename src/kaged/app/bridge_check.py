@@ -44,7 +44,7 @@ _BY_HAND: Final = (
 _NOBODY: Final = CapabilityCallContext("kaged-check-nobody", chat_type="private")
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     """How a check came out; `warn` works and could be better."""
 
     OK = "ok"
@@ -57,7 +57,7 @@ class CheckedRow:
     """One thing that was tried, what came of it and what to do."""
 
     id: str
-    verdict: Verdict
+    verdict: CheckVerdict
     detail: str
     fix: str = ""
 
@@ -72,9 +72,9 @@ class BridgeReport:
     @property
     def ok(self) -> bool:
         """Whether a host can use the bridge."""
-        return all(row.verdict is not Verdict.FAIL for row in self.rows)
+        return all(row.verdict is not CheckVerdict.FAIL for row in self.rows)
 
-    def add(self, id_: str, verdict: Verdict, detail: str, fix: str = "") -> None:
+    def add(self, id_: str, verdict: CheckVerdict, detail: str, fix: str = "") -> None:
         """Note one outcome."""
         self.rows.append(CheckedRow(id_, verdict, detail, fix))
 
@@ -178,35 +178,35 @@ class _Check:
         try:
             answer = await self._ask("definitions", {})
         except KagedError as error:
-            add("starts", Verdict.FAIL, error.message, _BY_HAND)
+            add("starts", CheckVerdict.FAIL, error.message, _BY_HAND)
             return []
         took_s = self._clock.monotonic_s() - began_s
         slow = took_s > SLOW_S
         add(
             "starts",
-            Verdict.WARN if slow else Verdict.OK,
+            CheckVerdict.WARN if slow else CheckVerdict.OK,
             f"answered in {took_s * 1000:.0f} ms",
             "import less at the start, or support the persistent mode" if slow else "",
         )
         if isinstance(answer, BridgeFailure):
-            add("definitions", Verdict.FAIL, f"{answer.code}: {answer.message}")
+            add("definitions", CheckVerdict.FAIL, f"{answer.code}: {answer.message}")
             return []
         try:
             parse_definitions(answer.result)
             registry = CapabilityRegistry(self._clock)
             await registry.register(self._provider)
         except KagedError as error:
-            add("definitions", Verdict.FAIL, error.message, "see the reference of bridge-v1")
+            add("definitions", CheckVerdict.FAIL, error.message, "see the reference of bridge-v1")
             return []
         found = list(registry.list())
         self._report.capabilities = [one.text for one in found]
-        add("definitions", Verdict.OK, ", ".join(self._report.capabilities))
+        add("definitions", CheckVerdict.OK, ", ".join(self._report.capabilities))
         for one in found:
             bare = [name for name, op in one.operations.items() if not op.spec.input_schema]
             if bare:
                 add(
                     f"schemas.{one.text}",
-                    Verdict.WARN,
+                    CheckVerdict.WARN,
                     f"no input schema: {', '.join(sorted(bare))}",
                     "with one the host refuses wrong input before the bridge is started",
                 )
@@ -233,7 +233,7 @@ class _Check:
                 believed.append(name)
         self._report.add(
             "tokens",
-            Verdict.FAIL if believed else Verdict.OK,
+            CheckVerdict.FAIL if believed else CheckVerdict.OK,
             f"believes a token that is {', '.join(believed)}" if believed else "checked",
             "check the signature with ASH_CONTEXT_TOKEN_SECRET before anything else"
             if believed
@@ -250,7 +250,7 @@ class _Check:
             refused = isinstance(unknown, BridgeFailure)
             self._report.add(
                 "unknown_operation",
-                Verdict.OK if refused else Verdict.WARN,
+                CheckVerdict.OK if refused else CheckVerdict.WARN,
                 unknown.code if isinstance(unknown, BridgeFailure) else "answered as if it existed",
                 "" if refused else "answer capability_invalid_input",
             )
@@ -259,7 +259,7 @@ class _Check:
             refused = isinstance(method, BridgeFailure)
             self._report.add(
                 "unknown_method",
-                Verdict.OK if refused else Verdict.WARN,
+                CheckVerdict.OK if refused else CheckVerdict.WARN,
                 method.code if isinstance(method, BridgeFailure) else "answered as if it existed",
                 "" if refused else "answer capability_invalid_input",
             )
@@ -273,9 +273,9 @@ class _Check:
             begun = await self._provider.auth_begin(AuthBeginCall(capability.text, None, _NOBODY))
             check_auth_url(begun.auth_url)
         except KagedError as error:
-            add(f"auth_begin.{capability.text}", Verdict.FAIL, error.message, "see bridge-v1")
+            add(f"auth_begin.{capability.text}", CheckVerdict.FAIL, error.message, "see bridge-v1")
         else:
-            add(f"auth_begin.{capability.text}", Verdict.OK, begun.flow_type)
+            add(f"auth_begin.{capability.text}", CheckVerdict.OK, begun.flow_type)
         harmless = [name for name in needing if not capability.operations[name].spec.mutating]
         if not harmless:
             return
@@ -283,12 +283,12 @@ class _Check:
         if answer is not None:
             add(
                 f"isolation.{capability.text}",
-                Verdict.WARN,
+                CheckVerdict.WARN,
                 f"{harmless[0]} answered somebody who never linked an account",
                 "answer capability_auth_required for people whom the bridge does not know",
             )
         else:
-            add(f"isolation.{capability.text}", Verdict.OK, "a stranger gets nothing")
+            add(f"isolation.{capability.text}", CheckVerdict.OK, "a stranger gets nothing")
 
     # -- own -------------------------------------------------------------------------------------
 
@@ -324,12 +324,12 @@ class _Check:
         try:
             return await ask()
         except EnvelopeViolation as error:
-            self._report.add("envelope", Verdict.FAIL, error.message, "see bridge-v1")
+            self._report.add("envelope", CheckVerdict.FAIL, error.message, "see bridge-v1")
         except CapabilityError as error:
             if error.code in {"capability_backend_unavailable", "capability_invalid_output"}:
                 self._report.add(
                     "errors",
-                    Verdict.WARN,
+                    CheckVerdict.WARN,
                     error.message,
                     "report errors in the envelope and exit with 0",
                 )
@@ -380,4 +380,4 @@ class _NoState:
         return False
 
 
-__all__ = ["BridgeReport", "CheckedRow", "Verdict", "check_bridge"]
+__all__ = ["BridgeReport", "CheckVerdict", "CheckedRow", "check_bridge"]

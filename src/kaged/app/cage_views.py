@@ -43,7 +43,7 @@ _UNCAGED = CapabilityExplanation(
 )
 
 
-class AgentNotFound(KagedError):
+class CagedAgentNotFound(KagedError):
     """The project has no agent at that path."""
 
     code: ClassVar[str] = "agent_not_found"
@@ -67,7 +67,7 @@ class CageAmbiguous(KagedError):
     code: ClassVar[str] = "cage_ambiguous"
 
 
-class Owner(StrEnum):
+class CageOwner(StrEnum):
     """Whose cage it is."""
 
     AGENT = "agent"
@@ -79,7 +79,7 @@ class Owner(StrEnum):
 class CageView:
     """One cage to look at. `policy` is None for an agent without a cage."""
 
-    owner: Owner
+    owner: CageOwner
     name: str
     policy: CagePolicy | None
     plugin: InstalledPlugin | None = None
@@ -93,7 +93,7 @@ class CageView:
         """What it may do and what not, in sentences."""
         if self.policy is None:
             return (_UNCAGED,)
-        kind = CageKind.PLUGIN if self.owner is Owner.PLUGIN else CageKind.AGENT
+        kind = CageKind.PLUGIN if self.owner is CageOwner.PLUGIN else CageKind.AGENT
         return explain(self.policy, kind)
 
     def as_json(self) -> JsonObject:
@@ -108,7 +108,7 @@ class CageView:
                 for one in self.allows
             ],
         }
-        if self.owner is Owner.PLUGIN:
+        if self.owner is CageOwner.PLUGIN:
             found["version"] = self.version
             found["used_by_project"] = self.used_here
             found["capabilities"] = [one.as_json() for one in self.capabilities]
@@ -117,7 +117,7 @@ class CageView:
     def lines(self) -> Iterator[str]:
         """Yield it for people."""
         yield f"● {self.owner} {self.name} {self.version}".rstrip()
-        if self.owner is Owner.PLUGIN:
+        if self.owner is CageOwner.PLUGIN:
             yield from capability_text(self.capabilities)
             yield f"  its cage{'' if self.project is None else f', seen from {self.project}'}:"
             if not self.used_here:
@@ -149,18 +149,18 @@ class CageViews:
         tree = self._tree()
         return [self._agent(tree, str(one.path)) for one in tree]
 
-    def find(self, name: str, owner: Owner | None = None) -> CageView:
+    def find(self, name: str, owner: CageOwner | None = None) -> CageView:
         """Return the one cage of that name.
 
         Raises:
             CageAmbiguous: an agent and a plugin are called so, and `owner` does not say which.
-            CageNotFound: nobody is called so; AgentNotFound or PluginNotFound when `owner` is said.
-            StoreFailed: it is a plugin that cannot be used as it lies there.
+            CageNotFound: nobody is called so; CagedAgentNotFound or PluginNotFound when `owner` is
+            said. StoreFailed: it is a plugin that cannot be used as it lies there.
             ConfigInvalid: the project's or the operator's files have errors.
         """
-        if owner is Owner.AGENT:
+        if owner is CageOwner.AGENT:
             return self._agent(self._tree(), name)
-        if owner is Owner.PLUGIN:
+        if owner is CageOwner.PLUGIN:
             return self._plugin(name)
         found = [view for view in (self._maybe_agent(name), self._maybe_plugin(name)) if view]
         if len(found) > 1:
@@ -189,7 +189,7 @@ class CageViews:
         policy = (
             loaded.policy(self._root, self._limits()) if isinstance(loaded, CageBlock) else None
         )
-        return self._view(Owner.POLICY, str(path), policy)
+        return self._view(CageOwner.POLICY, str(path), policy)
 
     def shell(self, view: CageView) -> CageRequest:
         """Return the request for a shell in a cage of this view.
@@ -227,20 +227,20 @@ class CageViews:
             agent = tree[path]
         except KeyError:
             known = ", ".join(str(one.path) for one in tree)
-            raise AgentNotFound(
+            raise CagedAgentNotFound(
                 f"The project has no agent {path!r}.", fix=f"Take one of {known}."
             ) from None
-        return self._view(Owner.AGENT, path, agent.cage.value)
+        return self._view(CageOwner.AGENT, path, agent.cage.value)
 
     def _maybe_agent(self, name: str) -> CageView | None:
         if not self._has_project():
             return None
         try:
             return self._agent(self._tree(), name)
-        except AgentNotFound:
+        except CagedAgentNotFound:
             return None
 
-    def _view(self, owner: Owner, name: str, policy: CagePolicy | None) -> CageView:
+    def _view(self, owner: CageOwner, name: str, policy: CagePolicy | None) -> CageView:
         return CageView(owner, name, policy, project=str(self._root))
 
     def _limits(self) -> CageLimits:
@@ -253,7 +253,7 @@ class CageViews:
         here = self._has_project()
         projects = self._projects(plugin)
         return CageView(
-            Owner.PLUGIN,
+            CageOwner.PLUGIN,
             name,
             plugin_policy(plugin, projects),
             plugin,
@@ -279,11 +279,11 @@ class CageViews:
 
 
 __all__ = [
-    "AgentNotFound",
     "AgentUncaged",
     "CageAmbiguous",
     "CageNotFound",
+    "CageOwner",
     "CageView",
     "CageViews",
-    "Owner",
+    "CagedAgentNotFound",
 ]

@@ -15,7 +15,7 @@ _log = structlog.get_logger("kaged.start")
 
 
 @dataclass(slots=True)
-class Finding:
+class GateFinding:
     """What a gate found, filled in by the code that passes through it."""
 
     found: str = "ok"
@@ -34,9 +34,9 @@ class Gates:
     rows: list[CheckRow] = field(default_factory=list[CheckRow])
 
     @contextmanager
-    def passing(self, gate: str, what: str) -> Generator[Finding]:
+    def passing(self, gate: str, what: str) -> Generator[GateFinding]:
         """Pass one gate. An error of ours inside closes it: noted with its fix and raised again."""
-        finding = Finding()
+        finding = GateFinding()
         try:
             yield finding
         except KagedError as error:
@@ -51,4 +51,4 @@ class Gates:
             gate=row.id, status=row.status.value, found=row.cause, fix=row.fix)  # fmt: skip
 
 
-__all__ = ["Finding", "Gates"]
+__all__ = ["GateFinding", "Gates"]

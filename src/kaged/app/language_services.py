@@ -48,7 +48,7 @@ class _Choice:
 
 
 @dataclass(slots=True)
-class _Project:
+class _ServedProject:
     """A loaded project. `asked` is what `choice` was worked out from."""
 
     id: str
@@ -91,7 +91,7 @@ class LanguageServices:
         self._environ = environ
         self._sweep_s = sweep_s
         self._launch_adapter = caged_launcher(spawner)
-        self._projects: dict[str, _Project] = {}
+        self._projects: dict[str, _ServedProject] = {}
         self._tasks = Tasks("bridges", _report_failure)
         # Held apart from the tasks that are cancelled at the end: these are let finish.
         self._ending = Tasks("ends of bridges", _report_failure)
@@ -135,7 +135,7 @@ class LanguageServices:
                 # The bridge has only just begun to listen, and not been told of this one.
                 pair.lsp.sync.hear(change)
 
-        project = _Project(project_id, tree, workspace, lambda: None)
+        project = _ServedProject(project_id, tree, workspace, lambda: None)
         project.unsubscribe = workspace.changes.subscribe(touched)
         self._projects[project_id] = project
 
@@ -221,7 +221,7 @@ class LanguageServices:
         project = self._projects.get(call.context.project_id)
         return None if project is None else self._pair(project)
 
-    def _pair(self, project: _Project) -> LanguageServicePair | None:
+    def _pair(self, project: _ServedProject) -> LanguageServicePair | None:
         """Return the pair of a project as its servers are chosen now; None when all is ending."""
         if self._closed:
             return project.pair
@@ -244,7 +244,7 @@ class LanguageServices:
             self._tasks.start(self._sweep_for_ever(), "idle language servers")
         return project.pair
 
-    def _make(self, project: _Project, choice: _Choice) -> LanguageServicePair:
+    def _make(self, project: _ServedProject, choice: _Choice) -> LanguageServicePair:
         def emit(name: str, data: JsonObject) -> None:
             self._post(AuditEvent(name, data, project_id=project.id))
 
@@ -270,7 +270,7 @@ class LanguageServices:
             ),
         )
 
-    def _choose(self, project: _Project, settings: Settings, *, trusted: bool) -> _Choice:
+    def _choose(self, project: _ServedProject, settings: Settings, *, trusted: bool) -> _Choice:
         loaded, daemon = Loaded(project.tree.project), settings.daemon
         servers = choose_lsp_servers(loaded, daemon, DEFAULT_COMMANDS, trusted=trusted)
         adapters = choose_dap_adapters(loaded, daemon, BUILTIN, trusted=trusted)
@@ -281,7 +281,7 @@ class LanguageServices:
             daemon.value.lsp.request_timeout_seconds,
         )
 
-    def _origins(self, project: _Project) -> Mapping[str, str]:
+    def _origins(self, project: _ServedProject) -> Mapping[str, str]:
         """Return which of the three places names each language's server."""
         own = {one.lang for one in project.tree.project.dsl.lsp.servers}
         operator = self._settings().daemon.value.lsp.servers

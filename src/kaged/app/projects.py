@@ -33,7 +33,7 @@ class ProjectNotFound(KagedError):
     code: ClassVar[str] = "project_not_found"
 
 
-class ProjectRootInvalid(KagedError):
+class ProjectRootRefused(KagedError):
     """The path cannot be a project's root."""
 
     code: ClassVar[str] = "project_root_invalid"
@@ -126,7 +126,7 @@ class ProjectService:
         """Read a project and keep it; one that is loaded already is read anew.
 
         Raises:
-            ProjectRootInvalid: the path is not absolute, or no folder.
+            ProjectRootRefused: the path is not absolute, or no folder.
             ConfigFileInvalid: its files have errors; what was loaded before stays in force.
             TooManyProjects: the limit is reached.
             AuditUnavailable: it could not be put on record.
@@ -270,17 +270,17 @@ class ProjectService:
 
 def _real_root(root: str) -> str:
     if not root.startswith("/") or "\0" in root:
-        raise ProjectRootInvalid(
+        raise ProjectRootRefused(
             f"{root[:200]!r} is not an absolute path.", fix="Name the project's folder in full."
         )
     try:
         real = os.path.realpath(root, strict=True)
     except OSError as error:
-        raise ProjectRootInvalid(
+        raise ProjectRootRefused(
             f"{root[:200]} cannot be opened: {error.strerror}.", fix="Name the project's folder."
         ) from error
     if not Path(real).is_dir():
-        raise ProjectRootInvalid(f"{root[:200]} is not a folder.", fix="Name the project's folder.")
+        raise ProjectRootRefused(f"{root[:200]} is not a folder.", fix="Name the project's folder.")
     return real
 
 
@@ -294,7 +294,7 @@ def _not_found(project_id: str) -> ProjectNotFound:
 __all__ = [
     "LoadedProject",
     "ProjectNotFound",
-    "ProjectRootInvalid",
+    "ProjectRootRefused",
     "ProjectService",
     "TooManyProjects",
 ]

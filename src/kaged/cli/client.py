@@ -24,7 +24,7 @@ class DaemonUnreachable(KagedError):
     code: ClassVar[str] = "daemon_unreachable"
 
 
-class Refused(Exception):
+class DaemonRefused(Exception):
     """The daemon answered with an error; `body` is it, in the one shape."""
 
     def __init__(self, body: dict[str, Any]) -> None:
@@ -162,8 +162,8 @@ def _read(response: httpx.Response) -> Any:
     if response.is_success:
         return body
     if isinstance(body, dict) and isinstance(body.get("error"), dict):
-        raise Refused(body)
+        raise DaemonRefused(body)
     raise DaemonUnreachable("What answers on the socket is not a kaged daemon.")
 
 
-__all__ = ["DaemonClient", "DaemonUnreachable", "Refused"]
+__all__ = ["DaemonClient", "DaemonRefused", "DaemonUnreachable"]

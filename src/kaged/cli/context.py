@@ -58,7 +58,7 @@ def command(app: typer.Typer, name: str) -> Callable[[Callable[P, None]], Callab
 
 def report(error: Exception, output: Output) -> int:
     """Show an error to the person or program that ran the command; returns the exit code."""
-    from kaged.cli.client import Refused
+    from kaged.cli.client import DaemonRefused
 
     if isinstance(error, typer.Exit):
         return error.exit_code
@@ -68,7 +68,7 @@ def report(error: Exception, output: Output) -> int:
         # The reader has seen enough. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
-    if isinstance(error, Refused):
+    if isinstance(error, DaemonRefused):
         output.error(error.code, error.message, error.fix, error.body)
         return exit_of(error.code)
     if isinstance(error, KagedError):

@@ -47,7 +47,7 @@ class Option:
         self.required = required
 
 
-class Command:
+class CliCommand:
     """One command: its words, what it does, its options."""
 
     __slots__ = ("help", "options", "words")
@@ -84,12 +84,12 @@ _CODE = Option("code", "CODE", "The code that the page showed.")
 _FLOW = Option("flow-id", "ID", "The flow, as `auth begin` printed it.", required=True)
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "capability list",
         "List the capabilities that can be used from this chat.",
         Option("all", "", "Also list those that cannot be used here."),
     ),
-    Command(
+    CliCommand(
         "capability invoke",
         "Run one operation of a capability.",
         _capability(),
@@ -100,26 +100,26 @@ COMMANDS = (
         Option("plan-id", "ID", "The confirmed plan that this call carries out."),
         Option("target-fingerprint", "TEXT", "Fingerprint of what the plan is about."),
     ),
-    Command(
+    CliCommand(
         "capability auth begin",
         "Start linking an account; prints the URL that the user must open.",
         _capability(),
         _account("A name for the account, e.g. work."),
     ),
-    Command(
+    CliCommand(
         "capability auth list",
         "List the flows that wait for the user.",
         _capability(required=False),
         _account("Only flows for this account name."),
     ),
-    Command(
+    CliCommand(
         "capability auth complete",
         "Finish a flow with the URL or the code that the user came back with.",
         _FLOW,
         _CALLBACK,
         _CODE,
     ),
-    Command(
+    CliCommand(
         "capability auth complete-callback",
         "Finish the flow that a callback URL or a code belongs to.",
         _CALLBACK,
@@ -127,14 +127,14 @@ COMMANDS = (
         _capability(required=False),
         _account("Only flows for this account name."),
     ),
-    Command(
+    CliCommand(
         "capability auth poll",
         "Ask whether the user has agreed on their other device.",
         _FLOW,
         Option("timeout", "SECONDS", "Keep asking for so long."),
         Option("interval", "SECONDS", "How long to wait between questions."),
     ),
-    Command(
+    CliCommand(
         "capability auth revoke",
         "Unlink an account.",
         _capability(),
@@ -178,11 +178,11 @@ def group_help(group: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _below(group: str) -> list[Command]:
+def _below(group: str) -> list[CliCommand]:
     return [one for one in COMMANDS if not group or one.words.startswith(f"{group} ")]
 
 
-def _options(command: Command, rest: list[str]) -> Given:
+def _options(command: CliCommand, rest: list[str]) -> Given:
     given: Given = {}
     known = _names(command)
     while rest:
@@ -209,7 +209,7 @@ def _options(command: Command, rest: list[str]) -> Given:
     return given
 
 
-def _names(command: Command) -> Mapping[str, Option]:
+def _names(command: CliCommand) -> Mapping[str, Option]:
     names = {f"--{one.name}": one for one in command.options}
     return names | {f"-{one.short}": one for one in command.options if one.short}
 
@@ -231,4 +231,13 @@ def _row(option: Option) -> tuple[str, str]:
 
 _BY_WORDS = {one.words: one for one in COMMANDS}
 
-__all__ = ["COMMANDS", "PROGRAM", "Command", "Given", "HelpAsked", "Option", "UsageError", "parse"]
+__all__ = [
+    "COMMANDS",
+    "PROGRAM",
+    "CliCommand",
+    "Given",
+    "HelpAsked",
+    "Option",
+    "UsageError",
+    "parse",
+]

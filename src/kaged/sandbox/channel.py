@@ -1,4 +1,4 @@
-"""The way to the host: `Channel`, JSON-RPC 2.0 in frames of four bytes of length and a message.
+"""The way to the host: `HostChannel`, JSON-RPC 2.0 in frames of four bytes of length and a message.
 
 The address and the token come from the environment that the host made for this cage.
 """
@@ -33,7 +33,7 @@ ANSWER_S = 360.0
 _SAFE = frozenset({"capability.list", "capability.auth.list"})
 
 
-class Failure(Exception):
+class CommandFailure(Exception):
     """What went wrong, in one line for the user; `code` is for programs."""
 
     def __init__(self, message: str, code: str) -> None:
@@ -51,7 +51,7 @@ class _Lost(Exception):
         self.sent = sent
 
 
-class Channel:
+class HostChannel:
     """Asks the host. Nothing is opened before the first call."""
 
     def __init__(
@@ -64,11 +64,12 @@ class Channel:
         """Send one request with the token attached, and return its result.
 
         Raises:
-            Failure: there is no token, the host cannot be reached, or it answered with an error.
+            CommandFailure: there is no token, the host cannot be reached, or it answered with an
+            error.
         """
         token = self._environ.get(TOKEN_VARIABLE, "").strip()
         if not token:
-            raise Failure(
+            raise CommandFailure(
                 f"{TOKEN_VARIABLE} is not set: this process has no access to accounts",
                 "missing_token",
             )
@@ -80,7 +81,7 @@ class Channel:
         }
         data = json.dumps(request).encode("ascii")
         if len(data) > FRAME_LIMIT_BYTES:
-            raise Failure(
+            raise CommandFailure(
                 f"the request has {len(data)} bytes and {FRAME_LIMIT_BYTES} are allowed",
                 "invalid_input",
             )
@@ -96,13 +97,13 @@ class Channel:
                 return _ask(where, data)
             except _Lost as lost:
                 if lost.sent and not repeatable:
-                    raise Failure(
+                    raise CommandFailure(
                         f"the host did not answer ({lost.reason}); "
                         "the request may have taken effect, so it is not sent again",
                         "unavailable",
                     ) from lost
                 if attempt == ATTEMPTS:
-                    raise Failure(
+                    raise CommandFailure(
                         f"the host cannot be reached ({lost.reason})", "unavailable"
                     ) from lost
             self._sleep(PAUSE_S)
@@ -115,7 +116,7 @@ def _address(environ: Mapping[str, str]) -> str | tuple[str, int]:
     if path or not port:
         return path or DEFAULT_SOCKET
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535):
-        raise Failure(f"{PORT_VARIABLE} must be a number from 1 to 65535", "invalid_address")
+        raise CommandFailure(f"{PORT_VARIABLE} must be a number from 1 to 65535", "invalid_address")
     return environ.get(HOST_VARIABLE, "").strip() or DEFAULT_HOST, int(port)
 
 
@@ -128,7 +129,7 @@ def _ask(where: str | tuple[str, int], data: bytes) -> bytes:
             connection.settimeout(ANSWER_S)
             length = int.from_bytes(_exactly(connection, PREFIX_BYTES), "big")
             if length > FRAME_LIMIT_BYTES:
-                raise Failure("the host's answer is too long", "invalid_answer")
+                raise CommandFailure("the host's answer is too long", "invalid_answer")
             return _exactly(connection, length)
     except TimeoutError as error:
         raise _Lost("it took too long", sent=sent) from error
@@ -165,19 +166,19 @@ def _result(answer: bytes) -> dict[str, Any]:
     try:
         message = json.loads(answer)
     except ValueError as error:
-        raise Failure("the host's answer is not JSON", "invalid_answer") from error
+        raise CommandFailure("the host's answer is not JSON", "invalid_answer") from error
     if not isinstance(message, dict) or message.get("id") not in {1, None}:
-        raise Failure("the host's answer belongs to another request", "invalid_answer")
+        raise CommandFailure("the host's answer belongs to another request", "invalid_answer")
     error = message.get("error")
     if isinstance(error, dict):
         raise _refused(error)
     result = message.get("result")
     if not isinstance(result, dict):
-        raise Failure("the host's answer has no result", "invalid_answer")
+        raise CommandFailure("the host's answer has no result", "invalid_answer")
     return result
 
 
-def _refused(error: dict[str, Any]) -> Failure:
+def _refused(error: dict[str, Any]) -> CommandFailure:
     text = str(error.get("message") or "the host refused the request")
     data = error.get("data")
     code = data.get("code") if isinstance(data, dict) else None
@@ -185,7 +186,7 @@ def _refused(error: dict[str, Any]) -> Failure:
         # Hosts of earlier generations name the code only at the beginning of the message.
         head = text.partition(":")[0]
         code = head if head.startswith("capability_") else "rpc_error"
-    return Failure(text, code)
+    return CommandFailure(text, code)
 
 
 __all__ = [
@@ -200,6 +201,6 @@ __all__ = [
     "PREFIX_BYTES",
     "SOCKET_VARIABLE",
     "TOKEN_VARIABLE",
-    "Channel",
-    "Failure",
+    "CommandFailure",
+    "HostChannel",
 ]

@@ -6,7 +6,7 @@ import json
 import os
 
 from kaged.sandbox import lines
-from kaged.sandbox.channel import Failure
+from kaged.sandbox.channel import CommandFailure
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def run(words: str, given: Given, around: Surroundings) -> Answer:
     """Carry out one command; return the raw result and the lines that show it.
 
     Raises:
-        Failure: the options are not usable, or the host said no.
+        CommandFailure: the options are not usable, or the host said no.
     """
     return _RUNNERS[words](given, around)
 
@@ -124,7 +124,7 @@ def _auth_poll(given: Given, around: Surroundings) -> Answer:
         around.sleep(wait_s)
 
 
-class PollTimedOut(Failure):
+class PollTimedOut(CommandFailure):
     """The user did not agree in time; shown as it is, without `Error:`."""
 
     def __init__(self, message: str) -> None:
@@ -145,7 +145,7 @@ def _answer_of_user(given: Given) -> dict[str, Any]:
         if value:
             found[name] = value
     if not found:
-        raise Failure("one of --callback-url and --code is needed", "invalid_input")
+        raise CommandFailure("one of --callback-url and --code is needed", "invalid_input")
     return found
 
 
@@ -154,19 +154,19 @@ def _input(given: Given, around: Surroundings) -> dict[str, Any]:
     if written.strip() == "-":
         raw = around.read_input(INPUT_LIMIT_BYTES + 1)
         if len(raw) > INPUT_LIMIT_BYTES:
-            raise Failure("standard input is too long for --input-json", "invalid_input")
+            raise CommandFailure("standard input is too long for --input-json", "invalid_input")
         try:
             written = raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise Failure("standard input is not UTF-8", "invalid_input") from error
+            raise CommandFailure("standard input is not UTF-8", "invalid_input") from error
     if not written.strip():
         return {}
     try:
         value = json.loads(written, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise Failure(f"--input-json is not valid JSON: {error}", "invalid_input") from error
+        raise CommandFailure(f"--input-json is not valid JSON: {error}", "invalid_input") from error
     if not isinstance(value, dict):
-        raise Failure("--input-json must be a JSON object", "invalid_input")
+        raise CommandFailure("--input-json must be a JSON object", "invalid_input")
     return value
 
 
@@ -177,7 +177,7 @@ def _no_constant(name: str) -> None:
 def _needed(given: Given, option: str) -> str:
     value = _text(given, option)
     if not value:
-        raise Failure(f"--{option} must not be blank", "invalid_input")
+        raise CommandFailure(f"--{option} must not be blank", "invalid_input")
     return value
 
 
@@ -197,7 +197,7 @@ def _seconds(given: Given, option: str, *, least: int) -> int | None:
         return None
     written = given[option].strip()
     if not (written.isascii() and written.isdigit() and len(written) <= 6):
-        raise Failure(f"--{option} must be a whole number of seconds", "invalid_input")
+        raise CommandFailure(f"--{option} must be a whole number of seconds", "invalid_input")
     return max(int(written), least)
 
 

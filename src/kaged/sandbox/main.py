@@ -8,7 +8,7 @@ import time
 
 from kaged import __version__
 from kaged.sandbox.arguments import PROGRAM, HelpAsked, UsageError, parse
-from kaged.sandbox.channel import Channel, Failure
+from kaged.sandbox.channel import CommandFailure, HostChannel
 from kaged.sandbox.commands import PollTimedOut, Surroundings, run
 from kaged.sandbox.lines import as_json, one_line
 
@@ -31,12 +31,12 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.write(error.shown + message)
         return EXIT_USAGE
     around = Surroundings(
-        Channel(os.environ).call, sys.stdin.buffer.read, time.monotonic, time.sleep
+        HostChannel(os.environ).call, sys.stdin.buffer.read, time.monotonic, time.sleep
     )
     as_data = "json" in given
     try:
         result, shown = run(command, given, around)
-    except Failure as failure:
+    except CommandFailure as failure:
         return _fail(failure, as_data=as_data)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -54,7 +54,7 @@ def _print(text: str) -> int:
     return 0
 
 
-def _fail(failure: Failure, *, as_data: bool) -> int:
+def _fail(failure: CommandFailure, *, as_data: bool) -> int:
     if as_data:
         shown = as_json({"error": {"code": failure.code, "message": failure.message}})
     elif isinstance(failure, PollTimedOut):

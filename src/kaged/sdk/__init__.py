@@ -6,7 +6,7 @@ lines of JSON on stdin and stdout.
 
 from typing import TYPE_CHECKING
 
-from kaged.sdk.greeting import API_VERSION
+from kaged.sdk.handshake import API_VERSION
 from kaged.sdk.plugin import Plugin, base64_text, create_plugin
 from kaged.wire.errors import (
     ConfigInvalid,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from kaged.sdk.context import Cancellation, split_params
-from kaged.sdk.greeting import API_VERSION, Introduced, Phase, introduction
+from kaged.sdk.handshake import API_VERSION, HandshakePhase, Introduced, introduction
 from kaged.sdk.outlet import Outlet
 from kaged.sdk.threads import Threads
 from kaged.wire.correlator import Correlator, Ignored
@@ -61,7 +61,7 @@ class Declared(Introduced, Protocol):
     log: Log
 
 
-class _Call:
+class _OpenCall:
     """One call of the host that has no answer yet; `id` is None when none is wanted."""
 
     __slots__ = ("answered", "cancellation", "id", "method", "task")
@@ -81,7 +81,10 @@ class Conversation:
     """
 
     def __init__(
-        self, plugin: Declared, write: Callable[[bytes], None], phase: Phase = Phase.NEW
+        self,
+        plugin: Declared,
+        write: Callable[[bytes], None],
+        phase: HandshakePhase = HandshakePhase.NEW,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.stopped = asyncio.Event()
@@ -91,11 +94,11 @@ class Conversation:
         self._phase = phase
         self._asked: Correlator[asyncio.Future[Any]] = Correlator(open_limit=_OPEN_REQUESTS)
         self._outlet = Outlet(write)
-        if phase is Phase.READY:
+        if phase is HandshakePhase.READY:
             self._outlet.open()
         self._threads = Threads()
         self._answering = threading.Lock()
-        self._open: dict[object, _Call] = {}  # by id; calls without one stand for themselves
+        self._open: dict[object, _OpenCall] = {}  # by id; calls without one stand for themselves
         self._is_async: dict[str, tuple[Callable[..., Any], bool]] = {}
 
     def receive(self, line: bytes) -> None:
@@ -103,7 +106,7 @@ class Conversation:
         message = decode_message(line)
         if isinstance(message, Request):
             handler = self._handlers.get(message.method)
-            if handler is not None and self._phase is Phase.READY:
+            if handler is not None and self._phase is HandshakePhase.READY:
                 self._call(handler, message.id, message.method, message.params)
             else:
                 self._route(message.id, message.method, message.params)
@@ -136,9 +139,9 @@ class Conversation:
 
     async def stop(self) -> None:
         """Run the author's shutdown handler once and let the runner end the process."""
-        if self._phase is Phase.STOPPING:
+        if self._phase is HandshakePhase.STOPPING:
             return
-        self._phase = Phase.STOPPING
+        self._phase = HandshakePhase.STOPPING
         self._outlet.open(send_held=False)
         try:
             if self._plugin.on_shutdown is not None:
@@ -167,7 +170,11 @@ class Conversation:
                 request.waiter.set_result(message.result)
 
     def _route(self, request_id: MessageId | None, method: str, params: Any) -> None:
-        if method == SystemMethod.PING and self._phase is Phase.READY and request_id is not None:
+        if (
+            method == SystemMethod.PING
+            and self._phase is HandshakePhase.READY
+            and request_id is not None
+        ):
             self._put(Response(request_id, {"status": "ok"}))
         elif method == SystemMethod.INITIALIZE:
             self._initialize(request_id, params)
@@ -205,12 +212,12 @@ class Conversation:
             self._put(failure(request_id, *problem))
             return
         self._put(Response(request_id, introduction(self._plugin)))
-        self._phase = Phase.GREETED
+        self._phase = HandshakePhase.GREETED
 
     def _greeting_problem(
         self, request_id: MessageId | None, params: Any
     ) -> tuple[int, str] | None:
-        if request_id is None or self._phase is not Phase.NEW:
+        if request_id is None or self._phase is not HandshakePhase.NEW:
             return ErrorCode.INVALID_REQUEST, "initialize comes once, as a request"
         given = cast("dict[str, Any]", params) if isinstance(params, dict) else {}
         name, api = given.get("plugin_name"), given.get("api_version")
@@ -225,10 +232,10 @@ class Conversation:
         return None
 
     def _ready(self) -> None:
-        if self._phase is not Phase.GREETED:
+        if self._phase is not HandshakePhase.GREETED:
             self._plugin.log.warning("sdk.initialized_ignored", phase=self._phase.value)
             return
-        self._phase = Phase.READY
+        self._phase = HandshakePhase.READY
         self._outlet.open()
 
     def _cancel(self, params: Any) -> None:
@@ -245,7 +252,7 @@ class Conversation:
 
     # -- handlers ------------------------------------------------------------------------------
 
-    async def _answer(self, call: _Call, handler: Callable[..., Any], *args: Any) -> None:
+    async def _answer(self, call: _OpenCall, handler: Callable[..., Any], *args: Any) -> None:
         """Await a handler and answer the call with what it returns or raises."""
         try:
             result = await handler(*args)
@@ -257,7 +264,7 @@ class Conversation:
             self._finish(call, result)
 
     def _call_plain(
-        self, call: _Call, handler: Callable[..., Any], own: JsonObject, context: CallContext
+        self, call: _OpenCall, handler: Callable[..., Any], own: JsonObject, context: CallContext
     ) -> None:
         """Run a plain handler, in a thread of its own, and answer from there."""
         try:
@@ -270,10 +277,10 @@ class Conversation:
         else:
             self._finish(call, result)
 
-    def _await(self, call: _Call, result: Any) -> None:
+    def _await(self, call: _OpenCall, result: Any) -> None:
         call.task = self.loop.create_task(self._answer(call, _awaited, result), name=call.method)
 
-    def _raised(self, call: _Call, problem: BaseException) -> None:
+    def _raised(self, call: _OpenCall, problem: BaseException) -> None:
         if isinstance(problem, RpcError):
             self._refuse(call, problem.number, problem.message, problem.detail)
         elif isinstance(problem, asyncio.CancelledError):
@@ -283,14 +290,14 @@ class Conversation:
             self._plugin.log.error("sdk.handler_raised", method=call.method, error=repr(problem))
             self._refuse(call, ErrorCode.INTERNAL_ERROR, text, None)
 
-    async def _handle(self, call: _Call, params: Any) -> Any:
+    async def _handle(self, call: _OpenCall, params: Any) -> Any:
         method = call.method
         if method == SystemMethod.SHUTDOWN:
             await self.stop()
             return {}
         if method == SystemMethod.CONFIG_UPDATE:
             return await self._config(params)
-        if self._phase is not Phase.READY:
+        if self._phase is not HandshakePhase.READY:
             raise NotInitialized("not initialized yet")
         if method in {SystemMethod.PROJECTS_ACTIVATED, SystemMethod.PROJECTS_DEACTIVATED}:
             return await self._project(method, params)
@@ -331,15 +338,15 @@ class Conversation:
 
     # -- outgoing ------------------------------------------------------------------------------
 
-    def _opened(self, request_id: MessageId | None, method: str) -> _Call:
-        call = _Call(request_id, method)
+    def _opened(self, request_id: MessageId | None, method: str) -> _OpenCall:
+        call = _OpenCall(request_id, method)
         self._open[call if request_id is None else request_id] = call
         return call
 
-    def _finish(self, call: _Call, result: Any) -> None:
+    def _finish(self, call: _OpenCall, result: Any) -> None:
         self._end(call, b"" if call.id is None else _result_line(call.id, result))
 
-    def _end(self, call: _Call, line: bytes) -> None:
+    def _end(self, call: _OpenCall, line: bytes) -> None:
         """Answer a call once, from any thread; nobody waits for what comes after a cancellation."""
         with self._answering:
             if call.answered:
@@ -351,7 +358,7 @@ class Conversation:
         if call.id is not None:
             self._outlet.put(line, alone=not self._open)
 
-    def _refuse(self, call: _Call, code: int, message: str, data: JsonValue) -> None:
+    def _refuse(self, call: _OpenCall, code: int, message: str, data: JsonValue) -> None:
         if call.id is None:
             self._plugin.log.error("sdk.call_failed", method=call.method, code=code, error=message)
         self._end(call, _answer_line(failure(call.id, code, message, data)))

@@ -11,7 +11,7 @@ from kaged.sdk.pipes import STDIN, read_lines
 
 if TYPE_CHECKING:
     from kaged.sdk.conversation import Conversation
-    from kaged.sdk.greeting import Phase
+    from kaged.sdk.handshake import HandshakePhase
     from kaged.sdk.log import Log
     from kaged.sdk.pipes import Startable
     from kaged.wire.lines import LineFramer
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def run_loop(
     plugin: Startable,
     write: Callable[[bytes], None],
-    phase: Phase,
+    phase: HandshakePhase,
     lines: list[bytes],
     framer: LineFramer,
 ) -> int:
@@ -33,7 +33,7 @@ def run_loop(
 async def _serve(
     plugin: Startable,
     write: Callable[[bytes], None],
-    phase: Phase,
+    phase: HandshakePhase,
     lines: list[bytes],
     framer: LineFramer,
     selector: _Selector,

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from kaged.sdk.greeting import Introduced, Phase
+from kaged.sdk.handshake import HandshakePhase, Introduced
 from kaged.wire.framing import OversizeMessage
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Startable(Introduced, Protocol):
 
     log: Log
 
-    def converse(self, write: Callable[[bytes], None], phase: Phase) -> Conversation:
+    def converse(self, write: Callable[[bytes], None], phase: HandshakePhase) -> Conversation:
         """Begin a conversation in `phase` whose answers go to `write`."""
         ...
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from kaged.sdk.greeting import Phase
+from kaged.sdk.handshake import HandshakePhase
 from kaged.sdk.log import Log
 
 if TYPE_CHECKING:
@@ -126,7 +126,9 @@ class Plugin:
 
         run(self)
 
-    def converse(self, write: Callable[[bytes], None], phase: Phase = Phase.NEW) -> Conversation:
+    def converse(
+        self, write: Callable[[bytes], None], phase: HandshakePhase = HandshakePhase.NEW
+    ) -> Conversation:
         """Begin a conversation whose answers go to `write`; `start` and the test driver use it."""
         from kaged.sdk.conversation import Conversation  # noqa: PLC0415 - see `Greeting`
 

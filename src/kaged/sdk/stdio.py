@@ -6,7 +6,7 @@ import os
 import select
 import sys
 
-from kaged.sdk.greeting import Greeting, Phase
+from kaged.sdk.handshake import GuestHandshake, HandshakePhase
 from kaged.sdk.pipes import STDIN, Startable, claim_stdout, read_lines, write_all
 from kaged.wire.lines import LineFramer
 
@@ -19,11 +19,11 @@ def run(plugin: Startable) -> None:
         write_all(out, line)
 
     framer = LineFramer()
-    greeting = Greeting(plugin, write)
+    greeting = GuestHandshake(plugin, write)
     lines = _greet(plugin, greeting, framer)
     code = 0
-    if greeting.phase is not Phase.STOPPING:
-        from kaged.sdk.looping import run_loop  # noqa: PLC0415 - the point of `Greeting`
+    if greeting.phase is not HandshakePhase.STOPPING:
+        from kaged.sdk.looping import run_loop  # noqa: PLC0415 - the point of `GuestHandshake`
 
         code = run_loop(plugin, write, greeting.phase, lines, framer)
     sys.stderr.flush()
@@ -31,7 +31,7 @@ def run(plugin: Startable) -> None:
     os._exit(code)
 
 
-def _greet(plugin: Startable, greeting: Greeting, framer: LineFramer) -> list[bytes]:
+def _greet(plugin: Startable, greeting: GuestHandshake, framer: LineFramer) -> list[bytes]:
     """Answer what needs no event loop; return the lines from the first one on that does."""
     # Stays open: another thread may ring just when the waiting is over.
     bell = os.eventfd(0, os.EFD_CLOEXEC)
@@ -39,7 +39,7 @@ def _greet(plugin: Startable, greeting: Greeting, framer: LineFramer) -> list[by
     waiting.register(STDIN, select.POLLIN)
     waiting.register(bell, select.POLLIN)
     needed = plugin.when_needed(lambda: os.eventfd_write(bell, 1))
-    while not (needed and greeting.phase is Phase.READY):
+    while not (needed and greeting.phase is HandshakePhase.READY):
         ready = {fd for fd, _ in waiting.poll()}
         if bell in ready:
             needed = True
@@ -51,7 +51,7 @@ def _greet(plugin: Startable, greeting: Greeting, framer: LineFramer) -> list[by
         for place, line in enumerate(lines):
             if line and not greeting.take(line):
                 return lines[place:]
-            if greeting.phase is Phase.STOPPING:
+            if greeting.phase is HandshakePhase.STOPPING:
                 return []
     return []
 

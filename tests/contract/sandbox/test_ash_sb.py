@@ -333,7 +333,7 @@ def test_a_host_that_comes_late_is_asked_again(monkeypatch: pytest.MonkeyPatch) 
     answers: list[dict[str, Any] | None] = [None, None, {"capabilities": []}]
     slept: list[float] = []
     with RecordingRpc(lambda *_: answers.pop(0)) as host:
-        ask = channel.Channel(host.environ, slept.append)
+        ask = channel.HostChannel(host.environ, slept.append)
         assert ask.call("capability.list", {}) == {"capabilities": []}
     assert slept == [0.5, 0.5]
     assert host.connections == 3
@@ -341,8 +341,10 @@ def test_a_host_that_comes_late_is_asked_again(monkeypatch: pytest.MonkeyPatch) 
 
 def test_an_unreachable_host_is_tried_four_times() -> None:
     slept: list[float] = []
-    ask = channel.Channel({"ASH_CONTEXT_TOKEN": "t", "ASH_RPC_SOCKET": "/nowhere"}, slept.append)
-    with pytest.raises(channel.Failure, match="cannot be reached"):
+    ask = channel.HostChannel(
+        {"ASH_CONTEXT_TOKEN": "t", "ASH_RPC_SOCKET": "/nowhere"}, slept.append
+    )
+    with pytest.raises(channel.CommandFailure, match="cannot be reached"):
         ask.call("capability.auth.begin", {})
     assert slept == [0.5] * 3
 
@@ -363,8 +365,8 @@ def test_only_what_is_safe_is_sent_again_after_it_was_written(
     method: str, params: dict[str, Any], times: int
 ) -> None:
     with RecordingRpc(lambda *_: None) as host:
-        ask = channel.Channel(host.environ, lambda _: None)
-        with pytest.raises(channel.Failure):
+        ask = channel.HostChannel(host.environ, lambda _: None)
+        with pytest.raises(channel.CommandFailure):
             ask.call(method, params)
     assert host.connections == times
 
@@ -381,8 +383,8 @@ def test_only_what_is_safe_is_sent_again_after_it_was_written(
 )
 def test_an_answer_that_makes_no_sense_is_an_error(answer: bytes) -> None:
     with RecordingRpc(lambda *_: answer) as host:
-        ask = channel.Channel(host.environ, lambda _: None)
-        with pytest.raises(channel.Failure) as caught:
+        ask = channel.HostChannel(host.environ, lambda _: None)
+        with pytest.raises(channel.CommandFailure) as caught:
             ask.call("capability.auth.begin", {})
     assert caught.value.code == "invalid_answer"
 

@@ -13,7 +13,7 @@ import pytest
 
 from fakes.running_daemon import environment, kaged, make_home
 from fakes.service_home import EXAMPLE, LETTERS, service_home
-from kaged.app.bridge_check import Verdict, check_bridge
+from kaged.app.bridge_check import CheckVerdict, check_bridge
 from kaged.base import SystemClock
 from kaged.cage import CageSettings, Spawner
 from kaged.wire.token_keys import TokenKey
@@ -52,7 +52,7 @@ async def verdicts(
         )
     finally:
         await spawner.close()
-    assert report.ok == all(row.verdict is not Verdict.FAIL for row in report.rows)
+    assert report.ok == all(row.verdict is not CheckVerdict.FAIL for row in report.rows)
     return {row.id: row.verdict.value for row in report.rows}
 
 

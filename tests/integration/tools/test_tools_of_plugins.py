@@ -19,7 +19,7 @@ from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.registration import PluginTools
 from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
-from kaged.serve.http.access import Caller, Via
+from kaged.serve.http.access import AuthVia, HttpCaller
 from kaged.serve.http.ports import Principal
 from kaged.tools import ToolError, ToolSource
 from requirements import requirement
@@ -106,7 +106,7 @@ class PluginStage:
         await self.load()
 
     async def call(self, name: str, agent: str = "primary", **params: Any) -> Any:
-        who = Principal(Caller("op", Via.UNIX), self.lab.parts.ids.tagged("req"))
+        who = Principal(HttpCaller("op", AuthVia.UNIX), self.lab.parts.ids.tagged("req"))
         async with asyncio.timeout(PATIENCE_S):
             found = await self.tool_service.call("prj_1", agent, name, params, who)
         return found["result"]

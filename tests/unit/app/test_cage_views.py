@@ -10,12 +10,12 @@ import yaml
 
 from fakes.running_daemon import make_home, make_project
 from kaged.app.cage_views import (
-    AgentNotFound,
     AgentUncaged,
     CageAmbiguous,
+    CagedAgentNotFound,
     CageNotFound,
+    CageOwner,
     CageViews,
-    Owner,
 )
 from kaged.app.settings import read_settings
 from kaged.config import ConfigFileInvalid, Locations
@@ -72,7 +72,7 @@ def host(tmp_path: Path) -> Host:
 def test_a_plugin_is_explained_by_its_name_with_dangerous_parts_flagged(host: Host) -> None:
     host.plugin("notes", "read:fs:project:/src", "net:*", "kaged:storage:write")
     view = host.views().find("notes")
-    assert (view.owner, view.version) == (Owner.PLUGIN, "1.2.3")
+    assert (view.owner, view.version) == (CageOwner.PLUGIN, "1.2.3")
     shown = "\n".join(view.lines())
     assert "● plugin notes 1.2.3" in shown
     assert "- net:*\n        connect to any host on the internet" in shown
@@ -127,8 +127,8 @@ def test_a_name_that_is_both_is_an_error_that_says_what_to_add(host: Host) -> No
         views.find("primary")
     assert "--kind agent" in (caught.value.fix or "")
     assert "--kind plugin" in (caught.value.fix or "")
-    assert views.find("primary", Owner.AGENT).owner is Owner.AGENT
-    assert views.find("primary", Owner.PLUGIN).owner is Owner.PLUGIN
+    assert views.find("primary", CageOwner.AGENT).owner is CageOwner.AGENT
+    assert views.find("primary", CageOwner.PLUGIN).owner is CageOwner.PLUGIN
 
 
 def test_a_name_that_is_neither_is_told_with_where_to_look(host: Host, tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ def test_a_name_that_is_neither_is_told_with_where_to_look(host: Host, tmp_path:
     with pytest.raises(CageNotFound) as caught:
         views.find("nobody")
     assert "kaged plugin list" in (caught.value.fix or "")
-    with pytest.raises(AgentNotFound):
-        views.find("nobody", Owner.AGENT)
+    with pytest.raises(CagedAgentNotFound):
+        views.find("nobody", CageOwner.AGENT)
     with pytest.raises(PluginNotFound):
-        views.find("nobody", Owner.PLUGIN)
+        views.find("nobody", CageOwner.PLUGIN)
     with pytest.raises(CageNotFound):
         host.views(tmp_path).find("primary")
 

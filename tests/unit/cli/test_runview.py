@@ -10,7 +10,7 @@ import pytest
 
 from kaged.base import ManualClock
 from kaged.cli.commands.asking import answer_of, ask_person
-from kaged.cli.commands.driving import Ended, summary_of
+from kaged.cli.commands.driving import EndedRun, summary_of
 from kaged.cli.exits import Exit
 from kaged.cli.output import Output
 from kaged.cli.runview import RunView
@@ -143,12 +143,12 @@ def test_what_agents_and_tools_say_cannot_speak_to_the_terminal(clock: ManualClo
     [("completed", 0), ("failed", 1), ("paused", 9), ("cancelled", 130), ("interrupted", 5)],
 )
 def test_how_a_run_ends_is_the_exit_code(status: str, exit_code: int) -> None:
-    assert Ended("r", status, 1, {}, None).exit is Exit(exit_code)
+    assert EndedRun("r", status, 1, {}, None).exit is Exit(exit_code)
 
 
 def test_the_summary_names_the_cost_when_it_is_known() -> None:
     usage = {"input_tokens": 10, "output_tokens": 2, "cost_usd": 0.0123}
-    assert summary_of(Ended("r", "completed", 1, usage, None), 1.25) == (
+    assert summary_of(EndedRun("r", "completed", 1, usage, None), 1.25) == (
         "1 step, 10 tokens in, 2 out, $0.0123, 1.2 s"
     )
 

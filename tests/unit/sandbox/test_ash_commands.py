@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kaged.sandbox import channel, lines
 from kaged.sandbox.arguments import COMMANDS, HelpAsked, UsageError, parse
-from kaged.sandbox.channel import Channel, Failure
+from kaged.sandbox.channel import CommandFailure, HostChannel
 from kaged.sandbox.commands import PollTimedOut, Surroundings, run
 from kaged.wire import length_prefixed, tokens
 from requirements import requirement
@@ -89,7 +89,7 @@ def test_input_can_come_from_standard_input() -> None:
 @pytest.mark.parametrize("stdin", [b"\xff", b"[1]", b"{", b'{"a": NaN}'])
 def test_bad_standard_input_is_refused_before_any_request(stdin: bytes) -> None:
     host = Host(stdin=stdin)
-    with pytest.raises(Failure):
+    with pytest.raises(CommandFailure):
         host.run("capability", "invoke", "-c", "a.b", "-o", "x", "--input-json", "-")
     assert host.asked == []
 
@@ -133,7 +133,7 @@ def test_the_users_own_interval_wins_and_is_at_least_a_second() -> None:
 )
 def test_blank_and_senseless_values_are_refused_locally(words: str) -> None:
     host = Host()
-    with pytest.raises(Failure):
+    with pytest.raises(CommandFailure):
         host.run(*words.split(" "))
     assert host.asked == []
 
@@ -188,8 +188,8 @@ def test_text_of_others_never_adds_a_line_or_moves_a_cursor(text: str) -> None:
 
 @pytest.mark.parametrize("port", ["0", "65536", "x", "-1", "1e3", "٣"])
 def test_a_port_that_is_none_is_a_local_error(port: str) -> None:
-    ask = Channel({"ASH_CONTEXT_TOKEN": "t", "ASH_RPC_PORT": port})
-    with pytest.raises(Failure, match="ASH_RPC_PORT"):
+    ask = HostChannel({"ASH_CONTEXT_TOKEN": "t", "ASH_RPC_PORT": port})
+    with pytest.raises(CommandFailure, match="ASH_RPC_PORT"):
         ask.call("capability.list", {})
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaged.sdk import Plugin, create_plugin
-from kaged.sdk.greeting import Greeting, Phase
+from kaged.sdk.handshake import GuestHandshake, HandshakePhase
 
 HELLO = {
     "daemon_version": "0.1.0",
@@ -44,16 +44,16 @@ def sample() -> Plugin:
     return plugin
 
 
-def greeted(*lines: bytes) -> tuple[Greeting, list[bytes], list[bool]]:
+def greeted(*lines: bytes) -> tuple[GuestHandshake, list[bytes], list[bool]]:
     written: list[bytes] = []
-    greeting = Greeting(sample(), written.append)
+    greeting = GuestHandshake(sample(), written.append)
     return greeting, written, [greeting.take(line) for line in lines]
 
 
 def test_the_handshake_and_pings_need_no_event_loop() -> None:
     greeting, written, taken = greeted(INITIALIZE, INITIALIZED, PING)
     assert taken == [True, True, True]
-    assert greeting.phase is Phase.READY
+    assert greeting.phase is HandshakePhase.READY
     hello, pong = map(json.loads, written)
     assert hello["result"]["methods"] == ["echo.say"]
     assert pong == {"jsonrpc": "2.0", "id": 7, "result": {"status": "ok"}}
@@ -62,7 +62,7 @@ def test_the_handshake_and_pings_need_no_event_loop() -> None:
 def test_a_shutdown_ends_a_plugin_that_has_nothing_to_flush() -> None:
     greeting, written, taken = greeted(INITIALIZE, INITIALIZED, SHUTDOWN)
     assert taken[-1]
-    assert greeting.phase is Phase.STOPPING
+    assert greeting.phase is HandshakePhase.STOPPING
     assert len(written) == 1
 
 
@@ -70,12 +70,12 @@ def test_a_shutdown_ends_a_plugin_that_has_nothing_to_flush() -> None:
 def test_a_plugin_with_something_to_flush_is_ended_by_the_conversation(ends: str) -> None:
     plugin = sample()
     plugin.shutdown(lambda: None)
-    greeting = Greeting(plugin, lambda _: None)
+    greeting = GuestHandshake(plugin, lambda _: None)
     if ends == "shutdown":
         assert not greeting.take(SHUTDOWN)
     else:
         greeting.input_ended()
-    assert greeting.phase is Phase.NEW
+    assert greeting.phase is HandshakePhase.NEW
 
 
 @pytest.mark.parametrize(
@@ -104,15 +104,15 @@ def test_a_plugin_with_something_to_flush_is_ended_by_the_conversation(ends: str
 )
 def test_whatever_else_comes_first_is_left_to_the_conversation(line: bytes) -> None:
     greeting, written, taken = greeted(line)
-    assert (greeting.phase, written, taken) == (Phase.NEW, [], [False])
+    assert (greeting.phase, written, taken) == (HandshakePhase.NEW, [], [False])
 
 
 def test_an_introduction_that_is_no_json_is_left_to_the_conversation() -> None:
     plugin = sample()
     plugin.capabilities_used = [b"x"]  # type: ignore[list-item]  # what an author may do wrong
-    greeting = Greeting(plugin, lambda _: None)
+    greeting = GuestHandshake(plugin, lambda _: None)
     assert not greeting.take(INITIALIZE)
-    assert greeting.phase is Phase.NEW
+    assert greeting.phase is HandshakePhase.NEW
 
 
 LINES = st.lists(
@@ -130,10 +130,10 @@ LINES = st.lists(
 @given(lines=LINES)
 async def test_what_is_taken_is_answered_as_the_conversation_answers(lines: list[bytes]) -> None:
     written: list[bytes] = []
-    greeting = Greeting(sample(), written.append)
+    greeting = GuestHandshake(sample(), written.append)
     taken: list[bytes] = []
     for line in lines:
-        if greeting.phase is Phase.STOPPING or not greeting.take(line):
+        if greeting.phase is HandshakePhase.STOPPING or not greeting.take(line):
             break
         taken.append(line)
     answers: list[bytes] = []
@@ -142,7 +142,7 @@ async def test_what_is_taken_is_answered_as_the_conversation_answers(lines: list
         conversation.receive(line)
     conversation.flush()
     assert b"".join(answers) == b"".join(written)
-    if greeting.phase is Phase.STOPPING:
+    if greeting.phase is HandshakePhase.STOPPING:
         await conversation.stopped.wait()
         assert conversation.exit_code == 0
 
@@ -150,7 +150,7 @@ async def test_what_is_taken_is_answered_as_the_conversation_answers(lines: list
 async def test_a_conversation_goes_on_where_the_greeting_ended() -> None:
     plugin = sample()
     written: list[bytes] = []
-    conversation = plugin.converse(written.append, Phase.READY)
+    conversation = plugin.converse(written.append, HandshakePhase.READY)
     plugin.notify("a.b", {"n": 1})
     conversation.receive(PING)
     conversation.flush()

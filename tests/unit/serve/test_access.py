@@ -17,12 +17,12 @@ from kaged.serve.http.access import (
     AccessDenied,
     AccessRequest,
     AccessRules,
-    Caller,
+    AuthVia,
     Credentials,
     HostNotAllowed,
+    HttpCaller,
     OriginNotAllowed,
     Unauthenticated,
-    Via,
     is_loopback,
     require_caller,
 )
@@ -66,7 +66,7 @@ def _knock(
 
 def test_the_daemons_own_uid_comes_in_over_the_unix_socket(credentials: Credentials) -> None:
     caller = require_caller(RULES, credentials, _knock(connection=UNIX, host=b"whatever"))
-    assert caller == Caller("ada", Via.UNIX)
+    assert caller == HttpCaller("ada", AuthVia.UNIX)
 
 
 @pytest.mark.parametrize("uid", [0, UID + 1, 65534, None])
@@ -95,7 +95,7 @@ def test_a_page_has_no_business_on_the_unix_socket(credentials: Credentials) -> 
 
 def test_the_bearer_token_opens_the_tcp_door(credentials: Credentials) -> None:
     bearer = (b"authorization", b"bearer " + _token(credentials))
-    assert require_caller(RULES, credentials, _knock(bearer)) == Caller("ada", Via.BEARER)
+    assert require_caller(RULES, credentials, _knock(bearer)) == HttpCaller("ada", AuthVia.BEARER)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_two_authorization_headers_are_refused(credentials: Credentials) -> None
 
 def test_the_cookie_of_a_session_opens_the_tcp_door(credentials: Credentials) -> None:
     cookie = (b"cookie", b"a=b; kaged_session=" + credentials.cookies.open().encode())
-    assert require_caller(RULES, credentials, _knock(cookie)).via is Via.COOKIE
+    assert require_caller(RULES, credentials, _knock(cookie)).via is AuthVia.COOKIE
 
 
 def test_an_ended_or_expired_session_does_not(credentials: Credentials, clock: ManualClock) -> None:
@@ -207,7 +207,7 @@ def test_our_own_page_and_a_configured_one_come_in(credentials: Credentials) -> 
     rules = replace(RULES, origins=frozenset({"https://desk.example"}))
     for origin in (b"http://127.0.0.1:7777", b"https://desk.example"):
         knock = _knock(cookie, (b"origin", origin), method="POST", websocket=False)
-        assert require_caller(rules, credentials, knock).via is Via.COOKIE
+        assert require_caller(rules, credentials, knock).via is AuthVia.COOKIE
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_another_page_in_the_same_browser_cannot_ride_along(
 
 
 def test_insecure_mode_lets_everybody_on_loopback_in_as_nobody(credentials: Credentials) -> None:
-    assert require_caller(INSECURE, credentials, _knock()) == Caller(None, Via.INSECURE)
+    assert require_caller(INSECURE, credentials, _knock()) == HttpCaller(None, AuthVia.INSECURE)
     assert require_caller(INSECURE, credentials, _knock(connection=UNIX)).operator_id is None
 
 
@@ -245,7 +245,7 @@ def test_insecure_mode_still_checks_host_and_origin(credentials: Credentials) ->
 
 def test_health_and_launch_need_no_credential_but_the_right_host(credentials: Credentials) -> None:
     for path in ("/healthz", "/api/v1/auth/launch"):
-        assert require_caller(RULES, credentials, _knock(path=path)).via is Via.OPEN
+        assert require_caller(RULES, credentials, _knock(path=path)).via is AuthVia.OPEN
         with pytest.raises(HostNotAllowed):
             require_caller(RULES, credentials, _knock(path=path, host=b"evil.example"))
 

@@ -8,7 +8,7 @@ import pkgutil
 import kaged
 from kaged.base import KagedError
 from kaged.serve.http.errors import (
-    InvalidRequest,
+    InvalidHttpRequest,
     error_body,
     error_response,
     invalid_request,
@@ -54,7 +54,7 @@ def test_a_code_nobody_entered_is_a_500() -> None:
 
 
 def test_the_shape_holds_code_message_data_fix_and_request_id() -> None:
-    error = InvalidRequest("No.", fix="Do that.", field="x")
+    error = InvalidHttpRequest("No.", fix="Do that.", field="x")
     assert error_body(error, "req_1") == {
         "error": {
             "code": "invalid_request",

@@ -13,10 +13,10 @@ from kaged.serve.http.access import (
     AccessDenied,
     AccessRequest,
     AccessRules,
-    Caller,
+    AuthVia,
     Credentials,
     FrontEnd,
-    Via,
+    HttpCaller,
     require_caller,
 )
 from kaged.serve.http.connection import PeerConnection
@@ -40,7 +40,7 @@ class Door:
         self._credentials = Credentials(TokenFile.open(path, os.getuid()), CookieSessions(clock))
         self._bearer = f"Bearer {read_token(path, os.getuid())}".encode()
 
-    def knock(self, address: str = "10.1.2.3", **said: str) -> Caller:
+    def knock(self, address: str = "10.1.2.3", **said: str) -> HttpCaller:
         headers = [(b"host", b"127.0.0.1:7777"), (b"authorization", self._bearer)]
         headers += [
             (f"x-kaged-{name.replace('_', '-')}".encode(), value.encode("latin-1"))
@@ -57,7 +57,7 @@ def early_app(tmp_path: Path, clock: ManualClock) -> Door:
 
 def test_a_trusted_front_end_names_person_and_chat(early_app: Door) -> None:
     caller = early_app.knock(user_id="ann", chat_type="Group", chat_id="-100:7")
-    assert caller == Caller("ann", Via.BEARER, FrontEnd("-100:7", "group"))
+    assert caller == HttpCaller("ann", AuthVia.BEARER, FrontEnd("-100:7", "group"))
     assert caller_identity(caller) == CallerIdentity("ann", "group", "-100:7", None)
 
 
@@ -67,14 +67,14 @@ def test_without_a_chat_there_is_none(early_app: Door) -> None:
 
 def test_chat_headers_without_a_person_are_the_operators_own_request(early_app: Door) -> None:
     caller = early_app.knock(chat_type="group", chat_id="7")
-    assert caller == Caller("ada", Via.BEARER)
+    assert caller == HttpCaller("ada", AuthVia.BEARER)
     assert caller_identity(caller) == CallerIdentity("ada", "private", None, "kaged")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "11.0.0.1", "::1"])
 def test_the_same_headers_from_anywhere_else_change_nothing(early_app: Door, address: str) -> None:
     caller = early_app.knock(address, user_id="ann", chat_type="private", chat_id="7")
-    assert caller == Caller("ada", Via.BEARER)
+    assert caller == HttpCaller("ada", AuthVia.BEARER)
 
 
 @pytest.mark.parametrize(
@@ -95,5 +95,5 @@ def test_what_is_no_id_is_refused(early_app: Door, said: dict[str, str]) -> None
 
 
 def test_nobody_acts_for_anybody_in_insecure_mode() -> None:
-    assert caller_identity(Caller(None, Via.INSECURE)) is None
-    assert caller_identity(Caller(None, Via.UNIX)) is None
+    assert caller_identity(HttpCaller(None, AuthVia.INSECURE)) is None
+    assert caller_identity(HttpCaller(None, AuthVia.UNIX)) is None

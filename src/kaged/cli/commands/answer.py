@@ -105,12 +105,12 @@ def _follow(
     client: ProjectClient, asked: dict[str, Any], body: dict[str, Any], output: Output
 ) -> None:
     """Answer, and watch the run that goes on with it."""
-    from kaged.cli.commands.driving import Conversation, someone_there
+    from kaged.cli.commands.driving import WatchedSession, someone_there
     from kaged.cli.runview import RunView
 
     view = RunView(as_json=output.as_json)
     read = at_terminal if someone_there() and not output.as_json else None
-    with Conversation(client, asked["session_id"], view, output, read=read) as talk:
+    with WatchedSession(client, asked["session_id"], view, output, read=read) as talk:
         before = talk.latest_run()
         _send(client, asked, body)
         ended = talk.watch(talk.next_run(before))

@@ -177,7 +177,7 @@ def _params(
 def _filter(params: dict[str, Any]) -> AuditFilter:
     """Read the options as the daemon would read the query."""
     from kaged.audit import AuditFilter
-    from kaged.serve.http.errors import InvalidRequest
+    from kaged.serve.http.errors import InvalidHttpRequest
     from kaged.serve.http.routes.audit import parse_moment
 
     try:
@@ -190,7 +190,7 @@ def _filter(params: dict[str, Any]) -> AuditFilter:
             text=params.get("text") or "",
         )
     except ValueError as error:
-        raise InvalidRequest(f"The filter is not valid: {error}.") from error
+        raise InvalidHttpRequest(f"The filter is not valid: {error}.") from error
 
 
 def _newest(params: dict[str, Any], lines: int, *, offline: bool) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from kaged.cli.context import AsJson, command, locations, quiet_logs
 from kaged.cli.output import Output, harmless
 
 if TYPE_CHECKING:
-    from kaged.app.cage_views import CageViews, Owner
+    from kaged.app.cage_views import CageOwner, CageViews
     from kaged.app.settings import Settings
     from kaged.cage import CageRequest
     from kaged.cage.net import NetEvent
@@ -90,10 +90,10 @@ def _check(name: str | None, kind: str, policy: Path | None) -> None:
         raise typer.BadParameter("--kind is agent or plugin")
 
 
-def _owner(kind: str) -> Owner | None:
-    from kaged.app.cage_views import Owner
+def _owner(kind: str) -> CageOwner | None:
+    from kaged.app.cage_views import CageOwner
 
-    return Owner(kind) if kind else None
+    return CageOwner(kind) if kind else None
 
 
 def _views(root: Path) -> tuple[CageViews, Settings]:

@@ -108,7 +108,7 @@ class Chat:
 
     def run(self, lines: Callable[[], str | None]) -> None:
         """Take lines until there are no more, or one says to leave."""
-        from kaged.cli.client import Refused
+        from kaged.cli.client import DaemonRefused
 
         while True:
             line = lines()
@@ -118,7 +118,7 @@ class Chat:
                 continue
             try:
                 self.take(line.strip())
-            except Refused as error:
+            except DaemonRefused as error:
                 # What the daemon refuses ends the line, not the conversation.
                 self._output.error(error.code, error.message, error.fix, error.body)
 
@@ -154,14 +154,14 @@ class Chat:
     def _say(self, text: str | None) -> None:
         """Send a message to the agent; None answers what it asks."""
         from kaged.cli.commands.asking import at_terminal
-        from kaged.cli.commands.driving import Conversation, someone_there
+        from kaged.cli.commands.driving import WatchedSession, someone_there
         from kaged.cli.runview import RunView
 
         view = RunView(
             as_json=self._output.as_json, agent=self._options["agent"], thinking=self._thinking
         )
         read = at_terminal if someone_there() and not self._output.as_json else None
-        with Conversation(
+        with WatchedSession(
             self._client, self.session_id, view, self._output, read=read
         ) as conversation:
             if text is None:

@@ -1,4 +1,4 @@
-"""`Conversation`: says something in a session and watches the run that comes of it to its end."""
+"""`WatchedSession`: says something in a session and watches the run that comes of it to its end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RunNotStarted(KagedError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedRun:
     """How a run ended, as the daemon tells it."""
 
     run_id: str
@@ -55,7 +55,7 @@ class Ended:
         return _EXITS.get(self.status, Exit.ERROR)
 
 
-class Conversation:
+class WatchedSession:
     """One session, watched. Use it inside `with`."""
 
     def __init__(
@@ -86,13 +86,13 @@ class Conversation:
         """Stop to listen."""
         self._stream.__exit__(None, None, None)
 
-    def say(self, text: str, **options: Any) -> Ended:
+    def say(self, text: str, **options: Any) -> EndedRun:
         """Send a message and watch until the agent is done, or waits for an answer."""
         body = {"text": text, **{name: one for name, one in options.items() if one is not None}}
         started = self._client.post(f"/sessions/{self.session_id}/message", body)
         return self.watch(started["run_id"])
 
-    def settle(self) -> Ended | None:
+    def settle(self) -> EndedRun | None:
         """Put what the session asks to the person, and watch it go on; None if it asks nothing."""
         asked = self._pending()
         if asked is None or self._read is None:
@@ -102,7 +102,7 @@ class Conversation:
         self._client.post(f"/interactions/{asked['request_id']}/answer", body)
         return self.watch(self.next_run(before))
 
-    def watch(self, run_id: str) -> Ended:
+    def watch(self, run_id: str) -> EndedRun:
         """Watch a run to its end; questions are put to the person, if there is one."""
         began_s = self._clock.monotonic_s()
         ended = self._until_ended(run_id)
@@ -118,7 +118,7 @@ class Conversation:
         self._report(ended, self._clock.monotonic_s() - began_s)
         return ended
 
-    def _until_ended(self, run_id: str) -> Ended:
+    def _until_ended(self, run_id: str) -> EndedRun:
         cancelled = False
         quiet_since_s = self._clock.monotonic_s()
         while True:
@@ -144,7 +144,7 @@ class Conversation:
                 self._view.note("^C: cancelling; once more to leave at once")
                 self._client.post(f"/sessions/{self.session_id}/cancel")
 
-    def _take(self, event: dict[str, Any], run_id: str) -> Ended | None:
+    def _take(self, event: dict[str, Any], run_id: str) -> EndedRun | None:
         name, data = event["name"], event["data"]
         if data.get("run_id") not in {run_id, None}:
             return None
@@ -153,7 +153,7 @@ class Conversation:
             self.switched_to = str(data.get("to"))
         if name != "run.ended":
             return None
-        return Ended(
+        return EndedRun(
             run_id,
             str(data.get("status")),
             int(data.get("steps") or 0),
@@ -161,12 +161,14 @@ class Conversation:
             data.get("error"),
         )
 
-    def _looked_up(self, run_id: str) -> Ended | None:
+    def _looked_up(self, run_id: str) -> EndedRun | None:
         runs = self._client.get(f"/sessions/{self.session_id}/runs", {"limit": 20})["items"]
         found = next((one for one in runs if one["id"] == run_id), None)
         if found is None or found["ended_at"] is None:
             return None
-        return Ended(run_id, found["status"], found["steps"], found["usage"] or {}, found["error"])
+        return EndedRun(
+            run_id, found["status"], found["steps"], found["usage"] or {}, found["error"]
+        )
 
     def next_run(self, before: str | None) -> str:
         """Return the run that goes on with an answer. Raises RunNotStarted."""
@@ -192,7 +194,7 @@ class Conversation:
         found = self._client.get("/interactions", {"status": "pending"})["items"]
         return next((one for one in found if one["session_id"] == self.session_id), None)
 
-    def _report(self, ended: Ended, took_s: float) -> None:
+    def _report(self, ended: EndedRun, took_s: float) -> None:
         if self._output.as_json:
             self._output.json_line(
                 {
@@ -224,7 +226,7 @@ class Conversation:
             self._view.note(f"  answer with: kaged answer {asked['request_id']}")
 
 
-def summary_of(ended: Ended, took_s: float) -> str:
+def summary_of(ended: EndedRun, took_s: float) -> str:
     """Return a short summary of what a run took."""
     usage = ended.usage
     parts = [
@@ -251,4 +253,11 @@ def someone_there() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-__all__ = ["Conversation", "Ended", "RunNotStarted", "begin_session", "someone_there", "summary_of"]
+__all__ = [
+    "EndedRun",
+    "RunNotStarted",
+    "WatchedSession",
+    "begin_session",
+    "someone_there",
+    "summary_of",
+]

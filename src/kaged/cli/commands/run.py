@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
     ) -> None:
         """Start an agent on a task and watch it work; Ctrl-C cancels."""
         from kaged.cli.commands.asking import at_terminal
-        from kaged.cli.commands.driving import Conversation, begin_session, someone_there
+        from kaged.cli.commands.driving import WatchedSession, begin_session, someone_there
         from kaged.cli.runview import RunView
 
         text = _task(task)
@@ -52,7 +52,7 @@ def register(app: typer.Typer) -> None:
                 found = begin_session(client, text=text, model=model)
             else:
                 found = str(client.get(f"/sessions/{session}")["id"])
-            with Conversation(client, found, view, output, read=read) as talk:
+            with WatchedSession(client, found, view, output, read=read) as talk:
                 ended = talk.say(text, agent=agent, model=model, max_steps=max_steps)
         raise typer.Exit(ended.exit)
 

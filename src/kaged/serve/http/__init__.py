@@ -1,13 +1,13 @@
 """The HTTP edge: `EarlyApp`, `HttpServices`, `AccessRules`, `EventHub`, the one error shape.
 
 A request walks: `connection` (who is on the other end of the socket) → `context` (request id,
-metrics, last resort for errors) → `access` (Host, Origin, credential → `Caller`) → `limits` (body,
-time) → one route → one service function.
+metrics, last resort for errors) → `access` (Host, Origin, credential → `HttpCaller`) → `limits`
+(body, time) → one route → one service function.
 """
 
-from kaged.serve.http.access import AccessRules, Caller
+from kaged.serve.http.access import AccessRules, HttpCaller
 from kaged.serve.http.early_app import EarlyApp
 from kaged.serve.http.hub import EventHub
 from kaged.serve.http.services import HttpServices
 
-__all__ = ["AccessRules", "Caller", "EarlyApp", "EventHub", "HttpServices"]
+__all__ = ["AccessRules", "EarlyApp", "EventHub", "HttpCaller", "HttpServices"]

@@ -64,7 +64,7 @@ class OriginNotAllowed(KagedError):
     code: ClassVar[str] = "origin_not_allowed"
 
 
-class Via(StrEnum):
+class AuthVia(StrEnum):
     """What vouched for a caller."""
 
     UNIX = "unix"
@@ -83,14 +83,14 @@ class FrontEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class HttpCaller:
     """Who asks. `operator_id` is None in insecure mode, where nobody was authenticated.
 
     With a `front_end` it is the id of the person whom that front end named.
     """
 
     operator_id: str | None
-    via: Via
+    via: AuthVia
     front_end: FrontEnd | None = None
 
     @property
@@ -159,7 +159,7 @@ class AccessRequest:
 
 def require_caller(
     rules: AccessRules, credentials: Credentials, access_request: AccessRequest
-) -> Caller:
+) -> HttpCaller:
     """Let a request in and return who asks.
 
     Raises:
@@ -176,14 +176,14 @@ def require_caller(
         not access_request.websocket
         and (access_request.method, access_request.path) in _OPEN_TO_ALL
     ):
-        return Caller(None, Via.OPEN)
+        return HttpCaller(None, AuthVia.OPEN)
     via = _require_credential(rules, credentials, access_request)
-    if via is not Via.BEARER:
+    if via is not AuthVia.BEARER:
         # The browser adds a cookie, or in insecure mode nothing is needed at all: make sure that
         # it is our own page which asks, not one that merely runs in the same browser.
-        _require_own_page(access_request, origin, needs_origin=via is Via.COOKIE)
+        _require_own_page(access_request, origin, needs_origin=via is AuthVia.COOKIE)
     operator_id, front_end = _person(rules, access_request, connection)
-    return Caller(operator_id, via, front_end)
+    return HttpCaller(operator_id, via, front_end)
 
 
 def is_loopback(host: str) -> bool:
@@ -212,7 +212,7 @@ def cookie_of(access_request: AccessRequest) -> str | None:
 
 def _require_unix_caller(
     rules: AccessRules, connection: PeerConnection, access_request: AccessRequest
-) -> Caller:
+) -> HttpCaller:
     if connection.uid is None or connection.uid != rules.owner_uid:
         raise AccessDenied(
             f"This daemon belongs to uid {rules.owner_uid}; you are uid {connection.uid}.",
@@ -221,8 +221,8 @@ def _require_unix_caller(
     if access_request.single(b"origin") is not None:
         raise OriginNotAllowed("Web pages have no business on the Unix socket.")
     if rules.mode is AuthMode.INSECURE:
-        return Caller(None, Via.UNIX)
-    return Caller(rules.operator_id, Via.UNIX)
+        return HttpCaller(None, AuthVia.UNIX)
+    return HttpCaller(rules.operator_id, AuthVia.UNIX)
 
 
 def _require_host(rules: AccessRules, access_request: AccessRequest) -> str:
@@ -251,21 +251,21 @@ def _require_origin(rules: AccessRules, access_request: AccessRequest, host: str
 
 def _require_credential(
     rules: AccessRules, credentials: Credentials, access_request: AccessRequest
-) -> Via:
+) -> AuthVia:
     if rules.mode is AuthMode.INSECURE:
-        return Via.INSECURE
+        return AuthVia.INSECURE
     authorization = access_request.single(b"authorization")
     if authorization is not None:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() == "bearer" and credentials.token.matches(token.strip()):
-            return Via.BEARER
+            return AuthVia.BEARER
         raise Unauthenticated(
             "The bearer token is not this daemon's.",
             fix="Get the current one with `kaged daemon token`.",
         )
     cookie = cookie_of(access_request)
     if cookie is not None and credentials.cookies.valid(cookie):
-        return Via.COOKIE
+        return AuthVia.COOKIE
     raise Unauthenticated(
         "Over TCP this daemon wants its bearer token or a browser session.",
         fix="Send `Authorization: Bearer $(kaged daemon token)`, or run `kaged daemon open`.",
@@ -327,13 +327,13 @@ __all__ = [
     "AccessDenied",
     "AccessRequest",
     "AccessRules",
-    "Caller",
+    "AuthVia",
     "Credentials",
     "FrontEnd",
     "HostNotAllowed",
+    "HttpCaller",
     "OriginNotAllowed",
     "Unauthenticated",
-    "Via",
     "cookie_of",
     "is_loopback",
     "require_caller",

@@ -24,7 +24,7 @@ MAX_PROBLEMS = 20
 MAX_PROBLEM_CHARS = 500
 
 
-class InvalidRequest(KagedError):
+class InvalidHttpRequest(KagedError):
     """The request does not say what the route needs; `data.problems` lists what is wrong."""
 
     code: ClassVar[str] = "invalid_request"
@@ -85,7 +85,7 @@ def request_id_of(connection: HTTPConnection) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def invalid_request(errors: Iterable[Mapping[str, Any]]) -> InvalidRequest:
+def invalid_request(errors: Iterable[Mapping[str, Any]]) -> InvalidHttpRequest:
     """Put a validator's findings into the one shape, without the values it was given.
 
     What the caller sent may hold secrets and may be huge; the place and the reason are enough.
@@ -102,7 +102,7 @@ def invalid_request(errors: Iterable[Mapping[str, Any]]) -> InvalidRequest:
         )
     first = problems[0] if problems else None
     detail = f": {first['where']}: {first['message']}" if isinstance(first, dict) else "."
-    return InvalidRequest(f"The request is not valid{detail}", problems=problems)
+    return InvalidHttpRequest(f"The request is not valid{detail}", problems=problems)
 
 
 def error_shape(code: str, message: str, data: JsonObject, request_id: str | None) -> JsonObject:
@@ -124,7 +124,7 @@ def _place(loc: Sequence[object]) -> str:
 __all__ = [
     "DaemonStopping",
     "Internal",
-    "InvalidRequest",
+    "InvalidHttpRequest",
     "NotFound",
     "PayloadTooLarge",
     "RequestTimeout",

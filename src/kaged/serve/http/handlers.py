@@ -58,7 +58,7 @@ async def on_validation_error(request: HTTPConnection, error: Exception) -> JSON
     return error_response(invalid_request(error.errors()), request_id_of(request))
 
 
-class _Nothing(Response):
+class _NoResponse(Response):
     """An answer that is never sent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -68,7 +68,7 @@ class _Nothing(Response):
 async def on_fault(request: HTTPConnection, error: Exception) -> Response:
     """Leave a fault of ours to the layers around the routes, where the framework raises it."""
     del request, error
-    return _Nothing()
+    return _NoResponse()
 
 
 __all__ = ["on_fault", "on_http_exception", "on_kaged_error", "on_validation_error"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kaged.serve.http.access import Caller
+from kaged.serve.http.access import HttpCaller
 from kaged.tools.context import CallerIdentity
 
 OWN_PROVIDER = "kaged"
 PRIVATE = "private"
 
 
-def caller_identity(caller: Caller) -> CallerIdentity | None:
+def caller_identity(caller: HttpCaller) -> CallerIdentity | None:
     """Return which person a caller acts for, and in which chat (SC-AMB-38).
 
     The operator's own doors are a private chat of the operator's. A trusted front end speaks for

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 T = TypeVar("T")
 
 
-class Model(BaseModel):
+class ApiModel(BaseModel):
     """Base of all of them: closed, so that a misspelt field is an error and not silence.
 
     What writes a model out is built when it is first needed: at a start, few of the hundred are.
@@ -18,13 +18,13 @@ class Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-class RequestBody(Model):
+class RequestBody(ApiModel):
     """What a request brings. What checks it is there before the first request comes."""
 
     model_config = ConfigDict(defer_build=False)
 
 
-class ErrorDetail(Model):
+class ErrorDetail(ApiModel):
     """What went wrong."""
 
     code: Annotated[str, Field(description="Stable name of the error; match on this.")]
@@ -35,13 +35,13 @@ class ErrorDetail(Model):
     request_id: Annotated[str | None, Field(description="Where to look in log and audit trail.")]
 
 
-class ErrorOut(Model):
+class ErrorOut(ApiModel):
     """The one shape of every answer that is no success."""
 
     error: ErrorDetail
 
 
-class Page(Model, Generic[T]):
+class PageOut(ApiModel, Generic[T]):
     """One page of a list."""
 
     items: list[T]
@@ -50,7 +50,7 @@ class Page(Model, Generic[T]):
     ]
 
 
-class IndexOut(Model):
+class IndexOut(ApiModel):
     """What this is and where to go on."""
 
     name: Literal["kaged"]
@@ -60,7 +60,7 @@ class IndexOut(Model):
     events: str
 
 
-class HealthOut(Model):
+class HealthOut(ApiModel):
     """Whether the daemon can do its work."""
 
     status: Annotated[
@@ -69,14 +69,14 @@ class HealthOut(Model):
     ]
 
 
-class LaunchOut(Model):
+class LaunchOut(ApiModel):
     """A link that opens one browser session."""
 
     url: str
     expires_in_s: float
 
 
-class WhoamiOut(Model):
+class WhoamiOut(ApiModel):
     """Who the daemon takes you for."""
 
     operator_id: Annotated[
@@ -85,13 +85,13 @@ class WhoamiOut(Model):
     via: Annotated[str, Field(description="What vouched for you: unix, bearer, cookie, insecure.")]
 
 
-class RotatedOut(Model):
+class TokenRotatedOut(ApiModel):
     """The bearer token was replaced."""
 
     token_file: Annotated[str, Field(description="Where the new one is; it is not sent.")]
 
 
-class AuditHealthOut(Model):
+class AuditHealthOut(ApiModel):
     """Whether the audit trail can be written; while it cannot, changes are refused."""
 
     ok: bool
@@ -101,7 +101,7 @@ class AuditHealthOut(Model):
     head_seq: Annotated[int, Field(description="Number of the newest row of the chain.")]
 
 
-class StatusOut(Model):
+class StatusOut(ApiModel):
     """Which daemon this is, and its status."""
 
     version: str
@@ -120,7 +120,7 @@ class StatusOut(Model):
     warnings: Annotated[list[str], Field(description="What a person should know about.")]
 
 
-class DoctorRowOut(Model):
+class DoctorRowOut(ApiModel):
     """One thing that was checked."""
 
     id: str
@@ -130,13 +130,13 @@ class DoctorRowOut(Model):
     fix: Annotated[str, Field(description="What to do; empty when all is well.")]
 
 
-class DoctorOut(Model):
+class DoctorOut(ApiModel):
     """Everything that was checked."""
 
     rows: list[DoctorRowOut]
 
 
-class AuditRowOut(Model):
+class AuditRowOut(ApiModel):
     """One row of the audit trail."""
 
     seq: int
@@ -150,7 +150,7 @@ class AuditRowOut(Model):
     hash: str
 
 
-class FindingOut(Model):
+class FindingOut(ApiModel):
     """One thing wrong with the chain."""
 
     seq: int
@@ -158,7 +158,7 @@ class FindingOut(Model):
     detail: str
 
 
-class VerifyOut(Model):
+class VerifyOut(ApiModel):
     """What a check of the whole chain found."""
 
     ok: bool
@@ -184,7 +184,7 @@ class TrustIn(RequestBody):
     trusted: bool
 
 
-class ProblemOut(Model):
+class ProblemOut(ApiModel):
     """Something noticed while reading a project's files."""
 
     file: str
@@ -197,7 +197,7 @@ class ProblemOut(Model):
     code: str
 
 
-class ProjectOut(Model):
+class ProjectOut(ApiModel):
     """One project that the daemon knows."""
 
     id: str
@@ -229,6 +229,7 @@ class ProjectDetailOut(ProjectOut):
 
 
 __all__ = [
+    "ApiModel",
     "AuditHealthOut",
     "AuditRowOut",
     "DoctorOut",
@@ -240,14 +241,13 @@ __all__ = [
     "IndexOut",
     "LaunchOut",
     "LoadProjectIn",
-    "Model",
-    "Page",
+    "PageOut",
     "ProblemOut",
     "ProjectDetailOut",
     "ProjectOut",
     "RequestBody",
-    "RotatedOut",
     "StatusOut",
+    "TokenRotatedOut",
     "TrustIn",
     "VerifyOut",
     "WhoamiOut",

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kaged.serve.http.models import Model, RequestBody
+from kaged.serve.http.models import ApiModel, RequestBody
 
 MAX_PATH_CHARS = 4096
 
@@ -57,13 +57,13 @@ class KnobWriteIn(RequestBody):
     value: Any
 
 
-class ConsentsOut(Model):
+class ConsentsOut(ApiModel):
     """Questions to the operator."""
 
     items: list[dict[str, Any]]
 
 
-class PluginsOut(Model):
+class PluginsOut(ApiModel):
     """The installed plugins."""
 
     items: list[dict[str, Any]]

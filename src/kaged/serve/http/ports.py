@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.problems import Problem
-from kaged.serve.http.access import Caller
+from kaged.serve.http.access import HttpCaller
 
 if TYPE_CHECKING:
     pass
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Principal:
     """On whose behalf something is done, and under which request id."""
 
-    caller: Caller
+    caller: HttpCaller
     request_id: str
 
 

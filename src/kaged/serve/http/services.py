@@ -11,7 +11,7 @@ from starlette.requests import HTTPConnection
 
 from kaged.audit import AuditFilter, AuditLog, VerifyReport
 from kaged.base import Clock, Ids, KagedError
-from kaged.serve.http.access import AccessRules, Caller, Credentials
+from kaged.serve.http.access import AccessRules, Credentials, HttpCaller
 from kaged.serve.http.credentials import LaunchTokens
 from kaged.serve.http.hub import EventHub
 from kaged.serve.http.metrics import Metrics
@@ -199,7 +199,7 @@ async def principal_of(connection: HTTPConnection) -> Principal:
     """Return who asks, as the access layer found out."""
     caller: object = connection.state.caller
     request_id: object = connection.state.request_id
-    assert isinstance(caller, Caller)
+    assert isinstance(caller, HttpCaller)
     assert isinstance(request_id, str)
     return Principal(caller, request_id)
 

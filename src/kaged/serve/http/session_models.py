@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from kaged.serve.http.models import Model, Page, RequestBody
+from kaged.serve.http.models import ApiModel, PageOut, RequestBody
 from kaged.serve.http.work_models import Total
 from kaged.sessions.entry import EntryKind, EntryRole
 from kaged.store.agent_run_rows import AgentRunStatus, RunCause
@@ -23,7 +23,7 @@ EntryRef = Annotated[str, Field(min_length=1, max_length=40, pattern=r"^[0-9A-Za
 Alias = Annotated[str, Field(min_length=1, max_length=100)]
 
 
-class SessionRowOut(Model):
+class SessionRowOut(ApiModel):
     """One session, in short."""
 
     id: str
@@ -44,11 +44,11 @@ class SessionRowOut(Model):
     updated_at: Moment
 
 
-class SessionsOut(Page[SessionRowOut], Total):
+class SessionsOut(PageOut[SessionRowOut], Total):
     """A page of sessions, last used first."""
 
 
-class SessionTreeOut(Model):
+class SessionTreeOut(ApiModel):
     """All sessions of a project, every parent before its forks."""
 
     sessions: list[SessionRowOut]
@@ -83,7 +83,7 @@ class SessionEditIn(RequestBody):
     title: Annotated[str, Field(max_length=TITLE_LIMIT_CHARS)]
 
 
-class EntryOut(Model):
+class EntryOut(ApiModel):
     """One entry of a session."""
 
     id: str
@@ -99,7 +99,7 @@ class EntryOut(Model):
     content: dict[str, Any]
 
 
-class EntriesOut(Model):
+class EntriesOut(ApiModel):
     """Some entries, in order. `next_after` asks for the next ones; null behind the last."""
 
     items: list[EntryOut]
@@ -107,7 +107,7 @@ class EntriesOut(Model):
     total: int
 
 
-class HitOut(Model):
+class HitOut(ApiModel):
     """An entry that was found."""
 
     session_id: str
@@ -119,7 +119,7 @@ class HitOut(Model):
     snippet: str
 
 
-class HitsOut(Page[HitOut], Total):
+class HitsOut(PageOut[HitOut], Total):
     """A page of entries that were found, newest first."""
 
 
@@ -132,7 +132,7 @@ class ForkIn(RequestBody):
     switch: Annotated[bool, Field(description="Go to the fork, if nobody vetoes that.")] = False
 
 
-class MoveOut(Model):
+class MoveOut(ApiModel):
     """What became of a fork or switch.
 
     `pending`: a run is active, and the move is made when it has ended.
@@ -155,14 +155,14 @@ class MessageIn(RequestBody):
     ] = "primary"
 
 
-class RunStartOut(Model):
+class RunStartOut(ApiModel):
     """A run that has begun. The words are on disk; the rest comes over the event stream."""
 
     run_id: str
     session_id: str
 
 
-class CancelledOut(Model):
+class CancelledOut(ApiModel):
     """Whether there was a run to cancel."""
 
     cancelled: bool
@@ -175,7 +175,7 @@ class CompactIn(RequestBody):
     dry_run: bool = False
 
 
-class AgentRunOut(Model):
+class AgentRunOut(ApiModel):
     """One run of a session's root agent."""
 
     id: str
@@ -191,11 +191,11 @@ class AgentRunOut(Model):
     ended_at: Moment | None
 
 
-class AgentRunsOut(Page[AgentRunOut], Total):
+class AgentRunsOut(PageOut[AgentRunOut], Total):
     """A page of runs, newest first."""
 
 
-class ToolCallOut(Model):
+class ToolCallOut(ApiModel):
     """One call of a tool. `params` are without secrets."""
 
     request_id: str
@@ -211,11 +211,11 @@ class ToolCallOut(Model):
     finished_at: Moment | None
 
 
-class ToolCallsOut(Page[ToolCallOut], Total):
+class ToolCallsOut(PageOut[ToolCallOut], Total):
     """A page of tool calls, oldest first."""
 
 
-class ImportedOut(Model):
+class ImportedOut(ApiModel):
     """The session that was taken in."""
 
     session: SessionRowOut

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from kaged.config.workflows import Invoker
-from kaged.serve.http.models import Model, Page, RequestBody
+from kaged.serve.http.models import ApiModel, PageOut, RequestBody
 from kaged.store.interaction_rows import InteractionKind, InteractionStatus
 from kaged.store.run_rows import RunStatus
 from kaged.toolbox.project.answers import CheckpointDecision
@@ -29,7 +29,7 @@ Title = Annotated[str, Field(min_length=1, max_length=TITLE_LIMIT_CHARS)]
 Seconds = Annotated[int, Field(description="Unix seconds.")]
 
 
-class Total(Model):
+class Total(ApiModel):
     """How long a list is in all."""
 
     total: Annotated[int, Field(description="How many there are on all pages.")]
@@ -38,7 +38,7 @@ class Total(Model):
 # -- issues -------------------------------------------------------------------------------------
 
 
-class IssueOut(Model):
+class IssueOut(ApiModel):
     """One issue, in short."""
 
     id: str
@@ -51,11 +51,11 @@ class IssueOut(Model):
     updated_at: Seconds
 
 
-class IssuesOut(Page[IssueOut], Total):
+class IssuesOut(PageOut[IssueOut], Total):
     """A page of issues, last changed first."""
 
 
-class UpdateOut(Model):
+class UpdateOut(ApiModel):
     """Something that was said about an issue or done to it."""
 
     id: str
@@ -85,7 +85,7 @@ class IssueIn(RequestBody):
     body: Body
 
 
-class IssueCreatedOut(Model):
+class IssueCreatedOut(ApiModel):
     """The issue that was filed."""
 
     id: str
@@ -105,7 +105,7 @@ class IssueEditIn(RequestBody):
     ] = None
 
 
-class IssueEditedOut(Model):
+class IssueEditedOut(ApiModel):
     """What was changed."""
 
     number: int
@@ -120,7 +120,7 @@ class CommentIn(RequestBody):
     visibility: Visibility = Visibility.ALL
 
 
-class CommentedOut(Model):
+class CommentedOut(ApiModel):
     """The comment that was added."""
 
     update_id: str
@@ -135,7 +135,7 @@ class TransitionIn(RequestBody):
     comment: Body | None = None
 
 
-class TransitionedOut(Model):
+class TransitionedOut(ApiModel):
     """The move that was made."""
 
     number: int
@@ -150,7 +150,7 @@ class BindIn(RequestBody):
     number: Annotated[int | None, Field(ge=1, le=NUMBER_LIMIT)]
 
 
-class SessionOut(Model):
+class SessionOut(ApiModel):
     """One session."""
 
     id: str
@@ -164,7 +164,7 @@ class SessionOut(Model):
 # -- todos --------------------------------------------------------------------------------------
 
 
-class TodoOut(Model):
+class TodoOut(ApiModel):
     """One item of a list."""
 
     id: str
@@ -175,7 +175,7 @@ class TodoOut(Model):
     position: int
 
 
-class TodosOut(Model):
+class TodosOut(ApiModel):
     """The todo list of an issue."""
 
     todos: list[TodoOut]
@@ -213,7 +213,7 @@ Files = Annotated[
 ]
 
 
-class WorkflowOut(Model):
+class WorkflowOut(ApiModel):
     """One declared workflow."""
 
     name: str
@@ -226,7 +226,7 @@ class WorkflowOut(Model):
     timeout_seconds: int
 
 
-class WorkflowsOut(Model):
+class WorkflowsOut(ApiModel):
     """The workflows that a project declares."""
 
     workflows: list[WorkflowOut]
@@ -240,7 +240,7 @@ class RunIn(RequestBody):
     files: Files = Field(default_factory=dict)
 
 
-class RunStartedOut(Model):
+class RunStartedOut(ApiModel):
     """The run that was started."""
 
     run_id: str
@@ -259,14 +259,14 @@ class RunOut(RunStartedOut):
     result: Any = None
 
 
-class RunsOut(Page[RunOut], Total):
+class RunsOut(PageOut[RunOut], Total):
     """A page of runs, newest first."""
 
 
 # -- interactions -------------------------------------------------------------------------------
 
 
-class InteractionOut(Model):
+class InteractionOut(ApiModel):
     """Something that an agent asked the operator."""
 
     request_id: str
@@ -286,11 +286,11 @@ class InteractionOut(Model):
     answered_at: int | None
 
 
-class InteractionsOut(Page[InteractionOut], Total):
+class InteractionsOut(PageOut[InteractionOut], Total):
     """A page of interactions, newest first."""
 
 
-class AnswerIn(RequestBody):
+class InteractionAnswerIn(RequestBody):
     """The operator's answer: `answers` (and `files`) for ask and form, `decision` otherwise."""
 
     answers: Annotated[
@@ -302,11 +302,11 @@ class AnswerIn(RequestBody):
 
 
 __all__ = [
-    "AnswerIn",
     "BindIn",
     "CommentIn",
     "CommentedOut",
     "FileIn",
+    "InteractionAnswerIn",
     "InteractionOut",
     "InteractionsOut",
     "IssueCreatedOut",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import structlog
 
 from kaged.base import Clock, Ids, KagedError, Tasks
-from kaged.serve.http.access import Caller
+from kaged.serve.http.access import HttpCaller
 from kaged.serve.mcp.port import McpClientSession
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class McpEndpoint:
         return served.manager
 
     def begin(
-        self, server: AgentServer, caller: Caller, cut_off: asyncio.Event
+        self, server: AgentServer, caller: HttpCaller, cut_off: asyncio.Event
     ) -> McpClientSession:
         """Let a client in that holds its stream for as long as it stays, or until `cut_off`.
 
@@ -174,7 +174,7 @@ class McpEndpoint:
         if isinstance(known, McpClientSession):
             return known
         request: Request = ctx.request
-        caller: Caller = request.state.caller
+        caller: HttpCaller = request.state.caller
         project_id, agent = request.path_params["project_id"], request.state.mcp_agent
         session = request.headers.get(SESSION_HEADER, "")
         key = ("http", project_id, agent, session, repr(caller))
@@ -184,7 +184,7 @@ class McpEndpoint:
         return self._client_session(key, self._served[project_id, agent], caller, "http")
 
     def _client_session(
-        self, key: tuple[str, ...], served: _Served, caller: Caller, transport: str
+        self, key: tuple[str, ...], served: _Served, caller: HttpCaller, transport: str
     ) -> McpClientSession:
         now_s = self._clock.monotonic_s()
         # HTTP clients do not say goodbye: who was not heard of for long has left.

@@ -10,7 +10,7 @@ from kaged.base import KagedError
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
-    from kaged.serve.http.access import Caller
+    from kaged.serve.http.access import HttpCaller
     from kaged.tools.registry import RegisteredTool
 
 MAX_OPEN_CALLS: Final = 32
@@ -45,7 +45,7 @@ class McpClientSession:
     id: str
     session_id: str
     run_id: str
-    caller: Caller
+    caller: HttpCaller
     transport: str
     client: str = ""
     begun: bool = False

@@ -17,8 +17,8 @@ from starlette.websockets import WebSocket
 from kaged.base import JsonObject, KagedError
 from kaged.serve.http.app import API_PREFIX
 from kaged.serve.http.documented import errors
-from kaged.serve.http.errors import InvalidRequest, error_response, request_id_of
-from kaged.serve.http.models import Model
+from kaged.serve.http.errors import InvalidHttpRequest, error_response, request_id_of
+from kaged.serve.http.models import ApiModel
 from kaged.serve.http.ports import Principal
 from kaged.serve.http.routes.projects import PROJECT_ID
 from kaged.serve.http.routes.tools import AGENT_PATTERN, MAX_AGENT_CHARS
@@ -69,7 +69,7 @@ class McpPort(Protocol):
         ...
 
 
-class McpToolOut(Model):
+class McpToolOut(ApiModel):
     """One tool of an outside server."""
 
     name: Annotated[str, Field(description="As agents call it.")]
@@ -79,7 +79,7 @@ class McpToolOut(Model):
     digest: Annotated[str, Field(description="Changes when its text or its arguments do.")]
 
 
-class McpServerOut(Model):
+class McpServerOut(ApiModel):
     """One outside server."""
 
     name: str
@@ -100,13 +100,13 @@ class McpServerOut(Model):
     tools: list[McpToolOut]
 
 
-class McpServersOut(Model):
+class McpServersOut(ApiModel):
     """The outside servers, by name."""
 
     servers: list[McpServerOut]
 
 
-class McpLogsOut(Model):
+class McpLogsOut(ApiModel):
     """The last lines of a server's standard error."""
 
     name: str
@@ -264,13 +264,13 @@ async def logs(outside: Outside, name: ServerName) -> McpLogsOut:
 
 
 def _place(connection: HTTPConnection) -> tuple[str, str]:
-    """Read which agent of which project is asked for. Raises InvalidRequest."""
+    """Read which agent of which project is asked for. Raises InvalidHttpRequest."""
     project_id = str(connection.path_params["project_id"])
     agent = connection.query_params.get("agent", ROOT)
     if not _PROJECT.fullmatch(project_id):
-        raise InvalidRequest("The project is named by the id that `POST /projects` gave.")
+        raise InvalidHttpRequest("The project is named by the id that `POST /projects` gave.")
     if len(agent) > MAX_AGENT_CHARS or not _AGENT.fullmatch(agent):
-        raise InvalidRequest("agent is an agent's path, such as primary.subagents.coder.")
+        raise InvalidHttpRequest("agent is an agent's path, such as primary.subagents.coder.")
     return project_id, agent
 
 

@@ -29,17 +29,17 @@ SEND_TIMEOUT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class _End:
+class _StreamEnd:
     """Why a stream ends, as the WebSocket's close says it."""
 
     code: int = 1000
     reason: str = ""
 
 
-_TOO_LARGE: Final = _End(1009, f"a message may have {MAX_MESSAGE_BYTES} bytes")
-_NONSENSE: Final = _End(1008, "too many lines are no messages")
-_GONE: Final = _End(1001, "the daemon stops, or the project is gone")
-_SLOW: Final = _End(1013, "the client does not read what it is sent")
+_TOO_LARGE: Final = _StreamEnd(1009, f"a message may have {MAX_MESSAGE_BYTES} bytes")
+_NONSENSE: Final = _StreamEnd(1008, "too many lines are no messages")
+_GONE: Final = _StreamEnd(1001, "the daemon stops, or the project is gone")
+_SLOW: Final = _StreamEnd(1013, "the client does not read what it is sent")
 
 
 async def serve_stream(
@@ -52,22 +52,22 @@ async def serve_stream(
     read_in, read_out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_in, write_out = anyio.create_memory_object_stream[SessionMessage](0)
 
-    async def serve() -> _End:
+    async def serve() -> _StreamEnd:
         options = server.sdk.create_initialization_options()
         await serve_dual_era_loop(
             server.sdk, read_out, write_in, lifespan_state=client_session, init_options=options
         )
-        return _End()
+        return _StreamEnd()
 
-    async def receive() -> _End:
+    async def receive() -> _StreamEnd:
         async with read_in:
             return await _receive(websocket, read_in)
 
-    async def send() -> _End:
+    async def send() -> _StreamEnd:
         async with write_out:
             return await _send(websocket, write_out)
 
-    async def wait() -> _End:
+    async def wait() -> _StreamEnd:
         await cut_off.wait()
         return _GONE
 
@@ -82,14 +82,14 @@ async def serve_stream(
     await _hang_up(websocket, max(ends, key=lambda end: end.code))
 
 
-async def _receive(websocket: WebSocket, read_in: Any) -> _End:
+async def _receive(websocket: WebSocket, read_in: Any) -> _StreamEnd:
     """Hand on what the client sends, message by message."""
     rest = bytearray()
     noise = 0
     while True:
         message = await websocket.receive()
         if message["type"] == "websocket.disconnect":
-            return _End()
+            return _StreamEnd()
         piece: bytes = message.get("bytes") or (message.get("text") or "").encode()
         rest += piece
         if len(rest) > MAX_MESSAGE_BYTES:
@@ -108,10 +108,10 @@ async def _receive(websocket: WebSocket, read_in: Any) -> _End:
                     return _NONSENSE
                 await read_in.send(error)
             except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-                return _End()  # the server has ended
+                return _StreamEnd()  # the server has ended
 
 
-async def _send(websocket: WebSocket, write_out: Any) -> _End:
+async def _send(websocket: WebSocket, write_out: Any) -> _StreamEnd:
     """Send what the server says."""
     try:
         async for message in write_out:
@@ -122,10 +122,10 @@ async def _send(websocket: WebSocket, write_out: Any) -> _End:
         return _SLOW
     except (WebSocketDisconnect, RuntimeError):
         pass  # it has left
-    return _End()
+    return _StreamEnd()
 
 
-async def _hang_up(websocket: WebSocket, end: _End) -> None:
+async def _hang_up(websocket: WebSocket, end: _StreamEnd) -> None:
     try:
         async with asyncio.timeout(1.0):
             await websocket.close(end.code, end.reason)

@@ -11,8 +11,8 @@ from starlette.responses import StreamingResponse
 
 from kaged.audit import AuditEvent, AuditFilter, AuditUnavailable
 from kaged.serve.http.documented import errors
-from kaged.serve.http.errors import InvalidRequest
-from kaged.serve.http.models import AuditRowOut, FindingOut, Page, VerifyOut
+from kaged.serve.http.errors import InvalidHttpRequest
+from kaged.serve.http.models import AuditRowOut, FindingOut, PageOut, VerifyOut
 from kaged.serve.http.ports import Principal
 from kaged.serve.http.services import HttpServices, principal_of, services_of
 
@@ -90,7 +90,7 @@ async def audit_filter(  # one parameter per query parameter is how FastAPI read
             after_seq=after_seq,
         )
     except ValueError as error:
-        raise InvalidRequest(f"The filter is not valid: {error}.") from error
+        raise InvalidHttpRequest(f"The filter is not valid: {error}.") from error
 
 
 async def query(
@@ -98,14 +98,14 @@ async def query(
     wanted: Annotated[AuditFilter, Depends(audit_filter)],
     cursor: Annotated[str | None, Query(max_length=512)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
-) -> Page[AuditRowOut]:
+) -> PageOut[AuditRowOut]:
     """Return the rows that fit, newest first, a page at a time."""
     # What happened before the question belongs into the answer. A trail that cannot be written can
     # still be read.
     with contextlib.suppress(AuditUnavailable):
         await services.audit.flush()
     page = await services.store.audit.query(wanted, cursor, limit)
-    return Page[AuditRowOut](
+    return PageOut[AuditRowOut](
         items=[AuditRowOut.model_validate(row.to_json()) for row in page.items],
         next_cursor=page.next_cursor,
     )
@@ -152,7 +152,7 @@ def parse_moment(text: str | None, name: str) -> int | None:
     """Read a moment: ISO 8601 with a zone, or milliseconds since the epoch.
 
     Raises:
-        InvalidRequest: it is neither.
+        InvalidHttpRequest: it is neither.
     """
     if text is None:
         return None
@@ -164,7 +164,7 @@ def parse_moment(text: str | None, name: str) -> int | None:
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise InvalidRequest(
+        raise InvalidHttpRequest(
             f"{name} is neither ISO 8601 with a zone nor milliseconds since the epoch.",
             fix="Write it like 2026-01-31T12:00:00Z.",
         )

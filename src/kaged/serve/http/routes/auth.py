@@ -12,7 +12,7 @@ from kaged.base import KagedError, iso_utc
 from kaged.serve.http.access import COOKIE_NAME, LAUNCH_PATH, AccessRequest, cookie_of
 from kaged.serve.http.credentials import SESSION_LIFETIME_S
 from kaged.serve.http.documented import errors
-from kaged.serve.http.models import LaunchOut, RotatedOut, WhoamiOut
+from kaged.serve.http.models import LaunchOut, TokenRotatedOut, WhoamiOut
 from kaged.serve.http.ports import Principal
 from kaged.serve.http.services import HttpServices, principal_of, services_of
 
@@ -131,12 +131,12 @@ async def whoami(principal: Annotated[Principal, Depends(principal_of)]) -> Whoa
 async def rotate_token(
     services: Annotated[HttpServices, Depends(services_of)],
     principal: Annotated[Principal, Depends(principal_of)],
-) -> RotatedOut:
+) -> TokenRotatedOut:
     """Replace the bearer token and end all browser sessions. The new token stays in its file."""
     await _record_token(services, "bearer", None, principal)
     services.credentials.token.rotate()
     services.credentials.cookies.close_all()
-    return RotatedOut(token_file=str(services.credentials.token.path))
+    return TokenRotatedOut(token_file=str(services.credentials.token.path))
 
 
 async def _record_token(

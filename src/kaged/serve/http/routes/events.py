@@ -20,7 +20,7 @@ from kaged.base import JsonObject, KagedError
 from kaged.serve.http.connection import STATE_KEY, PeerConnection
 from kaged.serve.http.errors import (
     DaemonStopping,
-    InvalidRequest,
+    InvalidHttpRequest,
     error_body,
     error_response,
     request_id_of,
@@ -66,7 +66,7 @@ async def events(
         with hub.subscribe() as waker:
             await websocket.accept()
             ended = await _converse(websocket, hub, waker, resume)
-    except (InvalidRequest, TooManySubscribers) as refusal:
+    except (InvalidHttpRequest, TooManySubscribers) as refusal:
         answer = error_response(refusal, request_id_of(websocket))
         await answer(websocket.scope, websocket.receive, websocket.send)
         return
@@ -87,17 +87,17 @@ class _Resume:
         query = websocket.query_params
         topics = frozenset(part for part in query.get("topics", "").split(",") if part)
         if len(topics) > MAX_TOPICS or not all(_TOPIC.fullmatch(topic) for topic in topics):
-            raise InvalidRequest(
+            raise InvalidHttpRequest(
                 "topics is a comma-separated list such as `audit,project,plugin:memory`.",
                 limit=MAX_TOPICS,
             )
         epoch, after = query.get("epoch"), query.get("after")
         if epoch is not None and _EPOCH.fullmatch(epoch) is None:
-            raise InvalidRequest("epoch is the value that an earlier `hello` gave.")
+            raise InvalidHttpRequest("epoch is the value that an earlier `hello` gave.")
         if after is None:
             return cls(hub.latest, topics, epoch_changed=False)
         if _NUMBER.fullmatch(after) is None:
-            raise InvalidRequest("after is the number of the last event seen.")
+            raise InvalidHttpRequest("after is the number of the last event seen.")
         # Numbers of an earlier run, or beyond what this one has given out, say nothing: the client
         # gets all there is and is told that it missed the rest.
         if (epoch is not None and epoch != hub.epoch) or int(after) > hub.latest:

@@ -17,7 +17,7 @@ from kaged.serve.http.routes.work import (
     page_of,
     uploads_of,
 )
-from kaged.serve.http.work_models import AnswerIn, InteractionOut, InteractionsOut
+from kaged.serve.http.work_models import InteractionAnswerIn, InteractionOut, InteractionsOut
 from kaged.store.interaction_rows import InteractionRecord, InteractionStatus
 from kaged.toolbox.project.answers import OperatorAnswer
 from kaged.toolbox.project.interactions import interaction_json
@@ -66,7 +66,9 @@ async def get(context: InProject, request_id: RequestId) -> InteractionOut:
     return InteractionOut.model_validate(interaction_json(found))
 
 
-async def answer(context: InProject, request_id: RequestId, body: AnswerIn) -> InteractionOut:
+async def answer(
+    context: InProject, request_id: RequestId, body: InteractionAnswerIn
+) -> InteractionOut:
     """Answer a question; what waits for it goes on. An answer that does not fit changes nothing."""
     context.require_record()
     given = OperatorAnswer(body.answers, uploads_of(body.files), body.decision, body.text)

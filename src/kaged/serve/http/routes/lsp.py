@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
-from kaged.serve.http.models import Model
+from kaged.serve.http.models import ApiModel
 from kaged.serve.http.ports import CodePort
 from kaged.serve.http.routes.projects import ProjectId
 from kaged.serve.http.services import HttpServices, services_of
@@ -21,7 +21,7 @@ class LanguageServicesAbsent(KagedError):
     code: ClassVar[str] = "bridges_absent"
 
 
-class LanguageServerOut(Model):
+class LanguageServerOut(ApiModel):
     """One language's server."""
 
     language: str
@@ -38,7 +38,7 @@ class LanguageServerOut(Model):
     ]
 
 
-class LanguageServersOut(Model):
+class LanguageServersOut(ApiModel):
     """The servers of a project, by language."""
 
     servers: list[LanguageServerOut]

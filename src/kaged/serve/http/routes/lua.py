@@ -9,7 +9,7 @@ from pydantic import Field, JsonValue
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
-from kaged.serve.http.models import Model, RequestBody
+from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.ports import Principal, ScriptPort
 from kaged.serve.http.routes.projects import ProjectId
 from kaged.serve.http.services import HttpServices, principal_of, services_of
@@ -27,7 +27,7 @@ class ScriptsAbsent(KagedError):
     code: ClassVar[str] = "lua_absent"
 
 
-class ScriptOut(Model):
+class ScriptOut(ApiModel):
     """One script."""
 
     name: str
@@ -42,7 +42,7 @@ class ScriptOut(Model):
     restarts: int
 
 
-class ScriptsOut(Model):
+class ScriptsOut(ApiModel):
     """A project's scripts, in the order in which they were loaded."""
 
     folder: str
@@ -63,7 +63,7 @@ class CommandIn(RequestBody):
     ] = False
 
 
-class CommandOut(Model):
+class CommandOut(ApiModel):
     """What a command gave back."""
 
     text: str | None
@@ -72,13 +72,13 @@ class CommandOut(Model):
     notices: list[dict[str, str]]
 
 
-class DialogsOut(Model):
+class DialogsOut(ApiModel):
     """Dialogs that wait for an answer."""
 
     dialogs: list[dict[str, Any]]
 
 
-class AnswerIn(RequestBody):
+class DialogAnswerIn(RequestBody):
     """A person's answer: a number for `select` (1 is the first), true or false, a text, or null."""
 
     answer: JsonValue = None
@@ -92,14 +92,14 @@ class FrontIn(RequestBody):
     params: dict[str, JsonValue] = Field(default_factory=dict, max_length=MAX_FRONT_PARAMS)
 
 
-class CheckIn(RequestBody):
+class ScriptCheckIn(RequestBody):
     """A script to look at."""
 
     name: Annotated[str, Field(min_length=1, max_length=MAX_NAME_CHARS)]
     source: Annotated[str, Field(max_length=MAX_SOURCE_CHARS)]
 
 
-class CheckOut(Model):
+class CheckOut(ApiModel):
     """What a script wants and registers."""
 
     name: str
@@ -209,7 +209,7 @@ async def list_dialogs(service: Service, project_id: ProjectId, wait_s: WaitS = 
 
 
 async def answer_dialog(
-    service: Service, project_id: ProjectId, dialog_id: str, body: AnswerIn
+    service: Service, project_id: ProjectId, dialog_id: str, body: DialogAnswerIn
 ) -> None:
     """Answer a dialog, or dismiss it with null."""
     await service.answer(project_id, dialog_id[:MAX_NAME_CHARS], body.answer)
@@ -220,7 +220,7 @@ async def front(service: Service, project_id: ProjectId, body: FrontIn) -> dict[
     return dict(await service.front(project_id, body.script, body.entry, dict(body.params)))
 
 
-async def check(service: Service, body: CheckIn) -> CheckOut:
+async def check(service: Service, body: ScriptCheckIn) -> CheckOut:
     """Return whether it loads, what it asks for and what it registers."""
     return CheckOut.model_validate(await service.check(body.name, body.source))
 

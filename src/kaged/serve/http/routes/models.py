@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
-from kaged.serve.http.models import Model, RequestBody
+from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.ports import ModelPort
 from kaged.serve.http.services import HttpServices, services_of
 
@@ -20,13 +20,13 @@ class ModelsAbsent(KagedError):
     code: ClassVar[str] = "models_absent"
 
 
-class CheckIn(RequestBody):
+class ModelCheckIn(RequestBody):
     """Which model to try."""
 
     alias: Annotated[str, Field(min_length=1, max_length=128)]
 
 
-class ModelOut(Model):
+class ModelOut(ApiModel):
     """One alias of `[models]`."""
 
     alias: str
@@ -40,13 +40,13 @@ class ModelOut(Model):
     problems: tuple[dict[str, object], ...] = ()
 
 
-class ModelsOut(Model):
+class ModelsOut(ApiModel):
     """Every alias there is."""
 
     models: list[ModelOut]
 
 
-class ModelFailureOut(Model):
+class ModelFailureOut(ApiModel):
     """Why a model did not answer."""
 
     code: str
@@ -55,7 +55,7 @@ class ModelFailureOut(Model):
     vendor_says: str | None = None
 
 
-class ModelCheckOut(Model):
+class ModelCheckOut(ApiModel):
     """How one small question went."""
 
     alias: str
@@ -102,7 +102,7 @@ async def list_models(service: Annotated[ModelPort, Depends(_service)]) -> Model
 
 
 async def check_model(
-    service: Annotated[ModelPort, Depends(_service)], body: CheckIn
+    service: Annotated[ModelPort, Depends(_service)], body: ModelCheckIn
 ) -> ModelCheckOut:
     """Ask it once, with few tokens; a model that does not answer is an answer, too."""
     return ModelCheckOut.model_validate(await service.check(body.alias))

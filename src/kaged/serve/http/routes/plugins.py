@@ -8,7 +8,7 @@ from fastapi import Body, Depends, FastAPI, Header, Path, Query, Request
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
-from kaged.serve.http.errors import InvalidRequest
+from kaged.serve.http.errors import InvalidHttpRequest
 from kaged.serve.http.plugin_models import (
     ApproveChangedFilesIn,
     ConsentAnswerIn,
@@ -46,7 +46,7 @@ def _method_name(
     method: Annotated[str, Path(max_length=256, json_schema_extra={"pattern": METHOD_NAME})],
 ) -> str:
     if not is_method_name(method):
-        raise InvalidRequest(
+        raise InvalidHttpRequest(
             f"{method[:64]!r} is not a method name: it needs two to four lower-case words joined "
             "by dots, such as echo.say.",
             fix=f"run `kaged plugin info {name}` to see the methods of {name}",

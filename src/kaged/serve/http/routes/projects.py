@@ -10,7 +10,7 @@ from kaged.base import JsonObject, JsonValue
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import (
     LoadProjectIn,
-    Page,
+    PageOut,
     ProblemOut,
     ProjectDetailOut,
     ProjectOut,
@@ -91,10 +91,10 @@ async def list_projects(
     services: Services,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
-) -> Page[ProjectOut]:
+) -> PageOut[ProjectOut]:
     """Return the loaded projects in the order of their ids, a page at a time."""
     views, next_cursor = await services.projects.page(cursor, limit)
-    return Page[ProjectOut](items=[summary(view) for view in views], next_cursor=next_cursor)
+    return PageOut[ProjectOut](items=[summary(view) for view in views], next_cursor=next_cursor)
 
 
 async def get(services: Services, project_id: ProjectId) -> ProjectDetailOut:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
-from kaged.serve.http.models import Model, RequestBody
+from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.ports import AccountsPort, Principal
 from kaged.serve.http.services import HttpServices, accounts_of, principal_of, services_of
 
@@ -24,7 +24,7 @@ class ServicesAbsent(KagedError):
     code: ClassVar[str] = "services_absent"
 
 
-class OfferedOut(Model):
+class OfferedOut(ApiModel):
     """One capability of a provider."""
 
     id: str
@@ -33,7 +33,7 @@ class OfferedOut(Model):
     operations: list[str]
 
 
-class ProviderOut(Model):
+class ProviderOut(ApiModel):
     """One provider of account capabilities."""
 
     name: str
@@ -46,13 +46,13 @@ class ProviderOut(Model):
     capabilities: list[OfferedOut]
 
 
-class ProvidersOut(Model):
+class ProvidersOut(ApiModel):
     """All providers."""
 
     providers: list[ProviderOut]
 
 
-class LinkedAccountOut(Model):
+class LinkedAccountOut(ApiModel):
     """One linked account; its credential is never shown to anybody."""
 
     user_id: str
@@ -63,7 +63,7 @@ class LinkedAccountOut(Model):
     created_at: str
 
 
-class LinkedAccountsOut(Model):
+class LinkedAccountsOut(ApiModel):
     """A page of linked accounts."""
 
     accounts: list[LinkedAccountOut]
@@ -78,7 +78,7 @@ class RevokeIn(RequestBody):
     account_ref: Annotated[str, Field(min_length=1, max_length=MAX_REF_CHARS)]
 
 
-class RevokedOut(Model):
+class RevokedOut(ApiModel):
     """An account that is forgotten here; perhaps its provider was told as well."""
 
     ok: bool
@@ -86,7 +86,7 @@ class RevokedOut(Model):
     provider_revoked: bool
 
 
-class ApprovalOut(Model):
+class ApprovalOut(ApiModel):
     """One operation that waits for consent, or had it."""
 
     plan_id: str
@@ -101,7 +101,7 @@ class ApprovalOut(Model):
     expires_at: str
 
 
-class ApprovalsOut(Model):
+class ApprovalsOut(ApiModel):
     """Everything that waits, and what was decided lately."""
 
     approvals: list[ApprovalOut]
@@ -113,7 +113,7 @@ class DecisionIn(RequestBody):
     decision: Literal["confirm", "deny"]
 
 
-class RotatedOut(Model):
+class VaultRotatedOut(ApiModel):
     """What was encrypted anew."""
 
     ok: bool
@@ -204,9 +204,9 @@ async def decide(service: Service, who: Who, plan_id: PlanId, body: DecisionIn) 
     return ApprovalOut.model_validate(await service.decide(plan_id, allowed=allowed, who=who))
 
 
-async def rotate(service: Service, who: Who) -> RotatedOut:
+async def rotate(service: Service, who: Who) -> VaultRotatedOut:
     """Make a new key for the vault and forget the old one."""
-    return RotatedOut.model_validate(await service.rotate_vault(who))
+    return VaultRotatedOut.model_validate(await service.rotate_vault(who))
 
 
 __all__ = ["add_routes"]

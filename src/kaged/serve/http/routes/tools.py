@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
-from kaged.serve.http.models import Model, RequestBody
+from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.ports import Principal, ToolPort
 from kaged.serve.http.routes.projects import ProjectId
 from kaged.serve.http.services import HttpServices, principal_of, services_of
@@ -40,14 +40,14 @@ class ToolCallIn(RequestBody):
     ]
 
 
-class ToolResultOut(Model):
+class ToolResultOut(ApiModel):
     """What a tool answered."""
 
     request_id: Annotated[str, Field(description="The call's id in the audit trail.")]
     result: Any
 
 
-class ToolOut(Model):
+class ToolOut(ApiModel):
     """One tool of an agent."""
 
     name: str
@@ -66,7 +66,7 @@ class ToolOut(Model):
     off_actions: Annotated[list[str], Field(description="Its actions that are switched off.")]
 
 
-class RuleWarningOut(Model):
+class RuleWarningOut(ApiModel):
     """A key of the agent's `tools:` map that matches nothing."""
 
     pattern: str
@@ -74,7 +74,7 @@ class RuleWarningOut(Model):
     message: str
 
 
-class ToolsOut(Model):
+class ToolsOut(ApiModel):
     """The tools of one agent."""
 
     agent: str
@@ -83,7 +83,7 @@ class ToolsOut(Model):
     warnings: list[RuleWarningOut]
 
 
-class GateOut(Model):
+class GateOut(ApiModel):
     """One step of a call. `passed` null: only the call itself would show."""
 
     step: str
@@ -93,7 +93,7 @@ class GateOut(Model):
     remedy: str
 
 
-class ExplanationOut(Model):
+class ExplanationOut(ApiModel):
     """What would happen to a call."""
 
     tool: str
@@ -107,7 +107,7 @@ class ExplanationOut(Model):
     ]
 
 
-class ToolSeriesOut(Model):
+class ToolSeriesOut(ApiModel):
     """The calls of one tool by one agent of one project."""
 
     project_id: str
@@ -130,7 +130,7 @@ class ToolSeriesOut(Model):
     latency_sum_ms: float
 
 
-class ToolStatsOut(Model):
+class ToolStatsOut(ApiModel):
     """What tool calls came to since the daemon started, busiest first."""
 
     since: str

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
-from kaged.serve.http.models import Model, RequestBody
+from kaged.serve.http.models import ApiModel, RequestBody
 from kaged.serve.http.ports import Principal, UndoPort
 from kaged.serve.http.routes.projects import ProjectId
 from kaged.serve.http.services import HttpServices, principal_of, services_of
@@ -24,7 +24,7 @@ class UndoAbsent(KagedError):
     code: ClassVar[str] = "undo_absent"
 
 
-class StepFileOut(Model):
+class StepFileOut(ApiModel):
     """One file of a step."""
 
     path: str
@@ -32,7 +32,7 @@ class StepFileOut(Model):
     undoable: Annotated[bool, Field(description="False: its old content was not kept.")]
 
 
-class StepOut(Model):
+class StepOut(ApiModel):
     """One tool call that changed files."""
 
     step: int
@@ -44,7 +44,7 @@ class StepOut(Model):
     files: list[StepFileOut]
 
 
-class StepsOut(Model):
+class StepsOut(ApiModel):
     """Steps, the newest first. `total` counts those left out, too."""
 
     steps: list[StepOut]
@@ -62,14 +62,14 @@ class UndoIn(RequestBody):
     ] = None
 
 
-class RevertedOut(Model):
+class RevertedOut(ApiModel):
     """One file that is as it was before."""
 
     path: str
     change: Literal["restored", "removed", "brought back"]
 
 
-class UndoneOut(Model):
+class UndoneOut(ApiModel):
     """What was taken back."""
 
     steps: list[StepOut]

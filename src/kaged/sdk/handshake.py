@@ -1,4 +1,4 @@
-"""`Greeting`: the handshake and the health check, before anything else is loaded.
+"""`GuestHandshake`: the handshake and the health check, before anything else is loaded.
 
 Most plugins of a host wait most of the time. Until one is asked for something that needs its
 author's code, all there is to answer are a greeting and pings; the event loop, which takes longer
@@ -22,7 +22,7 @@ _MEMBERS = {"jsonrpc", "id", "method", "params"}
 _BRACKETS_LIMIT = 64
 
 
-class Phase(Enum):
+class HandshakePhase(Enum):
     """Where the conversation stands."""
 
     NEW = "new"
@@ -42,14 +42,14 @@ class Introduced(Protocol):
     on_shutdown: Callable[..., Any] | None
 
 
-class Greeting:
+class GuestHandshake:
     """Takes the lines of the host that need no event loop, and leaves all others alone.
 
     It answers exactly what `Conversation` would answer, which goes on in the `phase` reached here.
     """
 
     def __init__(self, plugin: Introduced, write: Callable[[bytes], None]) -> None:
-        self.phase = Phase.NEW
+        self.phase = HandshakePhase.NEW
         self._plugin = plugin
         self._write = write
 
@@ -59,15 +59,19 @@ class Greeting:
         if message is None:
             return False
         method, asked = message["method"], "id" in message
-        if method == SystemMethod.PING and asked and self.phase is Phase.READY:
+        if method == SystemMethod.PING and asked and self.phase is HandshakePhase.READY:
             return self._answer(message["id"], {"status": "ok"})
-        if method == SystemMethod.INITIALIZE and asked and self.phase is Phase.NEW:
+        if method == SystemMethod.INITIALIZE and asked and self.phase is HandshakePhase.NEW:
             fits = is_for(self._plugin, message.get("params"))
             if fits and self._answer(message["id"], introduction(self._plugin)):
-                self.phase = Phase.GREETED
+                self.phase = HandshakePhase.GREETED
                 return True
-        elif method == SystemMethod.INITIALIZED and not asked and self.phase is Phase.GREETED:
-            self.phase = Phase.READY
+        elif (
+            method == SystemMethod.INITIALIZED
+            and not asked
+            and self.phase is HandshakePhase.GREETED
+        ):
+            self.phase = HandshakePhase.READY
             return True
         elif method == SystemMethod.SHUTDOWN and not asked:
             return self._end()
@@ -79,8 +83,8 @@ class Greeting:
 
     def _end(self) -> bool:
         if self._plugin.on_shutdown is None:
-            self.phase = Phase.STOPPING
-        return self.phase is Phase.STOPPING
+            self.phase = HandshakePhase.STOPPING
+        return self.phase is HandshakePhase.STOPPING
 
     def _answer(self, message_id: object, result: dict[str, Any]) -> bool:
         answer = {"jsonrpc": "2.0", "id": message_id, "result": result}
@@ -142,4 +146,11 @@ def _closer_look(_text: str) -> NoReturn:
 
 _DECODER = json.JSONDecoder(parse_float=_closer_look, parse_constant=_closer_look)
 
-__all__ = ["API_VERSION", "Greeting", "Introduced", "Phase", "introduction", "is_for"]
+__all__ = [
+    "API_VERSION",
+    "GuestHandshake",
+    "HandshakePhase",
+    "Introduced",
+    "introduction",
+    "is_for",
+]
