@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from soaking.clients import Clients
-from soaking.house import House
+from soaking.daemon_home import DaemonHome
 from soaking.reckoning import complaints, left_over, look_for_leaks, reckon
 
 KILL_EVERY_S = 30.0
@@ -39,39 +39,39 @@ MEASURE_EVERY_S = 1.0
 FIGURES = os.environ.get("SOAK_FIGURES") or Path(__file__).parents[1] / "build" / "soak.json"
 
 
-async def _kill_now_and_then(house: House, clients: Clients, seconds: float) -> None:
+async def _kill_now_and_then(home: DaemonHome, clients: Clients, seconds: float) -> None:
     pause_s = min(KILL_EVERY_S, seconds / (MIN_KILLS + 1))
     next_s = time.monotonic() + pause_s
     while time.monotonic() < clients.until_s - CALM_S:
         await asyncio.sleep(min(MEASURE_EVERY_S, max(0.0, next_s - time.monotonic())))
-        house.measure()
+        home.measure()
         if time.monotonic() >= next_s and time.monotonic() < clients.until_s - CALM_S:
-            await house.kill()
+            await home.kill()
             next_s = time.monotonic() + pause_s
-            print(f"soak: kill {house.kills}, up again in {house.starts_s[-1]:.1f} s, "
+            print(f"soak: kill {home.kills}, up again in {home.starts_s[-1]:.1f} s, "
                   f"{sum(clients.done.values())} things done", flush=True)  # fmt: skip
 
 
-async def _soak(house: House, clients: Clients, seconds: float) -> list[str]:
-    await house.start()
-    await house.set_up()
+async def _soak(home: DaemonHome, clients: Clients, seconds: float) -> list[str]:
+    await home.start()
+    await home.set_up()
     clients.until_s = time.monotonic() + seconds
     async with asyncio.TaskGroup() as group:
         group.create_task(clients.work_until(clients.until_s))
-        group.create_task(_kill_now_and_then(house, clients, seconds))
-    wrong = await reckon(house, clients)
-    wrong += await look_for_leaks(house, clients)
-    wrong += await asyncio.to_thread(house.end)
-    wrong += await asyncio.to_thread(left_over, house)
+        group.create_task(_kill_now_and_then(home, clients, seconds))
+    wrong = await reckon(home, clients)
+    wrong += await look_for_leaks(home, clients)
+    wrong += await asyncio.to_thread(home.end)
+    wrong += await asyncio.to_thread(left_over, home)
     wrong += [
         f"{what}: {many} times" for what, many in clients.refused.items() if "internal" in what
     ]
-    return wrong + complaints(house)
+    return wrong + complaints(home)
 
 
-def _figures(house: House, clients: Clients, seconds: float, seed: int) -> dict[str, Any]:
+def _figures(home: DaemonHome, clients: Clients, seconds: float, seed: int) -> dict[str, Any]:
     return {
-        "seconds": seconds, "seed": seed, "kills": house.kills,
+        "seconds": seconds, "seed": seed, "kills": home.kills,
         "done": dict(sorted(clients.done.items())),
         "refused": dict(sorted(clients.refused.items())),
         "refusals": dict(sorted(clients.example.items())),
@@ -80,9 +80,9 @@ def _figures(house: House, clients: Clients, seconds: float, seed: int) -> dict[
             "words": sum(len(said) for said in clients.sessions.values()),
             "notes": sum(len(words) for words in clients.noted.values()),
         },
-        "first_start_s": round(house.starts_s[0], 2),
-        "slowest_start_s": round(max(house.starts_s), 2),
-        "peak_mib": round(house.peak_kib / 1024), "peak_descriptors": house.peak_fds,
+        "first_start_s": round(home.starts_s[0], 2),
+        "slowest_start_s": round(max(home.starts_s), 2),
+        "peak_mib": round(home.peak_kib / 1024), "peak_descriptors": home.peak_fds,
         "load": [round(one, 2) for one in os.getloadavg()],
     }  # fmt: skip
 
@@ -105,14 +105,14 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="kaged-soak-")).resolve()
     folder.chmod(0o755)
     print(f"soak: {seconds:.0f} s, seed {seed}", flush=True)
-    house = House(folder)
-    clients = Clients(house, seed)
-    house.prepare()
+    home = DaemonHome(folder)
+    clients = Clients(home, seed)
+    home.prepare()
     try:
-        wrong = asyncio.run(_soak(house, clients, seconds))
+        wrong = asyncio.run(_soak(home, clients, seconds))
     finally:
-        house.abandon()
-    figures = _figures(house, clients, seconds, seed) | {"wrong": wrong[:50]}
+        home.abandon()
+    figures = _figures(home, clients, seconds, seed) | {"wrong": wrong[:50]}
     written = Path(FIGURES)
     written.parent.mkdir(exist_ok=True)
     written.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import websockets
 
+from soaking.daemon_home import DaemonHome
 from soaking.guests import BRIDGES, STALL_S
-from soaking.house import House
 
 Act = Callable[[httpx.AsyncClient], Awaitable[str]]
 
@@ -25,14 +25,14 @@ PAUSE_S = 0.02
 COURIER = "primary.subagents.courier"
 CAPABILITY_CODE = re.compile(r"capability_[a-z_]+")
 # Leaves the shell's group and session and is nobody's child; it may not outlive the command.
-LEAVER = f"(setsid sleep {STALL_S} >/dev/null 2>&1 </dev/null &)"
+ORPHAN = f"(setsid sleep {STALL_S} >/dev/null 2>&1 </dev/null &)"
 
 
 class Clients:
     """Everybody who uses the daemon, and what was acknowledged to them."""
 
-    def __init__(self, house: House, seed: int) -> None:
-        self.house = house
+    def __init__(self, home: DaemonHome, seed: int) -> None:
+        self.home = home
         self.chance = random.Random(seed)
         self.until_s = 0.0
         self.files: set[str] = set()
@@ -69,7 +69,7 @@ class Clients:
     async def burst(self, times: int) -> None:
         """Do everything a few times, one after the other, and let nobody die or stall."""
         self.faults = False
-        async with self.house.client() as client:
+        async with self.home.client() as client:
             for _ in range(times):
                 for _, act, _ in self.workers:
                     await act(client)
@@ -81,7 +81,7 @@ class Clients:
     async def _work(self, what: str, act: Act) -> None:
         while time.monotonic() < self.until_s:
             try:
-                async with self.house.client() as client:
+                async with self.home.client() as client:
                     while time.monotonic() < self.until_s:
                         code = await act(client)
                         if code:
@@ -123,7 +123,7 @@ class Clients:
 
     async def talk(self, client: httpx.AsyncClient) -> str:
         """Send a message in a session."""
-        base = f"/projects/{self.house.project_id}/sessions"
+        base = f"/projects/{self.home.project_id}/sessions"
         if not self.sessions or self.chance.random() < 0.05:
             made = await client.post(base, json={})
             if made.status_code >= 300:
@@ -139,7 +139,7 @@ class Clients:
     async def run_command(self, client: httpx.AsyncClient) -> str:
         """Run a command, with a cage or without, that leaves something behind."""
         agent = self.chance.choice(["primary", COURIER])
-        command = f"{LEAVER}; sleep 0.1; echo done"
+        command = f"{ORPHAN}; sleep 0.1; echo done"
         return self._code(await self._tool(client, "shell.bash", agent=agent, command=command))
 
     async def note(self, client: httpx.AsyncClient) -> str:
@@ -182,7 +182,7 @@ class Clients:
 
     async def _listen(self) -> None:
         """Read events for a while, then cut the connection without a goodbye."""
-        stream = await websockets.unix_connect(str(self.house.socket), "ws://kaged/api/v1/events")
+        stream = await websockets.unix_connect(str(self.home.socket), "ws://kaged/api/v1/events")
         try:
             with contextlib.suppress(TimeoutError, websockets.ConnectionClosed):
                 async with asyncio.timeout(self.chance.uniform(0.1, 2.0)):
@@ -207,12 +207,12 @@ class Clients:
         name = f"cut{self._next()}.txt"
         call: dict[str, Any] = self.chance.choice([
             {"tool": "file.create", "params": {"path": name, "content": content_of(name)}},
-            {"tool": "shell.bash", "params": {"command": f"{LEAVER}; sleep {STALL_S}"}},
+            {"tool": "shell.bash", "params": {"command": f"{ORPHAN}; sleep {STALL_S}"}},
             {"tool": "shell.bash", "params": {"command": f"sleep {STALL_S}"}, "agent": COURIER},
         ])  # fmt: skip
         body = json.dumps({"agent": "primary", **call}).encode()
         head = (
-            f"POST /api/v1/projects/{self.house.project_id}/tools/call HTTP/1.1\r\nHost: kaged\r\n"
+            f"POST /api/v1/projects/{self.home.project_id}/tools/call HTTP/1.1\r\nHost: kaged\r\n"
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         ).encode()
         whole = head + body
@@ -220,7 +220,7 @@ class Clients:
         await self._cut(whole[:part], self.chance.uniform(0.0, 0.6))
 
     async def _cut(self, request: bytes, after_s: float) -> None:
-        _, writer = await asyncio.open_unix_connection(str(self.house.socket))
+        _, writer = await asyncio.open_unix_connection(str(self.home.socket))
         try:
             writer.write(request)
             await writer.drain()
@@ -253,7 +253,7 @@ class Clients:
         self, client: httpx.AsyncClient, tool: str, agent: str = "primary", **params: Any
     ) -> httpx.Response:
         body = {"agent": agent, "tool": tool, "params": params}
-        url = f"/projects/{self.house.project_id}/tools/call"
+        url = f"/projects/{self.home.project_id}/tools/call"
         return await client.post(url, json=body)
 
 

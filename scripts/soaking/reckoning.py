@@ -13,37 +13,37 @@ from typing import Any
 import httpx
 
 from soaking.clients import Clients, content_of
+from soaking.daemon_home import DaemonHome
 from soaking.guests import STALL_S
-from soaking.house import House
 
 SETTLE_S = 30.0
 BURST = 6
 FDS_SLACK = 2
 
 
-async def reckon(house: House, clients: Clients) -> list[str]:
+async def reckon(home: DaemonHome, clients: Clients) -> list[str]:
     """Look for everything that was acknowledged; returns what is wrong."""
     wrong = [f"file {name} is not there, or not whole" for name in sorted(clients.files)
-             if _text(house.root / name) != content_of(name)]  # fmt: skip
+             if _text(home.root / name) != content_of(name)]  # fmt: skip
     wrong += [f"file {one.name}, whose writer hung up, is not whole"
-              for one in house.root.glob("cut*.txt")
+              for one in home.root.glob("cut*.txt")
               if _text(one) != content_of(one.name)]  # fmt: skip
-    wrong += _ledgers(house, clients)
-    async with house.client() as client:
-        await house.plugin_running(client)
-        titles = await _issue_titles(house, client)
+    wrong += _ledgers(home, clients)
+    async with home.client() as client:
+        await home.plugin_running(client)
+        titles = await _issue_titles(home, client)
         wrong += [f"{title!r} is gone" for title in sorted(clients.issues - titles)]
-        rows = await _rows(house, client)
+        rows = await _rows(home, client)
         wrong += [f"row {word} is gone" for word in sorted(clients.rows - rows)]
         for session, said in clients.sessions.items():
-            there = await _said(house, client, session)
+            there = await _said(home, client, session)
             wrong += [f"{one!r} is gone from {session}" for one in sorted(said - there)]
     return wrong
 
 
-def complaints(house: House) -> list[str]:
+def complaints(home: DaemonHome) -> list[str]:
     """Return what the daemon itself reports as its own errors."""
-    log = (house.folder / "daemon.log").read_text(encoding="utf-8", errors="replace")
+    log = (home.folder / "daemon.log").read_text(encoding="utf-8", errors="replace")
     signs = (
         '"level": "error"',
         '"level": "critical"',
@@ -55,14 +55,14 @@ def complaints(house: House) -> list[str]:
             if any(sign in line for sign in signs)]  # fmt: skip
 
 
-async def look_for_leaks(house: House, clients: Clients) -> list[str]:
+async def look_for_leaks(home: DaemonHome, clients: Clients) -> list[str]:
     """Do everything some times over, twice; the daemon may not have more open the second time."""
     counts: list[Counter[str]] = []
-    async with house.client() as client:
-        await house.plugin_running(client)
+    async with home.client() as client:
+        await home.plugin_running(client)
     for _ in range(2):
         await clients.burst(BURST)
-        counts.append(await _quiet(house))
+        counts.append(await _quiet(home))
     before, after = counts
     more = {what: after[what] - before[what] for what in after if after[what] > before[what]}
     if sum(more.values()) <= FDS_SLACK:
@@ -71,52 +71,52 @@ async def look_for_leaks(house: House, clients: Clients) -> list[str]:
     return [f"the daemon keeps descriptors: {total}, {more}"]
 
 
-async def _quiet(house: House) -> Counter[str]:
+async def _quiet(home: DaemonHome) -> Counter[str]:
     """Wait until the number of open files does not fall any more."""
-    least, since_s = house.open_files(), time.monotonic()
+    least, since_s = home.open_files(), time.monotonic()
     deadline_s = since_s + SETTLE_S
     while time.monotonic() < min(deadline_s, since_s + SETTLE_S / 6):
         await asyncio.sleep(0.2)
-        now = house.open_files()
+        now = home.open_files()
         if sum(now.values()) < sum(least.values()):
             least, since_s = now, time.monotonic()
     return least
 
 
-def left_over(house: House) -> list[str]:
+def left_over(home: DaemonHome) -> list[str]:
     """Return what the daemon left behind, once it has had time to go."""
     deadline_s = time.monotonic() + SETTLE_S
-    while (left := _left(house)) and time.monotonic() < deadline_s:
+    while (left := _left(home)) and time.monotonic() < deadline_s:
         time.sleep(0.2)
     return left
 
 
-def _left(house: House) -> list[str]:
-    left = [f"process {pid}: {line[:160]}" for pid, line in _processes(house)]
-    left += [f"cgroup {one}" for one in _cgroups(house)]
-    own = str(house.folder)
+def _left(home: DaemonHome) -> list[str]:
+    left = [f"process {pid}: {line[:160]}" for pid, line in _processes(home)]
+    left += [f"cgroup {one}" for one in _cgroups(home)]
+    own = str(home.folder)
     sockets = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
     left += [f"bound socket {line.split()[-1]}" for line in sockets if own in line]
-    run = house.home / "run"
+    run = home.home / "run"
     left += [f"socket {one}" for one in run.rglob("*") if one.is_socket()]
-    for place in (house.root, house.home):
+    for place in (home.root, home.home):
         left += [f"temporary file {one}" for one in place.rglob(".kaged-tmp-*")]
         left += [f"temporary file {one}" for one in place.rglob("*.tmp")]
-    left += [f"temporary file {one}" for one in house.temporary.iterdir()]
+    left += [f"temporary file {one}" for one in home.temporary.iterdir()]
     return left
 
 
-def _cgroups(house: House) -> list[str]:
-    ours = tuple(f"kaged-{pid}-" for pid in house.pids)
+def _cgroups(home: DaemonHome) -> list[str]:
+    ours = tuple(f"kaged-{pid}-" for pid in home.pids)
     # Groups of others come and go while we look; `walk` passes over what is gone.
     return [os.path.join(place, name)  # noqa: PTH118 - as walk gives them
             for place, names, _ in os.walk("/sys/fs/cgroup")
             for name in names if name.startswith(ours)]  # fmt: skip
 
 
-def _processes(house: House) -> list[tuple[str, str]]:
+def _processes(home: DaemonHome) -> list[tuple[str, str]]:
     """Return processes that name this soak's folder, in words or as a place, or sleep for it."""
-    own = os.fsencode(house.folder)
+    own = os.fsencode(home.folder)
     nap = f"sleep\0{STALL_S}\0".encode()
     found: list[tuple[str, str]] = []
     for entry in os.scandir("/proc"):
@@ -132,10 +132,10 @@ def _processes(house: House) -> list[tuple[str, str]]:
     return found
 
 
-def _ledgers(house: House, clients: Clients) -> list[str]:
+def _ledgers(home: DaemonHome, clients: Clients) -> list[str]:
     wrong: list[str] = []
     for bridge, words in clients.noted.items():
-        text = _text(house.folder / f"ledger-{bridge}.txt") or ""
+        text = _text(home.folder / f"ledger-{bridge}.txt") or ""
         noted = Counter(text.split())
         wrong += [f"note {word} of {bridge} is gone" for word in sorted(words - set(noted))]
         wrong += [f"note {word} of {bridge} was made {many} times"
@@ -143,25 +143,25 @@ def _ledgers(house: House, clients: Clients) -> list[str]:
     return wrong
 
 
-async def _issue_titles(house: House, client: httpx.AsyncClient) -> set[str]:
+async def _issue_titles(home: DaemonHome, client: httpx.AsyncClient) -> set[str]:
     titles: set[str] = set()
     cursor: str | None = None
     while True:
         query: dict[str, Any] = {"limit": 200, **({"cursor": cursor} if cursor else {})}
-        url = f"/projects/{house.project_id}/issues"
-        page = await house.ask(client, "GET", url, params=query)
+        url = f"/projects/{home.project_id}/issues"
+        page = await home.ask(client, "GET", url, params=query)
         titles |= {one["title"] for one in page["items"]}
         cursor = page.get("next_cursor")
         if not cursor:
             return titles
 
 
-async def _rows(house: House, client: httpx.AsyncClient) -> set[str]:
+async def _rows(home: DaemonHome, client: httpx.AsyncClient) -> set[str]:
     words: set[str] = set()
     after = ""
     while True:
         body = {"after": after}
-        answer = await house.ask(client, "POST", "/plugins/keeper/call/row.list", json=body)
+        answer = await home.ask(client, "POST", "/plugins/keeper/call/row.list", json=body)
         found = [str(one) for one in answer["result"]["words"]]
         if not found:
             return words
@@ -169,13 +169,13 @@ async def _rows(house: House, client: httpx.AsyncClient) -> set[str]:
         after = found[-1]
 
 
-async def _said(house: House, client: httpx.AsyncClient, session: str) -> set[str]:
+async def _said(home: DaemonHome, client: httpx.AsyncClient, session: str) -> set[str]:
     said: set[str] = set()
     after: str | None = None
-    url = f"/projects/{house.project_id}/sessions/{session}/entries"
+    url = f"/projects/{home.project_id}/sessions/{session}/entries"
     while True:
         query: dict[str, Any] = {"limit": 200, **({"after": after} if after else {})}
-        items = (await house.ask(client, "GET", url, params=query))["items"]
+        items = (await home.ask(client, "GET", url, params=query))["items"]
         if not items:
             return said
         for one in items:

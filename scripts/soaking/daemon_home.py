@@ -27,7 +27,7 @@ class Lost(Exception):
     """The soak cannot go on: the daemon does not start, or a question has no answer."""
 
 
-class House:
+class DaemonHome:
     """One home, one project, and the daemon that serves them, however often it is killed."""
 
     def __init__(self, folder: Path) -> None:
