@@ -78,7 +78,7 @@ class AuditLog:
         self._pump = AuditPump(self._writer, clock, self._limits, listener)
         self._loop: asyncio.AbstractEventLoop | None = None
         # Who waits for room in the queue, in order; their events are queued for them.
-        self._room: deque[tuple[PendingEvent, asyncio.Future[None]]] = deque()
+        self._waiting_for_space: deque[tuple[PendingEvent, asyncio.Future[None]]] = deque()
         self._subscribers: tuple[Callable[[AuditRow], None], ...] = ()
         self._health_subscribers: tuple[Callable[[AuditHealth], None], ...] = ()
         self._mismatch: JsonObject | None = None
@@ -148,7 +148,7 @@ class AuditLog:
         wait = event.type.gates if durable is None else durable
         if wait:
             await self._record_durable(entry)
-        elif self._room or not self._pump.offer(entry):
+        elif self._waiting_for_space or not self._pump.offer(entry):
             await self._record_later(entry)
 
     def offer(self, event: AuditEvent) -> bool:
@@ -157,7 +157,7 @@ class AuditLog:
         For those who write with every call: nearly always there is nothing to wait for.
         """
         entry = PendingEvent(event, self._clock.now_ms(), self.redactor.rules)
-        return not self._room and self._pump.offer(entry)
+        return not self._waiting_for_space and self._pump.offer(entry)
 
     def post(self, event: AuditEvent) -> None:
         """Queue an event that gates nothing, without waiting; safe in any thread and callback.
@@ -206,7 +206,7 @@ class AuditLog:
     async def close(self) -> None:
         """Write what is queued and end. Safe to call twice."""
         await asyncio.to_thread(self._pump.stop)
-        self._grant_room()
+        self._grant_space()
 
     def decide_mutation(self) -> Decision:
         """Return whether something may be changed now: no, if it could not be recorded."""
@@ -269,7 +269,7 @@ class AuditLog:
             raise self._unavailable()
         try:
             async with asyncio.timeout(self._limits.record_timeout_s):
-                if self._room or not self._pump.offer(entry):
+                if self._waiting_for_space or not self._pump.offer(entry):
                     await self._record_later(entry)
                 await entry.waiter
         except TimeoutError as error:
@@ -278,15 +278,15 @@ class AuditLog:
     async def _record_later(self, entry: PendingEvent) -> None:
         queued = asyncio.get_running_loop().create_future()
         # No await since the queue said "full": the pump's answer to that cannot have come yet.
-        self._room.append((entry, queued))
+        self._waiting_for_space.append((entry, queued))
         if self._pump.incident is not None or self._pump.stopping:
-            self._grant_room()
+            self._grant_space()
         await queued
 
-    def _grant_room(self) -> None:
+    def _grant_space(self) -> None:
         """Queue the events of those who wait, in order, as far as there is room."""
-        while self._room:
-            entry, queued = self._room[0]
+        while self._waiting_for_space:
+            entry, queued = self._waiting_for_space[0]
             if not queued.done() and not self._pump.offer(entry):
                 if self._pump.stopping or (entry.waiter and self._pump.incident):
                     queued.set_exception(self._unavailable())
@@ -294,7 +294,7 @@ class AuditLog:
                     self._pump.count_lost(entry.name)
                 else:
                     return  # the pump says when there is room again
-            self._room.popleft()
+            self._waiting_for_space.popleft()
             if not queued.done():
                 queued.set_result(None)
 
@@ -340,7 +340,7 @@ class AuditLog:
             if not waiter.done():
                 waiter.set_result(None)
         if room:
-            self._grant_room()
+            self._grant_space()
         for callback in self._subscribers:
             self._deliver(callback, rows)
         if recovered:
@@ -350,7 +350,7 @@ class AuditLog:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_exception(self._unavailable(incident.error))
-        self._grant_room()
+        self._grant_space()
         self._tell_health()
 
     def _deliver(self, callback: Callable[[AuditRow], None], rows: Sequence[AuditRow]) -> None:

@@ -89,7 +89,7 @@ class AuditPump:
         self._cond = threading.Condition(self._lock)
         self._queue: deque[PendingEvent] = deque()
         self._chars = 0
-        self._room_wanted = False
+        self._space_wanted = False
         self._probe = False
         self._stopping = False
         self._gave_up = False
@@ -134,8 +134,8 @@ class AuditPump:
         """Queue an event; False when there is no room, and the listener hears when there is."""
         limits = self._limits
         factor = 2 if reserve else 1
-        # The lock itself and not the condition around it, and `_room`, `_add` and `_is_due` written
-        # out: this is where the event loop passes with every event.
+        # The lock itself and not the condition around it, and `_has_space`, `_add` and `_is_due`
+        # written out: this is where the event loop passes with every event.
         with self._lock:
             queue = self._queue
             if (
@@ -159,17 +159,17 @@ class AuditPump:
                     self._idle = self._lingering = False
                     self._cond.notify_all()
                 return True
-            self._room_wanted = True
+            self._space_wanted = True
             return False
 
     def offer_waiting(self, entry: PendingEvent) -> bool:
         """Queue an event, blocking this thread for a while if there is no room."""
         with self._cond:
             self._cond.wait_for(
-                lambda: self._room(True) or self.incident is not None or self._stopping,
+                lambda: self._has_space(True) or self.incident is not None or self._stopping,
                 timeout=self._limits.post_timeout_s,
             )
-            if not self._room(True):
+            if not self._has_space(True):
                 return False
             self._add(entry)
             self._cond.notify_all()
@@ -210,7 +210,7 @@ class AuditPump:
             or self._chars >= limits.batch_chars
         )
 
-    def _room(self, reserve: bool) -> bool:
+    def _has_space(self, reserve: bool) -> bool:
         limits = self._limits
         factor = 2 if reserve else 1
         return (
@@ -300,8 +300,8 @@ class AuditPump:
             recovered = self.incident
             self.incident = None
             self.written += len(rows)
-            room = self._room_wanted
-            self._room_wanted = False
+            room = self._space_wanted
+            self._space_wanted = False
             self._cond.notify_all()
         if recovered is not None:
             _log.warning(
@@ -324,7 +324,7 @@ class AuditPump:
             waiters = [entry.waiter for entry in everything if entry.waiter is not None]
             incident, is_new = self._incident_after(error, started)
             incident.refused += len(waiters)
-            self._room_wanted = False
+            self._space_wanted = False
             if self._stopping:
                 self._gave_up = True
                 self.unwritten += len(self._queue)

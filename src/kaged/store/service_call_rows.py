@@ -111,7 +111,7 @@ class ServiceCallRows:
             found = conn.execute(select(*_CALL_FIELDS).where(_call_key(key))).first()
             if found is not None:
                 return _call(found)
-            _make_room(conn, key.user_id, limit)
+            _make_space(conn, key.user_id, limit)
             conn.execute(insert(service_calls).values(**_key_values(key), **_row_values(row)))
             return None
 
@@ -193,7 +193,7 @@ class ServiceCallRows:
         )
 
 
-def _make_room(conn: Connection, user_id: str, limit: int) -> None:
+def _make_space(conn: Connection, user_id: str, limit: int) -> None:
     mine = _C.user_id == user_id
     count = conn.execute(select(func.count()).select_from(service_calls).where(mine)).scalar() or 0
     if count < limit:

@@ -146,7 +146,7 @@ async def test_an_offered_event_never_overtakes_one_that_waits_for_room(bench: B
     log._pump._queue.clear()  # room, of which nobody has heard yet
     assert not log.offer(edited("pushes in"))
     bench.sink.gate.set()
-    log._grant_room()
+    log._grant_space()
     await waiting
     await log.flush()
     assert [row.data["path"] for row in bench.sink.rows][-1] == "waits"

@@ -23,7 +23,7 @@ from kaged.cage.net.session import ConnectionBudget, LoopbackService, NetSession
 from kaged.kernel.net import NetTarget
 
 _DESCRIPTORS_PER_CONNECTION = 2
-_SHARE_OF_ROOM = 4
+_SHARE_OF_LIMIT = 4
 
 
 class NetGate:
@@ -50,10 +50,10 @@ class NetGate:
         self._limits = limits or GateLimits()
         self._helper = helper or NamespaceHelper()
         self._on_failure = on_failure or _report
-        room = _room(self._limits.total_connections)
-        self._budget = ConnectionBudget(room)
+        limit = _connection_limit(self._limits.total_connections)
+        self._budget = ConnectionBudget(limit)
         # No single cage may take what all of them share.
-        share = min(self._limits.connections, max(1, room // _SHARE_OF_ROOM))
+        share = min(self._limits.connections, max(1, limit // _SHARE_OF_LIMIT))
         self._limits = replace(self._limits, connections=share)
         self._buffer = RelayBuffer()
         self._sessions: set[NetSession] = set()
@@ -188,7 +188,7 @@ def _no_namespace(why: str, error: OSError | None = None) -> NamespaceUnavailabl
     )
 
 
-def _room(wanted: int) -> int:
+def _connection_limit(wanted: int) -> int:
     # A quarter of the daemon's descriptors go to connections of cages; `ProcessBudget` has half.
     return max(1, min(wanted, open_files() // 4 // _DESCRIPTORS_PER_CONNECTION))
 

@@ -28,7 +28,7 @@ async def set_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
             session.require(capability, field)
     lines = session.breakpoints.sources.setdefault(path.resolved, {})
     if line not in lines:
-        _require_room(session)
+        _require_space(session)
         number = session.breakpoints.next_id()
         lines[line] = SourceBreakpoint(number, path.resolved, path.relative, line)
     one = lines[line]
@@ -143,7 +143,7 @@ def _put(
         wanted["hitCondition"] = str(call.args["hit_count"])
     table = cast("dict[object, OtherBreakpoint]", known)
     if key not in table:
-        _require_room(session)
+        _require_space(session)
         table[key] = OtherBreakpoint(session.breakpoints.next_id(), wanted)
     table[key].wanted = wanted
     return table[key]
@@ -154,7 +154,7 @@ def _instruction(call: ToolInvocation) -> tuple[str, int]:
     return cast("str", call.args["instruction_reference"]), cast("int", offset)
 
 
-def _require_room(session: DebugSession) -> None:
+def _require_space(session: DebugSession) -> None:
     if len(session.breakpoints) >= MAX_BREAKPOINTS:
         raise InvalidToolParams.of_field(
             "action", f"there are {MAX_BREAKPOINTS} breakpoints already"

@@ -144,7 +144,7 @@ def replacing(items: NewItems, issue_id: str, ids: Ids) -> Plan:
 
     def plan(todos: tuple[TodoRecord, ...], now: int) -> Sequence[TodoRecord]:
         kept = [todo for todo in listed(todos) if todo.kind == TodoKind.CRITERION]
-        _require_room(len(kept) + len(items.contents))
+        _require_space(len(kept) + len(items.contents))
         gone = [
             replace(todo, status=TodoStatus.ABANDONED.value, updated_at=now)
             for todo in listed(todos)
@@ -165,7 +165,7 @@ def adding(items: NewItems, issue_id: str, ids: Ids) -> Plan:
 
     def plan(todos: tuple[TodoRecord, ...], now: int) -> Sequence[TodoRecord]:
         shown = listed(todos)
-        _require_room(len(shown) + len(items.contents))
+        _require_space(len(shown) + len(items.contents))
         behind = max((todo.position for todo in shown), default=-1) + 1
         return _made(items, issue_id, ids, behind, now)
 
@@ -247,7 +247,7 @@ def _made(items: NewItems, issue_id: str, ids: Ids, first: int, now: int) -> lis
     ]  # fmt: skip
 
 
-def _require_room(count: int) -> None:
+def _require_space(count: int) -> None:
     if count > TODOS_LIMIT:
         raise InvalidToolParams.of_field("items", f"a list holds at most {TODOS_LIMIT} todos")
 
