@@ -108,7 +108,7 @@ def meet_a_stranger(stage: Stage) -> None:
 def fix_a_bug(stage: Stage) -> None:
     """Let the agent find and fix the bug, with a caged helper."""
     stage.scene("An agent fixes a bug",
-                "Real loop, tools and tests, in the agent's cage; a script speaks for the model, "
+                "Real loop, tools and tests, in the agent's cage; a scripted model answers, "
                 "so no key is needed.")  # fmt: skip
     stage.program(*UNITTEST, expect=1)
     said = stage.run("run", "A test fails. Find out why, and fix it.")

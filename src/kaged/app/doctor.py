@@ -156,7 +156,7 @@ def _settings(
 
 
 def _tcp(settings: Settings) -> CheckRow:
-    what = "Who can knock at the TCP door, and whom it asks for a key."
+    what = "Who can reach the TCP listener, and whether it asks for a token."
     config = settings.daemon.value
     bind = config.daemon.bind
     if bind is None:
@@ -219,7 +219,7 @@ def _home(places: Locations) -> CheckRow:
 
 
 def _token(places: Locations) -> CheckRow:
-    what = "The key of the TCP door, readable by you alone."
+    what = "The token of the TCP listener, readable only by you."
     path = token_file(places)
     try:
         read_token(path, os.getuid())

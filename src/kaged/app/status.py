@@ -65,7 +65,7 @@ def _warnings(state: DaemonState, store: Store, audit: AuditLog) -> list[str]:
     if state.settings.daemon.value.sandbox.no_sandbox:
         found.append("NO SANDBOX: agents run without cages and may do whatever you may")
     if state.mode is AuthMode.INSECURE:
-        found.append("insecure mode: every program on this machine may use the TCP door")
+        found.append("insecure mode: every program on this machine may use the TCP listener")
     moved = port_moved(state.bound_settings.daemon.value.daemon.bind, state.url)
     found += [] if moved is None else [moved]
     found += [f"{key} was changed and needs a restart" for key in needs_restart(state)]

@@ -116,7 +116,7 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
         gate.found = require_engines()
 
     # What lets people in.
-    with gates.passing("token", "The bearer token of the TCP door, readable by you alone.") as gate:
+    with gates.passing("token", "The token of the TCP listener, readable only by you.") as gate:
         token = TokenFile.open(token_file(settings.places), os.getuid())
         gate.found = str(token.path)
     credentials = Credentials(token, CookieSessions(clock))
@@ -127,7 +127,7 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
         gate.found = str(settings.places.socket)
     sockets = [unix]
     bind = settings.daemon.value.daemon.bind
-    with gates.passing("tcp", "The TCP door for browsers and programs.") as gate:
+    with gates.passing("tcp", "The TCP listener for browsers and programs.") as gate:
         gate.found = "off"
         if bind is not None:
             listen = bind_tcp if bind.chosen else bind_tcp_near

@@ -169,7 +169,7 @@ def _build(cache_dir: Path, place: Path, items: tuple[_BaseFile, ...]) -> None:
     finally:
         shutil.rmtree(work, ignore_errors=True)
     if not _whole(place, items):
-        raise OSError(f"the shelf of base programs could not be written to {place}")
+        raise OSError(f"the base programs could not be written to {place}")
 
 
 __all__ = [

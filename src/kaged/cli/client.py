@@ -19,7 +19,7 @@ PAGE_LIMIT = 200
 
 
 class DaemonUnreachable(KagedError):
-    """Nobody answers on the socket."""
+    """No daemon answers on the socket."""
 
     code: ClassVar[str] = "daemon_unreachable"
 

@@ -135,7 +135,7 @@ def _require_unchanged(target: Path, before: os.stat_result | None) -> None:
             before.st_size,
         )
     if not same:
-        raise ConfigChanged(f"{target} was changed by somebody else meanwhile", fix="try again")
+        raise ConfigChanged(f"{target} was changed by another program meanwhile", fix="try again")
 
 
 def _sync_directory(path: Path) -> None:

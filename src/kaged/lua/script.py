@@ -242,7 +242,7 @@ class Script:
             finally:
                 self._compute_timer.leave()
         if not isinstance(answer, dict):
-            raise ScriptDown("its worker talks nonsense")
+            raise ScriptDown("its worker sent an invalid message")
         told = answer.get("registrations")
         if isinstance(told, dict):
             self.registered = _registrations(told)

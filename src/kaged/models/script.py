@@ -98,7 +98,7 @@ class ScriptedCall:
     )
     raw: str | None = optional(
         TextShape(min_chars=0, one_line=False),
-        "What is sent in place of the arguments, for models that write nonsense.",
+        "What is sent in place of the arguments, for models that write invalid JSON.",
         default=None,
     )
 

@@ -163,7 +163,7 @@ def fault_error(failure: ScriptedFailure) -> ModelError:
         case Fault.CONTEXT_EXCEEDED:
             return ModelContextExceeded("The script finds the window too large.")
         case Fault.BAD_ANSWER:
-            return ModelBadAnswer("The script answers nonsense.")
+            return ModelBadAnswer("The script gives an invalid answer.")
 
 
 def _name_of(tool: str, request: ModelRequest) -> str:

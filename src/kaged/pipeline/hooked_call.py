@@ -243,7 +243,7 @@ def _denied(
     return Decision.deny(
         "pipeline",
         f"{hook}: {plugin}: {detail}",
-        f"ask whoever runs this daemon about the policy {plugin}",
+        f"ask the operator of this daemon about the policy {plugin}",
     )
 
 

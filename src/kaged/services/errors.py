@@ -30,7 +30,7 @@ class CapabilityInvalidInput(CapabilityError):
 
 
 class CapabilityNotFound(CapabilityError):
-    """The id is well formed and nobody offers it."""
+    """The id is well formed and no provider offers it."""
 
     code: ClassVar[str] = "capability_not_found"
 

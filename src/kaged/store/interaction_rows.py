@@ -246,7 +246,7 @@ def _one(conn: Connection, project_id: str, request_id: str) -> InteractionRecor
     found = conn.execute(wanted).first()
     if found is None:
         raise InteractionNotFound(
-            f"Nobody asked {request_id} in this project.",
+            f"There is no question {request_id} in this project.",
             fix="list what is pending",
             request_id=request_id,
         )

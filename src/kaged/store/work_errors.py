@@ -47,7 +47,7 @@ class InteractionPending(KagedError):
 
 
 class InteractionNotFound(KagedError):
-    """Nobody asked that."""
+    """There is no such question."""
 
     code: ClassVar[str] = "interaction_not_found"
 

@@ -94,7 +94,7 @@ def plan_undo(steps: Sequence[UndoStep]) -> list[PlannedWrite]:
         for one in step.files:
             key = one.path.resolved
             if key in reached and reached[key] != one.sha256:
-                problems.append(_problem(one.path, "changed in between by somebody else"))
+                problems.append(_problem(one.path, "changed in between by another program"))
             elif not was_kept(one):
                 problems.append(_problem(one.path, "its old content was not kept"))
             now = plans[key].expect_sha if key in plans else one.sha256

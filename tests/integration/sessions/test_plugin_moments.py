@@ -188,7 +188,7 @@ async def test_no_plugin_stops_a_session_in_any_hook(tmp_path: Path, acts: Any) 
 @requirement("PH-FAIL-10")
 @pytest.mark.parametrize("greet", ["silent", "exit", "error", "raw:nonsense"])
 async def test_no_plugin_holds_up_sessions_while_it_starts(tmp_path: Path, greet: str) -> None:
-    """It hangs, dies or talks nonsense at its start; sessions begin and end meanwhile."""
+    """It hangs, dies or sends an invalid message at its start; sessions begin and end meanwhile."""
     async with session_stage(tmp_path, PlayedModel(say("ok"), say("ok"))) as stage:
         await stage.load()
         bad = stage.plugins.install({"greet": greet}, name="bad", hooks=[START])

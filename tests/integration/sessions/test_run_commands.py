@@ -114,7 +114,7 @@ def test_run_shows_words_on_stdout_and_the_rest_beside_them(operator: Operator) 
     assert paused.returncode == 9
     done = operator.run("answer", "--approve", "--follow")
     assert (done.returncode, done.stdout) == (0, "I may.\n")
-    assert operator.run("answer").stderr == "Nobody waits for an answer.\n"
+    assert operator.run("answer").stderr == "No questions are pending.\n"
 
     # What goes wrong has an exit code and a reason.
     failed = operator.run("run", "refuse me")

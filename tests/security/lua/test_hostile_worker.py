@@ -136,7 +136,7 @@ async def test_a_reseat_forged_while_busy_waits_and_is_held_against_the_veto(lab
     assert len(await lab.sessions.list()) == 1
 
 
-async def test_a_worker_that_floods_or_talks_nonsense_is_ended(lab: LuaLab) -> None:
+async def test_a_worker_that_floods_or_sends_an_invalid_message_is_ended(lab: LuaLab) -> None:
     program = lab.root / "hostile.py"
     python = os.path.realpath(sys.executable)
     program.write_text(

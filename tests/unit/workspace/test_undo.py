@@ -107,7 +107,7 @@ async def test_another_runs_change_in_between_is_a_conflict(
     with pytest.raises(UndoConflict) as caught:
         await workspace.undo(run_id="run_1")
     assert conflict(caught.value) == [
-        {"path": "./a", "reason": "changed in between by somebody else"}
+        {"path": "./a", "reason": "changed in between by another program"}
     ]
     assert (tmp_path / "a").read_bytes() == b"3"
     await workspace.undo(session_id="ses_1")

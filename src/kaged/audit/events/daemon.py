@@ -47,7 +47,7 @@ DAEMON = Chapter(
         ),
         event(
             "access.denied",
-            "Someone who may not was turned away at one of the daemon's doors.",
+            "A caller without access was refused by one of the daemon's listeners.",
             "surface:str reason:str",
             "peer:str? peer_uid:int? method:str path:str host:str? origin:str?",
         ),

@@ -69,7 +69,7 @@ def _asked(client: ProjectClient, request: str | None, output: Output) -> dict[s
         [[one["request_id"], one["kind"], one["caller"], gist_of(one)] for one in waiting],
     )
     if not waiting:
-        output.note("Nobody waits for an answer.")
+        output.note("No questions are pending.")
         return None
     raise typer.Exit(Exit.WAITING)
 

@@ -169,7 +169,9 @@ class Chat:
             else:
                 ended = conversation.say(text, **self._options)
             if ended is None:
-                self._output.note("The agent asks nothing, or nobody is here to be asked.")
+                self._output.note(
+                    "The agent asks no question, or there is no terminal to answer on."
+                )
                 return
             self._last_run = ended.run_id
             moved = conversation.switched_to

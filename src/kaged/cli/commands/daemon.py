@@ -119,7 +119,7 @@ def _register_access(app: typer.Typer) -> None:
             ),
         ] = False,
     ) -> None:
-        """Print the bearer token for the TCP door."""
+        """Print the bearer token for the TCP listener."""
         from kaged.app.settings import token_file
         from kaged.serve.http.credentials import TokenFile, read_token
 

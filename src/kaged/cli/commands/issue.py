@@ -107,7 +107,7 @@ def _register_writing(app: typer.Typer) -> None:
         assign: Annotated[
             str | None, typer.Option(help="primary, workflow:NAME or session:ID.")
         ] = None,
-        unassign: Annotated[bool, typer.Option("--unassign", help="Assign it to nobody.")] = False,
+        unassign: Annotated[bool, typer.Option("--unassign", help="Unassign it.")] = False,
         project: InProject = HERE,
         as_json: AsJson = False,
     ) -> None:

@@ -42,7 +42,7 @@ def require_consent(question: str, output: Output, *, yes: bool) -> None:
         return
     if not output.for_people:
         raise ConsentRefused(
-            "nobody is there to ask for consent", fix="run it on a terminal, or say --yes"
+            "there is no terminal to ask for consent on", fix="run it on a terminal, or say --yes"
         )
     if input(f"{question} ").strip().lower() not in {"y", "yes"}:
         raise ConsentRefused("not agreed to; nothing was changed")

@@ -31,7 +31,7 @@ LAUNCH_PATH = "/api/v1/auth/launch"
 MAX_COOKIE_CHARS = 4096
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-# What anyone who reaches the door may ask: whether it is alive, and to trade in a launch token
+# What anyone who can connect may ask: whether it is alive, and to trade in a launch token
 # (which is its own credential).
 _OPEN_TO_ALL = frozenset({("GET", "/healthz"), ("HEAD", "/healthz"), ("GET", LAUNCH_PATH)})
 _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])?)(?::[0-9]{1,5})?")
@@ -117,7 +117,7 @@ class AccessRules:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What the TCP door compares with."""
+    """What the TCP listener compares with."""
 
     token: TokenFile
     cookies: CookieSessions

@@ -1,4 +1,4 @@
-"""Credentials of the TCP door: the bearer `TokenFile`, `LaunchTokens` and `CookieSessions`.
+"""Credentials of the TCP listener: the bearer `TokenFile`, `LaunchTokens` and `CookieSessions`.
 
 Nothing here keeps a secret in clear longer than needed: what is remembered is a digest, what is
 compared is two digests in constant time, and what expires is measured on the monotonic clock, so a

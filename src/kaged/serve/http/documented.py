@@ -41,7 +41,7 @@ def errors(*more: int) -> ResponseDocs:
 
 
 def completed(document: dict[str, Any]) -> dict[str, Any]:
-    """Put the error shape and the two credentials of the TCP door into an OpenAPI document."""
+    """Put the error shape and the two credentials of the TCP listener into an OpenAPI document."""
     drawn = ErrorOut.model_json_schema(ref_template="#/components/schemas/{model}")
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     schemas.update(drawn.pop("$defs"))

@@ -58,7 +58,7 @@ class Metrics:
         self._seconds.labels(route).observe(seconds)
 
     def refused(self, code: str) -> None:
-        """Count a request that was turned away at the door."""
+        """Count a request that was refused access."""
         self._refused.labels(code).inc()
 
     def watch(self, name: str, help_text: str, read: Callable[[], float]) -> None:

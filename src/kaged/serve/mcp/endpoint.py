@@ -62,7 +62,7 @@ class McpEndpoint:
         self._hub = hub
         self._served: dict[tuple[str, str], _Served] = {}
         self._client_sessions: dict[tuple[str, ...], tuple[_Served, McpClientSession]] = {}
-        self._tasks = Tasks("mcp door", _task_failed)
+        self._tasks = Tasks("mcp endpoint", _task_failed)
         self._making = asyncio.Lock()
         self._watching = False
 

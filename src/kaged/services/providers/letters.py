@@ -139,7 +139,7 @@ def recipients(draft: Draft) -> list[str]:
     """Return everybody a letter goes to, hidden ones included, each once."""
     found = [one.addr_spec for one in _written([*draft.to, *draft.cc, *draft.bcc])]
     if not found:
-        raise CapabilityInvalidInput("nobody is named in to, cc or bcc")
+        raise CapabilityInvalidInput("to, cc and bcc are all empty")
     return list(dict.fromkeys(found))
 
 

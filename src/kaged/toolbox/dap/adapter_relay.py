@@ -154,7 +154,7 @@ class AdapterRelay:
             link.close()
             return None
         if self.port and not _is_ours(self.port, _LISTENING):
-            self._end("somebody else listens where the adapter should")
+            self._end("another program listens where the adapter should")
         return link
 
     def _add(self, channel: int, link: socket.socket) -> None:

@@ -64,7 +64,7 @@ class ProcessBackend:
     def recent_output(self) -> str:
         """Return the end of the adapter's standard error, to be shown with a failure."""
         text = "\n".join(self.running.stderr.lines)[-RECENT_OUTPUT_CHARS:].strip()
-        return f"; its last words: {text}" if text else ""
+        return f"; its recent output: {text}" if text else ""
 
 
 async def start_backend(

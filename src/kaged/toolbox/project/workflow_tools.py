@@ -90,7 +90,7 @@ def workflow_tools(service: WorkflowService) -> tuple[Tool, ...]:
             definition=_definition(
                 "trigger",
                 "Start a workflow. It goes on by itself: the answer has a run_id, with which "
-                "kaged.workflow.status tells how it fares. Workflows that need a file can only "
+                "kaged.workflow.status returns its status. Workflows that need a file can only "
                 "be started by the operator.",
                 TRIGGER_PARAMETERS,
                 "{run_id, workflow_name, status, created_at}",
@@ -101,7 +101,7 @@ def workflow_tools(service: WorkflowService) -> tuple[Tool, ...]:
         Tool(
             definition=_definition(
                 "status",
-                "Tell how a workflow run fares: running, succeeded, failed (with error) or "
+                "Return the status of a workflow run: running, succeeded, failed (with error) or "
                 "cancelled.",
                 STATUS_PARAMETERS,
                 "{run_id, workflow_name, status, inputs, created_at, completed_at, duration_ms}",

@@ -18,7 +18,7 @@ from kaged.serve.http.services import HttpServices, principal_of, services_of
 
 
 class TcpDisabled(KagedError):
-    """A browser needs the TCP door, and this daemon has none open."""
+    """A browser needs the TCP listener, and this daemon has none open."""
 
     code: ClassVar[str] = "tcp_disabled"
 

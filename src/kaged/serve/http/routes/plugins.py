@@ -148,7 +148,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
         methods=["GET"],
         tags=["plugins"],
         responses=errors(404),
-        summary="Read a plugin's last words",
+        summary="Read a plugin's recent stderr",
     )
     app.add_api_route(
         f"{prefix}/plugins/{{name}}/knobs",

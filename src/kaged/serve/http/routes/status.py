@@ -19,7 +19,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
         methods=["GET"],
         tags=["status"],
         responses=errors(),
-        summary="Which daemon this is and how it fares",
+        summary="Which daemon this is and its status",
     )
 
 

@@ -142,7 +142,7 @@ Who = Annotated[Principal, Depends(principal_of)]
 
 async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> ToolPort:
     if services.tools is None:
-        raise ToolsAbsent("This daemon runs without a tool desk.")
+        raise ToolsAbsent("This daemon runs without tools.")
     return services.tools
 
 
