@@ -53,7 +53,7 @@ class DaemonHome:
         write_guests(self.folder)
 
     async def start(self) -> None:
-        """Start the daemon and wait until its rooms are open."""
+        """Start the daemon and wait until its subsystems are up."""
         begun_s = time.monotonic()
         with (self.folder / "daemon.log").open("ab") as log:
             self.process = await asyncio.to_thread(

@@ -262,7 +262,7 @@ class AccountService:
 
 
 def _person(who: Principal) -> str | None:
-    """Return whom a front end acts for; None for the operator's own doors."""
+    """Return whom a front end acts for; None for the operator's own listeners."""
     return None if who.caller.front_end is None else who.caller.operator_id
 
 

@@ -202,7 +202,7 @@ class ServedAgent:
         )
 
     def leave(self, client_session: McpClientSession) -> None:
-        """Let go of everything that belongs to a visit's session and run."""
+        """Let go of everything that belongs to a client's session and run."""
         # When the project is gone, so is everything of the session.
         with suppress(KagedError):
             self._agent_tools.session_ended(self._context(client_session))

@@ -74,7 +74,7 @@ def build_project_work(
     takes_over: Callable[[ToolCallContext], bool] = lambda _context: False,
     on_answered: Callable[[InteractionRecord], Awaitable[None]] = _nobody,
 ) -> ProjectWork:
-    """Build the desks. `runner` returns what carries workflows out, once there is one.
+    """Build the services. `runner` returns what carries workflows out, once there is one.
 
     `takes_over` and `on_answered` are the agent loop's part in questions to the operator.
     """

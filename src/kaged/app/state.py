@@ -54,7 +54,7 @@ class DaemonState:
 
 
 def access_rules(state: DaemonState) -> AccessRules:
-    """Work out the rules of both doors from the settings in force."""
+    """Work out the rules of both listeners from the settings in force."""
     auth = state.auth
     bind = state.bound_settings.daemon.value.daemon.bind
     own = set() if bind is None else {f"[{bind.host}]" if ":" in bind.host else bind.host}

@@ -1,4 +1,4 @@
-"""`build`: the daemon up to its doors, put together in one function, top to bottom.
+"""`build`: the daemon up to its listeners, put together in one function, top to bottom.
 
 What starts after that is in `subsystems`.
 """

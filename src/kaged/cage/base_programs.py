@@ -1,8 +1,9 @@
-"""The shelf: one directory with the base programs and small /etc files every strict cage shows.
+"""The base directory: the base programs and small /etc files that every strict cage shows.
 
 Showing a hundred programs one by one costs a mount each and tens of milliseconds per cage; one
 directory costs one mount, and links into it cost nothing. The files are copies in a cache directory
-of the daemon, named by what they were copied from, so an upgraded program gives another shelf.
+of the daemon, named by what they were copied from, so an upgraded program gives another base
+directory.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-# Where the shelf is seen inside: in the root, because /usr may be the host's own and read-only.
+# Where the base directory is seen inside: in the root, because /usr may be the host's own and
+# read-only.
 BASE_PROGRAMS_INSIDE = "/kaged-base"
 
 # The base set of programs (PH-AMB-52): env, sh and the coreutils. Documented in
@@ -31,7 +33,8 @@ tail tee test timeout touch tr true truncate tsort tty uname unexpand uniq unlin
 whoami yes
 """
 BASE_PROGRAMS: tuple[str, ...] = tuple(_BASE.split())
-# On the shelf but not on PATH: gives a command on a pseudo-terminal its own session inside.
+# On the base directory but not on PATH: gives a command on a pseudo-terminal its own session
+# inside.
 SESSION_PROGRAM = "setsid"
 
 BASE_ETC: tuple[str, ...] = (
@@ -49,7 +52,7 @@ _MAX_FILE_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class BaseProgramDir:
-    """A shelf on disk: its directory and what lies on it."""
+    """A base directory on disk: its directory and what lies on it."""
 
     path: str
     programs: tuple[str, ...]
@@ -59,14 +62,14 @@ class BaseProgramDir:
 
 @dataclass(frozen=True, slots=True)
 class _BaseFile:
-    name: str  # below the shelf, e.g. "bin/cat"
+    name: str  # below the base directory, e.g. "bin/cat"
     source: str
     mode: int
     identity: tuple[int, int, int, int]  # device, inode, size, mtime_ns
 
 
 def base_program_sources() -> tuple[_BaseFile, ...]:
-    """List what a shelf would be made of now: every base program and file that this host has."""
+    """List what a base directory would hold now: every base program and file of this host."""
     items: list[_BaseFile] = []
     for name in (*BASE_PROGRAMS, SESSION_PROGRAM):
         for folder in _SOURCE_DIRS:
@@ -82,7 +85,7 @@ def base_program_sources() -> tuple[_BaseFile, ...]:
 
 
 def base_program_key(items: tuple[_BaseFile, ...]) -> str:
-    """Return a shelf's name, made of its contents."""
+    """Return a base directory's name, made of its contents."""
     digest = hashlib.sha256()
     for item in items:
         digest.update(repr((item.name, item.source, item.identity)).encode())
@@ -90,9 +93,10 @@ def base_program_key(items: tuple[_BaseFile, ...]) -> str:
 
 
 def build_base_programs(cache_dir: Path) -> BaseProgramDir:
-    """Return the shelf for this host as it is now, copying what is needed when it is a new one.
+    """Return the base directory for this host as it is now, copying what is needed when it is a new one.
 
-    Safe when several daemons do it at once: a shelf appears whole, by rename, or not at all.
+    Safe when several daemons do it at once: a base directory appears whole, by rename, or not at
+    all.
 
     Raises:
         OSError: the cache directory is a link, somebody else's, or others may write to it, so that
@@ -164,7 +168,9 @@ def _build(cache_dir: Path, place: Path, items: tuple[_BaseFile, ...]) -> None:
         if place.exists():  # damaged: put it aside first, rename replaces only empty directories
             place.rename(work.with_name(work.name + "-old"))
             shutil.rmtree(work.with_name(work.name + "-old"), ignore_errors=True)
-        with contextlib.suppress(OSError):  # another daemon was faster; its shelf is the same
+        with contextlib.suppress(
+            OSError
+        ):  # another daemon was faster; its base directory is the same
             work.rename(place)
     finally:
         shutil.rmtree(work, ignore_errors=True)

@@ -211,7 +211,7 @@ def _lines(tokens: tuple[Token, ...], facts: HostFacts, folders: frozenset[str])
             lines.append(token)
         elif token in folders:
             lines[-1] += f" <{fold_name(token)}>"
-        else:  # the shelf's own name changes with every upgrade of a base program
+        else:  # the base directory's own name changes with every upgrade of a base program
             lines[-1] += " <base programs>" if token == facts.base_programs.path else f" {token}"
     return tuple(lines)
 

@@ -48,7 +48,7 @@ class SetupTask:
 
 
 class SetupHelper:
-    """Runs errands in a helper process, which it starts when first needed and again if it dies."""
+    """Runs setup tasks in a helper process, started when first needed and again if it dies."""
 
     def __init__(self, interpreter: str = sys.executable) -> None:
         self._interpreter = interpreter
@@ -65,7 +65,7 @@ class SetupHelper:
         return self._process.pid if self._process is not None else None
 
     async def run(self, setup_task: SetupTask) -> bool:
-        """Run one errand; return whether the ceilings could be set (the rest always is).
+        """Run one setup task; return whether the ceilings could be set (the rest always is).
 
         Raises:
             CageUnavailable: limits could not be set; the cage must not be released.
@@ -105,7 +105,7 @@ class SetupHelper:
                 self._register.send(json.dumps({"number": number}).encode())
 
     def start(self) -> tuple[socket.socket, socket.socket]:
-        """Start the helper unless it runs; return its register and its errands.
+        """Start the helper unless it runs; return its register and its setup tasks.
 
         Raises:
             CageStartFailed: it cannot be started.

@@ -1,14 +1,14 @@
-"""The setup helper's own program: one thread, standard library only, a fork per errand.
+"""The setup helper's own program: one thread, standard library only, a fork per setup task.
 
 Started by `kaged.cage.setup_helper`. Standard input is the register: which cages are the daemon's.
 When it ends, the daemon is gone, and its cages are killed, those still waiting at their start
 included; so is whoever carries a mark that begins with the second argument: programs that the
 daemon (the third argument) ran without a cage.
 
-The descriptor in the first argument brings errands to workers, which are forked ahead of time. An
-errand names a waiting cage; its worker puts it into its groups, sets its limits under the cage's
-own uid, joins its user namespace and lowers the ceilings there. Whoever has joined a namespace
-cannot come back, so a worker serves once.
+The descriptor in the first argument brings setup tasks to workers, which are forked ahead of time.
+A setup task names a waiting cage; its worker puts it into its groups, sets its limits under the
+cage's own uid, joins its user namespace and lowers the ceilings there. Whoever has joined a
+namespace cannot come back, so a worker serves once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> int:
     libc = ctypes.CDLL(None, use_errno=True)
     daemon = _watch(int(sys.argv[3]))
     register, setup_tasks = socket.socket(fileno=0), socket.socket(fileno=int(sys.argv[1]))
-    gc.disable()  # a worker lives for one errand; collecting would only copy shared pages
+    gc.disable()  # a worker lives for one setup task; collecting would only copy shared pages
     gc.freeze()
     workers: dict[int, int] = {}  # pidfd to pid
     cages: dict[int, int] = {}  # number to pidfd
@@ -143,7 +143,7 @@ def _work(libc: Any, setup_tasks: socket.socket) -> NoReturn:
 
 
 def _rehearse() -> None:
-    """Touch what an errand will touch, so that its pages are there when it counts."""
+    """Touch what a setup task will touch, so that its pages are there when it counts."""
     json.loads(json.dumps({"number": 0, "rlimits": [[0, 0]]}))
     resource.prlimit(0, resource.RLIMIT_NOFILE)
     os.close(os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))

@@ -72,7 +72,7 @@ async def test_a_group_chat_is_refused_and_learns_nothing(home: ServiceHome) -> 
 
 @requirement("SC-AMB-38")
 async def test_whose_session_it_is_decides_who_acts(home: ServiceHome) -> None:
-    """The operator's own doors, a named front end, and anybody else."""
+    """The operator's own listeners, a named front end, and anybody else."""
     own = await home.run("ash-sb capability auth begin -c post.box --json")
     assert own["exit_code"] == 0, own
     stated = await home.run("ash-sb capability auth begin -c post.box", **ANN)

@@ -1,4 +1,4 @@
-"""Who may come in. Every rule of both doors, one request at a time."""
+"""Who may come in. Every rule of both listeners, one request at a time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Who may come in: `AccessRules` and `require_caller`, the one function that lets a request pass.
 
-Two doors. The Unix socket believes the kernel: the peer's uid must be the daemon's own. TCP
+Two listeners. The Unix socket believes the kernel: the peer's uid must be the daemon's own. TCP
 believes nothing by itself: the Host must be one of ours (DNS rebinding), an Origin must be our own
 page (cross-site requests, cross-site WebSocket), and in secure mode there must be the bearer token
 or the cookie that a launch URL gave.
@@ -101,7 +101,7 @@ class HttpCaller:
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """The rules of both doors, as the configuration sets them.
+    """The rules of both listeners, as the configuration sets them.
 
     `hosts` are names without port that TCP requests may carry in Host; `origins` are full origins
     (`https://desk.example`) allowed besides our own; `trusted_proxies` may name the user.

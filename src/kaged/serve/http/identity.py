@@ -12,8 +12,9 @@ PRIVATE = "private"
 def caller_identity(caller: HttpCaller) -> CallerIdentity | None:
     """Return which person a caller acts for, and in which chat (SC-AMB-38).
 
-    The operator's own doors are a private chat of the operator's. A trusted front end speaks for
-    the person it names, in a chat of the type it states, or of none. Insecure mode knows nobody.
+    The operator's own listeners are a private chat of the operator's. A trusted front end speaks
+    for the person it names, in a chat of the type it states, or of none. Insecure mode knows
+    nobody.
     """
     if caller.operator_id is None:
         return None

@@ -141,7 +141,7 @@ class AgentPort(Protocol):
         ...
 
     def leave(self, client_session: McpClientSession) -> None:
-        """Let go of everything that belongs to a visit's session and run."""
+        """Let go of everything that belongs to a client's session and run."""
         ...
 
 
