@@ -146,7 +146,7 @@ def _mcp() -> tuple[PeerProcess | None, str]:
 
 @asynccontextmanager
 async def _dispatcher() -> AsyncGenerator[tuple[Any, Any, Any, Any]]:
-    """Yield a dispatcher with one empty tool, a context of a caged caller, the handler, the audit log."""
+    """Yield a dispatcher with one empty tool, a caged context, the handler and the audit log."""
     from kaged.audit import AuditLog, ChainKey
     from kaged.base import Ids, SystemClock
     from kaged.kernel.policy import CagePolicy, FsGrant, FsMode

@@ -93,7 +93,7 @@ def base_program_key(items: tuple[_BaseFile, ...]) -> str:
 
 
 def build_base_programs(cache_dir: Path) -> BaseProgramDir:
-    """Return the base directory for this host as it is now, copying what is needed when it is a new one.
+    """Return the base directory for this host as it is now; copy what is needed when it is new.
 
     Safe when several daemons do it at once: a base directory appears whole, by rename, or not at
     all.

@@ -292,7 +292,7 @@ async def cage_in_stock(spawner: Spawner) -> None:
 async def refill(spawner: Spawner) -> None:
     launchers = spawner.launchers
     launchers.close()
-    launchers._starts, launchers._useless, launchers._wished = 10, False, 0
+    launchers._starts, launchers._useless, launchers._requested = 10, False, 0
     launchers.restock()
     for _ in range(50):
         if launchers.in_stock or launchers._useless:

@@ -38,7 +38,7 @@ def require_body(body: str, field: str = "body", *, blank: bool = False) -> str:
 
 
 def require_line(field: str, text: str, limit: int) -> str:
-    """Return a text that says something, within a number of characters. Raises InvalidToolParams."""
+    """Return a text that says something, of limited length. Raises InvalidToolParams."""
     if not text.strip():
         raise InvalidToolParams.of_field(field, "is empty")
     if len(text) > limit:
