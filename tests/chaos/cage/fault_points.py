@@ -34,17 +34,20 @@ from typing import Any, cast
 
 import uvloop
 
+from fakes.plugin_lab import PluginLab
 from kaged.base import KagedError
 from kaged.cage import CageRequest, CageSettings, Pty, Spawner, Uncaged, UncagedRequest
+from kaged.cage.errors import SpawnFailed
 from kaged.cage.net.gate import NetGate
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import CageLimits, CagePolicy
 from kaged.peer.connection import Connection
 from kaged.peer.process import PeerProcess
+from kaged.plugins.states import PluginState
 
 ERRORS = (errno.EMFILE, errno.ENOMEM, errno.EAGAIN, errno.ENOSPC, errno.EPERM)
 # Where a failing call counts as a step of the start.
-PACKAGES = ("/kaged/cage/", "/kaged/peer/")
+PACKAGES = ("/kaged/cage/", "/kaged/peer/", "/kaged/plugins/")
 QUIET_S, PATIENCE_S = 0.01, 5.0
 _PR_SET_CHILD_SUBREAPER = 36
 _CALLS: tuple[tuple[Any, str], ...] = (
@@ -233,7 +236,7 @@ def helpers(spawner: Spawner) -> dict[int, str]:
     """Return the helper processes that a spawner keeps, with all they have forked ahead."""
     found: dict[int, str] = dict.fromkeys(spawner.launchers.pids, "launcher")
     if spawner.setup_helper.pid is not None:
-        found[spawner.setup_helper.pid] = "steward"
+        found[spawner.setup_helper.pid] = "setup helper"
     gate = spawner.gate
     if isinstance(gate, NetGate) and gate._helper.pid is not None:
         found[gate._helper.pid] = "namespace helper"
@@ -326,6 +329,23 @@ async def peer(spawner: Spawner) -> None:
     await started.close()
 
 
+def plugin(lab: PluginLab) -> Start:
+    """Return a start of a caged plugin by the plugin host, up to its answered greeting."""
+    installed = lab.install()
+
+    async def start(_spawner: Spawner) -> None:
+        hosted = lab.plugin(installed)
+        await hosted.start()
+        FAULTS.armed = False
+        failed = None if hosted.state is PluginState.RUNNING else hosted.note
+        await hosted.stop("the trial is over")
+        lab._plugins.clear()
+        if failed is not None:
+            raise SpawnFailed(failed)
+
+    return start
+
+
 class _Nobody:
     def __getattr__(self, name: str) -> Any:
         return lambda *_args, **_kwargs: None
@@ -341,16 +361,18 @@ SCENARIOS: dict[str, Start] = {
     "uncaged with a terminal": uncaged_terminal,
     "peer": peer,
 }
+PLUGIN = "plugin"
 
 
 # The helper processes that a start of each kind uses.
 KILLED: dict[str, tuple[str, ...]] = {
-    "cage": ("steward",),
-    "cage from stock": ("steward", "launcher"),
+    "cage": ("setup helper",),
+    "cage from stock": ("setup helper", "launcher"),
     "refill of the stock": ("launcher",),
-    "cage with a terminal": ("steward",),
-    "cage with a network": ("steward", "namespace helper"),
-    "peer": ("steward",),
+    "cage with a terminal": ("setup helper",),
+    "cage with a network": ("setup helper", "namespace helper"),
+    "peer": ("setup helper",),
+    PLUGIN: ("setup helper",),
 }
 
 
@@ -449,6 +471,13 @@ async def main(name: str, *, every: bool) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with tempfile.TemporaryDirectory(prefix="kaged-faults-") as folder:
         Path(folder).chmod(0o755)
+        if name == PLUGIN:
+            (Path(folder) / "lab").mkdir()
+            lab = PluginLab(Path(folder) / "lab")
+            await lab.open()
+            await Trial(lab.spawner, plugin(lab)).run(name, every=every)
+            await lab.close()
+            return
         gate = NetGate(lambda *_: None) if name == "cage with a network" else None
         if gate is not None:
             await gate.start()

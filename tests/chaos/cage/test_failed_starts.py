@@ -20,6 +20,7 @@ SCENARIOS = {
     "uncaged": 30,
     "uncaged with a terminal": 25,
     "peer": 25,
+    "plugin": 35,
 }
 # With so few steps each one fails with every error, not with one of them.
 SHORT = {"refill of the stock", "uncaged", "uncaged with a terminal"}
