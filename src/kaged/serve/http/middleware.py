@@ -83,7 +83,7 @@ class AccessMiddleware:
             self._note_refusal(error, access_request, state["request_id"])
             await error_response(error, state["request_id"])(scope, receive, send)
             return
-        state["knock"] = access_request
+        state["access_request"] = access_request
         await self._app(scope, receive, send)
 
     def _note_refusal(
