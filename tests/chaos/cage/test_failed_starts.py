@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+TESTS = Path(__file__).parents[2]
 PROGRAM = Path(__file__).with_name("fault_points.py")
 # The fewest steps that a start of this kind has; fewer would mean that the faults miss it.
 SCENARIOS = {
@@ -34,6 +36,7 @@ def test_a_start_that_fails_at_any_step_leaves_nothing(scenario: str) -> None:
         capture_output=True,
         text=True,
         check=False,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
     )
     assert done.returncode == 0, done.stderr[-2000:]
     rows = [json.loads(line) for line in done.stdout.splitlines()]
