@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kaged.base import KagedError
 from kaged.pipeline.errors import PluginError, PluginErrorModel, PluginViolationError
-from kaged.pipeline.hook_call import PluginTimedOut
+from kaged.pipeline.hook_call import HookTimedOut
 from kaged.pipeline.isolation import exact_text
 from kaged.pipeline.modes import OnError, PluginMode
 from kaged.pipeline.records import ControlExecutionStatus, nanoseconds, shown
@@ -48,7 +48,7 @@ def record_failure(
         if observer is not None:
             observer.call_denied(step, violation, request_id)
         return denial
-    timed_out = isinstance(error, PluginTimedOut)
+    timed_out = isinstance(error, HookTimedOut)
     reason = error.message if isinstance(error, KagedError) else shown(error)
     code = "plugin_timeout" if timed_out else "plugin_error"
     ends_call = step.on_error is OnError.FAIL

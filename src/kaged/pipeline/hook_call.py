@@ -21,7 +21,7 @@ CLEANUP_GRACE_S = 2.0
 """How long a cancelled hook may go on cleaning up before it is closed."""
 
 
-class PluginTimedOut(KagedError):
+class HookTimedOut(KagedError):
     """A hook did not finish in time."""
 
     code: ClassVar[str] = "plugin_timeout"
@@ -39,7 +39,7 @@ async def call_hook(hook: Coroutine[Any, Any, Any], timeout_s: float, background
     A hook that still waits after its timeout is cancelled; `background` lets it clean up.
 
     Raises:
-        PluginTimedOut: it was not done after `timeout_s` seconds.
+        HookTimedOut: it was not done after `timeout_s` seconds.
         PluginCancelled: it ended by a cancellation that nobody else asked for.
         CancelledError: the caller was cancelled, whatever the hook made of that.
     """
@@ -100,7 +100,7 @@ async def _wait(
     if task.cancelling() > requested:
         raise asyncio.CancelledError  # the caller's own, also when the hook swallowed it
     if timer.expired():
-        raise PluginTimedOut(f"exceeded {timeout_s:g}s timeout")
+        raise HookTimedOut(f"exceeded {timeout_s:g}s timeout")
     if isinstance(error, asyncio.CancelledError):
         raise PluginCancelled("the hook cancelled itself") from error
     if error is not None:
@@ -171,4 +171,4 @@ async def _take_back_cancellation(task: asyncio.Task[Any], requested: int) -> No
             raise  # somebody else's
 
 
-__all__ = ["PluginCancelled", "PluginTimedOut", "call_hook"]
+__all__ = ["HookTimedOut", "PluginCancelled", "call_hook"]

@@ -9,7 +9,7 @@ import pytest
 
 from kaged.base import Tasks
 from kaged.pipeline import hook_call
-from kaged.pipeline.hook_call import PluginCancelled, PluginTimedOut, call_hook
+from kaged.pipeline.hook_call import HookTimedOut, PluginCancelled, call_hook
 
 
 class Failures(list[str]):
@@ -59,7 +59,7 @@ async def test_a_hook_that_is_too_slow_is_timed_out_and_cleans_up() -> None:
         finally:
             cleaned.append(True)
 
-    with pytest.raises(PluginTimedOut, match=r"exceeded 0\.01s timeout"):
+    with pytest.raises(HookTimedOut, match=r"exceeded 0\.01s timeout"):
         await drive(hook(), 0.01)
     assert cleaned == [True]
     task = asyncio.current_task()
@@ -83,7 +83,7 @@ async def test_a_hook_that_swallows_its_cancellation_is_timed_out_all_the_same()
         return ""
 
     for hook in (returns(), raises()):
-        with pytest.raises(PluginTimedOut):
+        with pytest.raises(HookTimedOut):
             await drive(hook, 0.01)
     await asyncio.sleep(0)
 
@@ -101,7 +101,7 @@ async def test_a_hook_that_goes_on_after_its_timeout_finishes_in_the_background(
             await asyncio.sleep(0)
             done.set()
 
-    with pytest.raises(PluginTimedOut):
+    with pytest.raises(HookTimedOut):
         await drive(hook(), 0.01, orphan_tasks)
     assert not done.is_set()
     async with asyncio.timeout(5):
@@ -138,7 +138,7 @@ async def test_a_hook_that_never_ends_is_closed_after_the_grace_period(
                 refusals -= 1
 
     for hook in (stubborn(), will_not_close()):
-        with pytest.raises(PluginTimedOut):
+        with pytest.raises(HookTimedOut):
             await drive(hook, 0.01, orphan_tasks)
     async with asyncio.timeout(5):
         await closed.wait()
@@ -158,7 +158,7 @@ async def test_a_hook_that_fails_while_cleaning_up_troubles_nobody() -> None:
             await asyncio.sleep(0)
             raise ValueError("in the background")
 
-    with pytest.raises(PluginTimedOut):
+    with pytest.raises(HookTimedOut):
         await drive(hook(), 0.01, orphan_tasks)
     async with asyncio.timeout(5):
         while len(orphan_tasks):  # noqa: ASYNC110 - the owner of tasks has no event for their end
@@ -268,7 +268,7 @@ async def test_done_and_late_in_the_same_turn_counts_as_late() -> None:
     waiting = asyncio.get_running_loop().create_task(drive(hook(), 0.01))
     # Both fall due in one turn: the result first, then the deadline.
     loop.call_at(loop.time() + 0.01, gate.set_result, None)
-    with contextlib.suppress(PluginTimedOut):
+    with contextlib.suppress(HookTimedOut):
         assert await waiting == "just in time"
     task = asyncio.current_task()
     assert task is not None
@@ -365,7 +365,7 @@ async def test_a_hook_that_exits_while_cleaning_up_does_not_end_the_program() ->
             await asyncio.sleep(0)
             raise SystemExit(3)
 
-    with pytest.raises(PluginTimedOut):
+    with pytest.raises(HookTimedOut):
         await drive(hook(), 0.01, background)
     async with asyncio.timeout(5):
         while len(background):  # noqa: ASYNC110 - the owner of tasks has no event for their end

@@ -7,7 +7,7 @@ import sqlite3
 from sqlalchemy.exc import DBAPIError
 
 from kaged.store.backends.sqlite_errors import translate
-from kaged.store.backends.sqlite_guard import VALUE_LIMIT_BYTES, Denial
+from kaged.store.backends.sqlite_guard import VALUE_LIMIT_BYTES, QueryDenial
 from kaged.store.guest import FaultKind, GuestFault
 
 STATEMENT_ERRORS = (
@@ -33,7 +33,7 @@ _UNAVAILABLE = frozenset(
 )
 
 
-def fault_of(error: Exception, denial: Denial | None) -> GuestFault:
+def fault_of(error: Exception, denial: QueryDenial | None) -> GuestFault:
     """Return what an error means; `denial` is what the guard said no to, if it did."""
     primary = (getattr(error, "sqlite_errorcode", 0) or 0) & 0xFF
     if primary == sqlite3.SQLITE_AUTH or (denial and primary == sqlite3.SQLITE_ERROR):

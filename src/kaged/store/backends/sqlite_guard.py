@@ -69,7 +69,7 @@ _SEQUENCE_WRITES = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Denial:
+class QueryDenial:
     """What was asked for and is not allowed, in words for the audit log."""
 
     action: str
@@ -87,7 +87,7 @@ class Guard:
     def __init__(self, prefix: str, owned: AbstractSet[str]) -> None:
         self.prefix = prefix
         self.owned = owned
-        self.denial: Denial | None = None
+        self.denial: QueryDenial | None = None
         self._verb = Verb.ROWS
         self._queried: frozenset[str] = frozenset()
         self._made: frozenset[str] = frozenset()
@@ -118,7 +118,7 @@ class Guard:
         if self._allows(action, first or "", second or "", database):
             return sqlite3.SQLITE_OK
         if self.denial is None:
-            self.denial = Denial(_ACTIONS.get(action, f"action {action}"), first or second)
+            self.denial = QueryDenial(_ACTIONS.get(action, f"action {action}"), first or second)
         return sqlite3.SQLITE_DENY
 
     def _allows(self, action: int, first: str, second: str, database: str | None) -> bool:
@@ -242,8 +242,8 @@ __all__ = [
     "FUNCTIONS",
     "TABLE_FUNCTIONS",
     "VALUE_LIMIT_BYTES",
-    "Denial",
     "Guard",
+    "QueryDenial",
     "Verb",
     "verb_of",
 ]
