@@ -1,6 +1,6 @@
 """`start_subsystems`: cages, plugins, policies, tools, projects; one function, top to bottom.
 
-Loaded and run while the daemon already answers, by `Opening`.
+Loaded and run while the daemon already answers, by `Startup`.
 """
 
 from __future__ import annotations

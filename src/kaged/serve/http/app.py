@@ -1,4 +1,4 @@
-"""`create_app`: the routes and their error handlers; `Door` has the layers in front of them."""
+"""`create_app`: the routes and their error handlers; `EarlyApp` has the layers in front of them."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ Over the Unix socket the peer's uid is the credential. Over TCP send `Authorizat
 def create_app(services: HttpServices) -> FastAPI:
     """Build the routes around the daemon's services.
 
-    A request that reaches one has passed the layers of `Door`: it has an id, a caller and a body
-    within its limits. The routes of rooms that open later are added by `add_subsystem_routes`.
+    A request that reaches one has passed the layers of `EarlyApp`: it has an id, a caller and a body
+    within its limits. The routes of subsystems that start later are added by `add_subsystem_routes`.
     """
     app = FastAPI(
         title="kaged",

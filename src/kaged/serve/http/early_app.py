@@ -1,6 +1,6 @@
 """`EarlyApp`: the application as the sockets see it; its layers stand before the routes are loaded.
 
-Loading the web framework and the routes takes as long as the rest of a start. So the door is there
+Loading the web framework and the routes takes as long as the rest of a start. So this app is there
 first: it tells who may come in and whether all is well, and lets requests through to the routes as
 soon as these are loaded.
 """

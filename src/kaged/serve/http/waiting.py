@@ -1,6 +1,6 @@
-"""`ReadinessMiddleware`: holds requests for rooms of the daemon that are not open yet.
+"""`ReadinessMiddleware`: holds requests for subsystems that have not started yet.
 
-The daemon answers as soon as its trail, its doors and its store are there. Projects, plugins and
+The daemon answers as soon as its audit log, its listeners and its store are there. Projects, plugins and
 tools open right behind that; whoever asks for them meanwhile waits, instead of being told to ask
 again.
 """

@@ -1,1 +1,1 @@
-"""One agent's tools for MCP clients: `AgentPort`, `Visit`, `McpEndpoint`, `NameMap`."""
+"""One agent's tools for MCP clients: `AgentPort`, `McpClientSession`, `McpEndpoint`, `NameMap`."""

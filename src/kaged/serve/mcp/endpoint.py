@@ -1,6 +1,6 @@
 """`McpEndpoint`: where MCP clients come in, by a stream or over HTTP; keeps sessions apart.
 
-One server per served agent, made when its first client comes; one visit per client. Nothing of the
+One server per served agent, made when its first client comes; one session per client. Nothing of the
 SDK is loaded before that.
 """
 
@@ -169,7 +169,7 @@ class McpEndpoint:
         return manager
 
     def _client_session_of(self, ctx: Any) -> McpClientSession:
-        """Return the visit of a request: that of its stream, HTTP session, or caller."""
+        """Return the client session of a request: that of its stream, HTTP session, or caller."""
         known = ctx.lifespan_context
         if isinstance(known, McpClientSession):
             return known
