@@ -33,8 +33,8 @@ Over the Unix socket the peer's uid is the credential. Over TCP send `Authorizat
 def create_app(services: HttpServices) -> FastAPI:
     """Build the routes around the daemon's services.
 
-    A request that reaches one has passed the layers of `EarlyApp`: it has an id, a caller and a body
-    within its limits. The routes of subsystems that start later are added by `add_subsystem_routes`.
+    A request that reaches one has passed the layers of `EarlyApp`: it has an id, a caller and a
+    body within its limits. `add_subsystem_routes` adds the routes of what starts later.
     """
     app = FastAPI(
         title="kaged",

@@ -1,8 +1,8 @@
 """`ReadinessMiddleware`: holds requests for subsystems that have not started yet.
 
-The daemon answers as soon as its audit log, its listeners and its store are there. Projects, plugins and
-tools open right behind that; whoever asks for them meanwhile waits, instead of being told to ask
-again.
+The daemon answers as soon as its audit log, its listeners and its store are there. Projects,
+plugins and tools start right behind that; a request for them waits meanwhile, instead of being
+refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`McpEndpoint`: where MCP clients come in, by a stream or over HTTP; keeps sessions apart.
 
-One server per served agent, made when its first client comes; one session per client. Nothing of the
-SDK is loaded before that.
+One server per served agent, made when its first client comes; one session per client. Nothing of
+the SDK is loaded before that.
 """
 
 from __future__ import annotations
