@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from kaged.cage.net.addressbook import AddressBook
+from kaged.cage.net.address_table import AddressTable
 from kaged.cage.net.dns import MAX_QUERY_BYTES, answer_query
 from kaged.cage.net.events import ConnectVia, Recorder
 from kaged.cage.net.limits import DNS_BATCH
@@ -15,11 +15,11 @@ from kaged.kernel.hosts import LOCALHOST, NetTargetInvalid, normalise_host
 
 
 class NameServer:
-    """Answers name questions of one cage from its address book, and asks nobody."""
+    """Answers name questions of one cage from its address table, and asks no other server."""
 
-    def __init__(self, book: AddressBook, recorder: Recorder) -> None:
+    def __init__(self, addresses: AddressTable, recorder: Recorder) -> None:
         self._loop = asyncio.get_running_loop()
-        self._book = book
+        self._addresses = addresses
         self._recorder = recorder
 
     def serve(self, sock: socket.socket) -> None:
@@ -34,7 +34,7 @@ class NameServer:
             name = ""
         address = None
         if name and canonical_address(name) is None:
-            address = self._book.address_of(name)
+            address = self._addresses.address_of(name)
             if address is None and name == LOCALHOST:
                 return LOOPBACK
         if address is None:

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from typing import ClassVar
 
 from kaged.base import KagedError
-from kaged.cage.net.addressbook import SYNTHETIC_PREFIX, synthetic_address
+from kaged.cage.net.address_table import SYNTHETIC_PREFIX, synthetic_address
 from kaged.cage.net.limits import MAX_GRANTED_NAMES, MAX_LISTENERS
 from kaged.cage.net.netlink import (
     NetlinkBatch,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from socket import socket
 
-from kaged.cage.net.addressbook import SYNTHETIC_PREFIX
+from kaged.cage.net.address_table import SYNTHETIC_PREFIX
 from kaged.cage.net.namespace import NamespaceHelper, NamespaceUnavailable, SocketSpec, TrialCage
 from kaged.cage.net.netlink import NetlinkBatch, catch_all_route, extra_address, trap_rules
 from kaged.cage.net.plan import (

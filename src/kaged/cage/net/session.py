@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kaged.base import Tasks
-from kaged.cage.net.addressbook import AddressBook, is_synthetic
+from kaged.cage.net.address_table import AddressTable, is_synthetic
 from kaged.cage.net.events import ConnectVia, Recorder
 from kaged.cage.net.forward import Forwarder
 from kaged.cage.net.limits import ACCEPT_BATCH, GateLimits
@@ -90,8 +90,8 @@ class NetSession:
         self._budget = budget
         self._tasks = tasks
         self._on_close = on_close
-        self._book = AddressBook(plan.names, open_names=plan.dangerous, limit=limits.names)
-        self._names = NameServer(self._book, recorder)
+        self._addresses = AddressTable(plan.names, open_names=plan.dangerous, limit=limits.names)
+        self._names = NameServer(self._addresses, recorder)
         self._localhost_granted = any(target.host == LOCALHOST for target in plan.targets)
         self._listening: set[socket.socket] = set()
         self._open = 0
@@ -232,7 +232,7 @@ class NetSession:
     def _destination(self, address: str) -> str:
         if is_synthetic(address):
             # An address that stands for no name is no destination; it is denied under its number.
-            return self._book.name_of(address) or address
+            return self._addresses.name_of(address) or address
         if address in (LOOPBACK, LOOPBACK6) and self._localhost_granted:
             return LOCALHOST
         return address

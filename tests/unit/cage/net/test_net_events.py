@@ -16,18 +16,18 @@ def recorder(clock: ManualClock, sink: list[NetEvent], limit: int = 3) -> Record
     return Recorder("plugin:x", "c1", sink.append, clock, denials)
 
 
-def deny(book: Recorder, host: str) -> None:
-    book.denied(ConnectVia.DIRECT, host, 443, "net.host", f"net:{host}:443")
+def deny(records: Recorder, host: str) -> None:
+    records.denied(ConnectVia.DIRECT, host, 443, "net.host", f"net:{host}:443")
 
 
 def test_a_connection_is_recorded_with_bytes_and_duration_and_a_denial_with_its_reason(
     clock: ManualClock,
 ) -> None:
     sent = list[NetEvent]()
-    book = recorder(clock, sent)
-    started = book.now_s()
+    records = recorder(clock, sent)
+    started = records.now_s()
     clock.advance(1.5)
-    book.connected(
+    records.connected(
         ConnectVia.CONNECT,
         "api.test",
         443,
@@ -51,7 +51,7 @@ def test_a_connection_is_recorded_with_bytes_and_duration_and_a_denial_with_its_
         "bytes_down": 5,
         "duration_ms": 1500,
     }
-    deny(book, "evil.test")
+    deny(records, "evil.test")
     assert sent[1].data() == {
         "cage_id": "c1",
         "what": "plugin:x",
@@ -70,12 +70,12 @@ def test_the_first_denial_of_a_kind_is_sent_at_once_and_repeats_are_counted(
     clock: ManualClock,
 ) -> None:
     sent = list[NetEvent]()
-    book = recorder(clock, sent)
+    records = recorder(clock, sent)
     for _ in range(1000):
-        deny(book, "evil.test")
+        deny(records, "evil.test")
     assert [(one.host, one.count) for one in sent] == [("evil.test", 1)]
     clock.advance(10)
-    deny(book, "evil.test")
+    deny(records, "evil.test")
     assert [(one.host, one.count) for one in sent] == [
         ("evil.test", 1),
         ("evil.test", 999),
@@ -85,25 +85,25 @@ def test_the_first_denial_of_a_kind_is_sent_at_once_and_repeats_are_counted(
 
 def test_many_different_denials_are_counted_together_beyond_the_limit(clock: ManualClock) -> None:
     sent = list[NetEvent]()
-    book = recorder(clock, sent)
+    records = recorder(clock, sent)
     for number in range(100):
-        deny(book, f"h{number}.test")
+        deny(records, f"h{number}.test")
     assert len(sent) == 3
-    book.flush()
+    records.flush()
     assert len(sent) == 4
     assert (sent[3].host, sent[3].count) == ("", 97)
-    book.flush()
+    records.flush()
     assert len(sent) == 4
 
 
 def test_no_denial_is_lost_from_the_count(clock: ManualClock) -> None:
     sent = list[NetEvent]()
-    book = recorder(clock, sent)
+    records = recorder(clock, sent)
     for number in range(500):
-        deny(book, f"h{number % 7}.test")
+        deny(records, f"h{number % 7}.test")
         clock.advance(0.1)
-    book.over_limit(ConnectVia.PROXY, "handshakes")
-    book.flush()
+    records.over_limit(ConnectVia.PROXY, "handshakes")
+    records.flush()
     assert sum(one.count for one in sent) == 501
     assert sent[-1].rule == "net.limit" or any(one.ending is ConnectionEnd.LIMIT for one in sent)
 

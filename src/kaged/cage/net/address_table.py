@@ -1,4 +1,4 @@
-"""`AddressBook`: which address inside the cage stands for which name outside."""
+"""`AddressTable`: which address inside the cage stands for which name outside."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_synthetic(address: str) -> bool:
     return address.startswith("127.77.")
 
 
-class AddressBook:
+class AddressTable:
     """Names and the addresses that stand for them in one cage.
 
     Granted names keep their address for good. Where every name is granted, a name gets an address
@@ -70,4 +70,4 @@ class AddressBook:
         return name
 
 
-__all__ = ["SYNTHETIC_PREFIX", "AddressBook", "is_synthetic", "synthetic_address"]
+__all__ = ["SYNTHETIC_PREFIX", "AddressTable", "is_synthetic", "synthetic_address"]
