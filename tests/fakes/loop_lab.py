@@ -19,10 +19,10 @@ from kaged.config.agents import AgentTree
 from kaged.pipeline.pipeline import Pipeline
 from kaged.plugins.hooks import CompactionEvent, Participant, PreCompactOutcome
 from kaged.plugins.observers import Observed
-from kaged.sessions.driver import RunEnd
 from kaged.sessions.hooks import SessionHooks
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.sessions.navigation import Navigation
+from kaged.sessions.run_values import RunEnd
 from kaged.sessions.session_service import SessionService
 from kaged.sessions.snapshot import SessionSnapshot
 from kaged.sessions.transcript import Transcript

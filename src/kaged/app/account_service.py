@@ -314,6 +314,3 @@ def _provider_row(entry: ProviderEntry) -> CheckRow:
             f"Give [capabilities.providers.{entry.name}] a cage.",
         )
     return CheckRow(name, CheckStatus.OK, what, "It works.")
-
-
-__all__ = ["AccountService", "PlannedProvider"]

@@ -399,6 +399,3 @@ def _described(entry: RegisteredTool, enabled: EnabledTool | None) -> JsonObject
         "why": "follows from the tree of agents" if enabled is None else enabled.why,
         "off_actions": off,
     }
-
-
-__all__ = ["AgentNotFound", "AgentToolService", "OutcomeStream"]

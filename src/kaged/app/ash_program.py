@@ -133,6 +133,3 @@ def _precompile(source: Path, shown_as: str) -> None:
             doraise=True,
             invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
         )
-
-
-__all__ = ["INSIDE", "AshProgram", "stock_ash"]

@@ -378,6 +378,3 @@ class _NoState:
 
     async def delete(self, name: str, *, chat: bool = False) -> bool:
         return False
-
-
-__all__ = ["BridgeReport", "CheckVerdict", "CheckedRow", "check_bridge"]

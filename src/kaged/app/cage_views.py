@@ -276,14 +276,3 @@ class CageViews:
         declared = declarations_of(HERE, self._tree())
         used = any(one.plugin_name == plugin.name for _, one in declared)
         return {HERE: self._root} if used else {}
-
-
-__all__ = [
-    "AgentUncaged",
-    "CageAmbiguous",
-    "CageNotFound",
-    "CageOwner",
-    "CageView",
-    "CageViews",
-    "CagedAgentNotFound",
-]

@@ -8,7 +8,8 @@ from urllib.parse import unquote
 from kaged.app.settings import Settings
 from kaged.cage import CageSettings
 from kaged.cage.net import NetProbe, probe_network
-from kaged.cage.probe import ProbeRow, probe_host
+from kaged.cage.probe import probe_host
+from kaged.cage.proberow import ProbeRow
 from kaged.kernel.policy import CageLimits
 from kaged.serve.http.ports import CheckRow, CheckStatus
 
@@ -69,6 +70,3 @@ def _from_network(row: NetProbe) -> CheckRow:
     # Without it network grants are refused or served in a narrower way, never in a wider one.
     status = CheckStatus.OK if row.ok else CheckStatus.WARN
     return CheckRow(f"cage.{row.id}", status, "network grants of cages", row.detail, row.fix)
-
-
-__all__ = ["cage_settings", "plugin_limits", "probe_cages"]

@@ -237,6 +237,3 @@ class _Run:
             facts: JsonObject = {"changed": changed, "problems": problems}
             await self._record(daemon, "daemon.config_reloaded", facts)
             self._ready.reloaded()
-
-
-__all__ = ["harden", "run_daemon"]

@@ -39,6 +39,3 @@ class DaemonCore:
     def ids(self) -> Ids:
         """The daemon's source of ids."""
         return self.services.ids
-
-
-__all__ = ["DaemonCore"]

@@ -338,6 +338,3 @@ async def _probed(probe: Probe, settings: Settings) -> Sequence[CheckRow]:
         found = f"{type(error).__name__}: {error}"
         fix = "This is a bug; report it with the output of `kaged doctor --json`."
         return [CheckRow("probe", FAIL, "A check that could not be made.", found, fix)]
-
-
-__all__ = ["CageCheck", "Live", "Probe", "examine", "worst"]

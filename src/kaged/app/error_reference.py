@@ -78,7 +78,5 @@ def _cell(said: list[str]) -> str:
     return " · ".join(said).replace("|", "\\|")
 
 
-__all__ = ["BEGIN", "EDGE_ONLY", "END", "error_classes", "meanings", "render", "rewrite"]
-
 if __name__ == "__main__":
     rewrite(Path(sys.argv[1]))

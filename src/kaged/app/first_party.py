@@ -216,6 +216,3 @@ def _host(text: str, port: int, security: Security, ca_file: str | None) -> Mail
     if security is Security.PLAIN and host not in _LOOPBACK:
         raise CapabilityInvalidInput(f"{host} is not loopback: security is tls or starttls")
     return MailHost(host, number, security, ca_file)
-
-
-__all__ = ["CLIENT_SECRET", "FirstPartyProviders"]

@@ -49,6 +49,3 @@ class Gates:
         log = _log.error if row.status is CheckStatus.FAIL else _log.debug
         log("gate.passed" if row.status is not CheckStatus.FAIL else "gate.closed",
             gate=row.id, status=row.status.value, found=row.cause, fix=row.fix)  # fmt: skip
-
-
-__all__ = ["GateFinding", "Gates"]

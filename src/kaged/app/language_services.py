@@ -332,6 +332,3 @@ async def _end(pair: LanguageServicePair, reason: ServerStopReason) -> None:
 
 def _report_failure(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=repr(error))
-
-
-__all__ = ["LanguageServicePair", "LanguageServices", "without"]

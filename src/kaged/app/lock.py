@@ -146,6 +146,3 @@ def _unusable(path: Path, error: OSError) -> HomeUnusable:
         fix=f"Make {path.parent} writable for the user who runs the daemon.",
         path=str(path),
     )
-
-
-__all__ = ["DaemonRunning", "Holder", "HomeUnusable", "InstanceLock", "holder_of"]

@@ -104,6 +104,3 @@ def _clean(key: str, value: Any, depth: int) -> Any:
         return [_clean(key, inner, depth + 1) for inner in list(value)[:MAX_ENTRIES]]
     # Objects are shown by their type: a repr may hold anything.
     return value if key.startswith("_") else f"<{type(value).__name__}>"
-
-
-__all__ = ["configure_logging", "redact"]

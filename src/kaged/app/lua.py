@@ -326,6 +326,3 @@ def build_scripts(
 
 def _report(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=repr(error))
-
-
-__all__ = ["ScriptService", "build_scripts"]

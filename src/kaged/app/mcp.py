@@ -290,6 +290,3 @@ def _unusable(name: str, note: str) -> JsonObject:
         "pending": 0,
         "tools": [],
     }
-
-
-__all__ = ["McpService", "build_mcp", "plans_of"]

@@ -241,6 +241,3 @@ class ServedAgent:
                 request_id=request_id or None,
             )
         )
-
-
-__all__ = ["ServedAgent", "ServedAgents"]

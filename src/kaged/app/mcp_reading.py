@@ -188,6 +188,3 @@ def _contents(uri: str, answer: JsonObject) -> list[ResourceContent]:
             shown = text if isinstance(text, str) else json.dumps(text)
             found.append(ResourceContent(uri, mime, text=shown))
     return found
-
-
-__all__ = ["AgentReading"]

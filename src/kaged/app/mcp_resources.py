@@ -76,6 +76,3 @@ async def read_session(sessions: SessionServices, project_id: str, session_id: s
         "entries": [dataclasses.asdict(entry) for entry in entries],
     }
     return json.dumps(shown, ensure_ascii=False)
-
-
-__all__ = ["issue_page", "read_issue", "read_session", "session_page"]

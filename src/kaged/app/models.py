@@ -35,6 +35,3 @@ def build_models(
     )
     closing.push_async_callback(models.close)
     return models
-
-
-__all__ = ["SCRIPT_VARIABLE", "build_models"]

@@ -198,6 +198,3 @@ def _listed(problems: Sequence[Problem]) -> str:
     if len(problems) > SHOWN_PROBLEMS:
         shown.append(f"and {len(problems) - SHOWN_PROBLEMS} more")
     return "; ".join(shown)
-
-
-__all__ = ["PolicyPipeline", "file_row", "plugin_kinds", "status_row"]

@@ -155,6 +155,3 @@ class PluginProjects:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         line.put_nowait(_News(done=done))
         await done
-
-
-__all__ = ["PluginProjects"]

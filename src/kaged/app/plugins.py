@@ -22,7 +22,7 @@ from kaged.config.pluginwords import PRIMARY
 from kaged.plugins.consent import ConsentService
 from kaged.plugins.consent_file import ConsentFile
 from kaged.plugins.errors import PluginNotFound
-from kaged.plugins.installation import PluginStore, StoreProblem
+from kaged.plugins.installation import PluginStore
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.installer import PluginInstaller
 from kaged.plugins.knob_write import KnobService
@@ -31,6 +31,7 @@ from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.settings import thaw
 from kaged.plugins.sources import SourceFetcher
 from kaged.plugins.storage import StorageBroker, StorageQuota
+from kaged.plugins.storereader import StoreProblem
 from kaged.plugins.supervisor import PluginSupervisor
 from kaged.serve.http.ports import Principal
 from kaged.store import Store
@@ -395,6 +396,3 @@ def _absolute(path: str) -> Path:
     if not found.is_absolute():
         raise PluginNotFound(f"{path} is not an absolute path", fix="give the full path")
     return Path(os.path.normpath(found))
-
-
-__all__ = ["PluginService", "build_plugins"]

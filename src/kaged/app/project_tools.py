@@ -107,6 +107,3 @@ def both(*each: Callable[P, None]) -> Callable[P, None]:
 
 def _announce(hub: EventHub, name: str, data: JsonObject) -> None:
     hub.publish(ATTENTION_TOPIC, name, data)
-
-
-__all__ = ["ATTENTION_TOPIC", "WorkProjects", "both", "build_project_work"]

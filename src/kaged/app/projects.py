@@ -289,12 +289,3 @@ def _not_found(project_id: str) -> ProjectNotFound:
         f"No project {project_id} is loaded.",
         fix="`kaged project list` shows the loaded ones; `kaged project load` loads one.",
     )
-
-
-__all__ = [
-    "LoadedProject",
-    "ProjectNotFound",
-    "ProjectRootRefused",
-    "ProjectService",
-    "TooManyProjects",
-]

@@ -78,6 +78,3 @@ class ReadySignal:
             socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock,
         ):
             sock.sendto(message.encode("ascii"), address)
-
-
-__all__ = ["MAX_READY_BYTES", "READY_FD_VARIABLE", "ReadySignal"]

@@ -114,6 +114,3 @@ class SandboxChannels:
             # Refused all the same; the gap itself becomes part of the record.
             return rejected
         return rejected
-
-
-__all__ = ["GRANT", "RPC_HOST", "RPC_PORT", "SandboxChannels"]

@@ -268,6 +268,3 @@ def _rates(one: Provider) -> RateRules:
 
 def _no_first_party(one: Provider) -> KagedError:
     return CapabilityError(f"{one.name}: this daemon was built without providers of its own")
-
-
-__all__ = ["AccountService", "build_services"]

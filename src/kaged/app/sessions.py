@@ -91,6 +91,3 @@ def _redacted(audit: AuditLog, params: JsonValue) -> JsonValue:
 def _about(params: JsonValue) -> dict[str, JsonValue]:
     fields = ("tool_name", "caller", "session_id", "run_id", "request_id")
     return {**dict.fromkeys(fields, ""), "params": params}
-
-
-__all__ = ["TOPIC", "build_sessions"]

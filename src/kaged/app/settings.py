@@ -68,6 +68,3 @@ def read_settings(places: Locations, environ: Mapping[str, str]) -> Settings:
 def token_file(places: Locations) -> Path:
     """The bearer token's file. It does not move with `[daemon] home`, so the CLI finds it."""
     return places.state_dir / "http-token"
-
-
-__all__ = ["NO_SANDBOX_VARIABLE", "Settings", "read_settings", "token_file"]

@@ -33,6 +33,3 @@ class StaleFileSweeper:
         removed = await asyncio.to_thread(remove_stale_files, root, self._since_s)
         if removed:
             _log.info("project.stale_files_removed", root=root, removed=removed)
-
-
-__all__ = ["StaleFileSweeper"]

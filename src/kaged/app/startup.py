@@ -99,6 +99,3 @@ def _load(
     # Requests for these routes wait until their subsystems are up.
     add_subsystem_routes(routes)
     return start_subsystems
-
-
-__all__ = ["Startup"]

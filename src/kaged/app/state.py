@@ -87,6 +87,3 @@ def port_moved(bind: Bind | None, url: str | None) -> str | None:
     if url is None:
         return f"port {bind.port} and those after it are taken, so there is no TCP listener"
     return f"port {bind.port} is taken by another program, so the TCP listener is at {url}"
-
-
-__all__ = ["DaemonState", "access_rules", "needs_restart", "port_moved"]

@@ -70,6 +70,3 @@ def _warnings(state: DaemonState, store: Store, audit: AuditLog) -> list[str]:
     found += [] if moved is None else [moved]
     found += [f"{key} was changed and needs a restart" for key in needs_restart(state)]
     return found
-
-
-__all__ = ["status_of"]

@@ -343,6 +343,3 @@ def _forward(hub: EventHub, plugin: str, kind: str, params: JsonValue) -> None:
 
 def _report_failure(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=repr(error))
-
-
-__all__ = ["StartedSubsystems", "start_subsystems"]

@@ -102,6 +102,3 @@ def quota_rules(section: ToolsSection) -> Sequence[QuotaRule]:
 def sealed_folder(section: ToolsSection) -> str | None:
     """Return the project folder that no agent's tools may change, if the operator wants that."""
     return KAGED_DIR if section.protect_kaged is SealWord.ALL else None
-
-
-__all__ = ["open_toolboxes", "quota_rules", "sealed_folder"]

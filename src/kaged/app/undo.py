@@ -97,6 +97,3 @@ def _files(undone: Undone) -> list[JsonObject]:
         }
         for one in undone.files
     ]
-
-
-__all__ = ["UndoService", "open_undo"]

@@ -213,6 +213,3 @@ def _metrics(audit: AuditLog, hub: EventHub) -> Metrics:
 
 def _report_failure(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=repr(error))
-
-
-__all__ = ["Daemon", "build"]

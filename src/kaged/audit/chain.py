@@ -113,6 +113,3 @@ class ChainKey:
 
 def _derived(secret: bytes, purpose: bytes) -> hmac.HMAC:
     return hmac.new(hmac.digest(secret, purpose, "sha256"), digestmod=hashlib.sha256)
-
-
-__all__ = ["EMPTY", "GENESIS", "KEY_BYTES", "Anchor", "ChainHead", "ChainKey"]

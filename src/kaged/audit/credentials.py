@@ -98,6 +98,3 @@ def mask_secrets(text: str) -> str:
     if ("=" in text or ":" in text or "--" in text) and _NAME_HINT.search(text):
         text = _ASSIGNED.sub(rf"\1{REDACTED}", text)
     return text
-
-
-__all__ = ["ENV_KEYS", "REDACTED", "SECRET_KEYS", "fold_key", "is_secret_key", "mask_secrets"]

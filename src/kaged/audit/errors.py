@@ -32,6 +32,3 @@ class ChainMoved(KagedError):
     """
 
     code: ClassVar[str] = "audit_chain_moved"
-
-
-__all__ = ["AuditEventInvalid", "AuditKeyInvalid", "AuditUnavailable", "ChainMoved"]

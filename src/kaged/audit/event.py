@@ -118,6 +118,3 @@ def _fits(field: Field, value: object) -> bool:
     if isinstance(value, bool) and field.kind not in {FieldKind.FLAG, FieldKind.ANY}:
         return False
     return isinstance(value, ACCEPTED[field.kind])
-
-
-__all__ = ["AuditEvent"]

@@ -230,6 +230,3 @@ def _parse_row(line: bytes) -> AuditRow:
 
 def _summary(rows: int, complete: bool, digest: str) -> str:
     return f"1 {rows} {'complete' if complete else 'selected'} {digest}"
-
-
-__all__ = ["ExportWriter", "read_lines", "verify_export"]

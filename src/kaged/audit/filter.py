@@ -75,6 +75,3 @@ def _named(name: str, patterns: Iterable[str]) -> bool:
         pattern in {name, "*"} or (pattern.endswith(".*") and name.startswith(pattern[:-1]))
         for pattern in patterns
     )
-
-
-__all__ = ["AuditFilter"]

@@ -152,6 +152,3 @@ def _sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-__all__ = ["UNREADABLE", "HeadFile", "create_key", "load_key", "open_key", "write_private"]

@@ -367,5 +367,3 @@ class AuditLog:
 
 
 _WRITABLE = Decision.allow(RULE)
-
-__all__ = ["AuditHealth", "AuditLog"]

@@ -134,6 +134,3 @@ def _redacted(event: AuditEvent, held: dict[str, _Held] | None, rules: Rules) ->
         _log.error("audit.event_not_redacted", audit_event=event.name, error=repr(error))
         kept = msgspec.json.encode({"unreadable": type(error).__name__})
         return None, None, kept.decode()
-
-
-__all__ = ["COPY_LIMIT_CHARS", "PendingEvent", "Texts"]

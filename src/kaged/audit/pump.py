@@ -374,6 +374,3 @@ def _text(error: BaseException) -> str:
 
 def _code(error: BaseException) -> str:
     return error.code if isinstance(error, KagedError) else "internal"
-
-
-__all__ = ["AuditLimits", "AuditPump", "Incident", "PumpListener"]

@@ -346,15 +346,3 @@ def _scalar(value: object) -> JsonValue:
 def _note(length: int, unit: str, raw: bytes) -> str:
     what = "sha256" if length <= HASH_LIMIT_CHARS else f"sha256 of the first {HASH_LIMIT_CHARS}"
     return f"[{length} {unit}, {what}:{hashlib.sha256(raw).hexdigest()}]"
-
-
-__all__ = [
-    "CONTENT_LIMIT_CHARS",
-    "CUT_LIMIT_CHARS",
-    "DEPTH_LIMIT",
-    "EVENT_LIMIT_CHARS",
-    "NODE_LIMIT",
-    "TEXT_LIMIT_CHARS",
-    "Redactor",
-    "Rules",
-]

@@ -52,7 +52,5 @@ def _field(field: Field) -> str:
     return f"{name}{kind}{'?' if field.nullable else ''}"
 
 
-__all__ = ["render_reference"]
-
 if __name__ == "__main__":
     sys.stdout.write(render_reference())

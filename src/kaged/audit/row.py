@@ -52,6 +52,3 @@ class AuditRow(NamedTuple):
             "prev_hash": self.prev_hash,
             "hash": self.hash,
         }
-
-
-__all__ = ["TS_MAX_MS", "AuditRow"]

@@ -35,6 +35,3 @@ class AuditSink(Protocol):
     def hash_at(self, seq: int) -> str | None:
         """Return the stored hash of one row, None if there is no such row."""
         ...
-
-
-__all__ = ["AuditSink"]

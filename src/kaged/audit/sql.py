@@ -23,6 +23,3 @@ def redact_sql(sql: str) -> str:
     too much: a quoted table name goes too, because SQLite would read it as a value elsewhere.
     """
     return " ".join(_LITERAL.sub(" ? ", sql).split())
-
-
-__all__ = ["redact_sql"]

@@ -176,6 +176,3 @@ def verify_chain(
 
 def _recorded(row: AuditRow) -> str:
     return f"row {row.seq}: the daemon started on a chain that did not end where it should"
-
-
-__all__ = ["ChainVerifier", "Finding", "FindingKind", "VerifyReport", "verify_chain"]

@@ -174,6 +174,3 @@ class ChainWriter:
             "file_seq": file.seq if file else None,
             "file_hash": file.hash if file else None,
         }
-
-
-__all__ = ["ChainWriter"]

@@ -68,6 +68,3 @@ def iso_utc(ts_ms: int) -> str:
     """Write a wall time as ISO 8601 in UTC with milliseconds, e.g. `2026-01-01T00:00:00.000Z`."""
     moment = datetime.fromtimestamp(ts_ms // 1000, tz=UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{ts_ms % 1000:03d}Z"
-
-
-__all__ = ["Clock", "ManualClock", "SystemClock", "iso_utc"]

@@ -26,6 +26,3 @@ class KagedError(Exception):
     def __str__(self) -> str:
         """Return the message, with the fix behind it when there is one."""
         return f"{self.message} ({self.fix})" if self.fix else self.message
-
-
-__all__ = ["KagedError"]

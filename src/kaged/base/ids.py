@@ -97,6 +97,3 @@ _TAIL_SHIFTS = _SHIFTS[-_TAIL_CHARS // 2 :]
 
 def _encode(value: int) -> str:
     return "".join([_PAIRS[value >> shift & 1023] for shift in _SHIFTS])
-
-
-__all__ = ["Ids", "ulid_time_ms"]

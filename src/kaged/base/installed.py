@@ -34,6 +34,3 @@ def _folders(kind: str) -> list[str]:
     if site.ENABLE_USER_SITE:  # not in an environment of its own, nor where it was turned off
         own.append(sysconfig.get_path(kind, sysconfig.get_preferred_scheme("user")))
     return own
-
-
-__all__ = ["find_installed", "library_folders"]

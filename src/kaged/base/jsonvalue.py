@@ -6,5 +6,3 @@ from typing import TypeAlias
 
 JsonValue: TypeAlias = "bool | int | float | str | list[JsonValue] | dict[str, JsonValue] | None"
 JsonObject: TypeAlias = dict[str, JsonValue]
-
-__all__ = ["JsonObject", "JsonValue"]

@@ -38,6 +38,3 @@ def restore_open_files(pid: int) -> None:
         with contextlib.suppress(ValueError, OSError):
             _, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (min(_before[0], hard), hard))
-
-
-__all__ = ["open_files", "raise_open_files", "restore_open_files"]

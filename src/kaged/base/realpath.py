@@ -45,6 +45,3 @@ def _leads_through_link(path: str) -> bool:
                 return error.errno != errno.ELOOP
             return True
     return False
-
-
-__all__ = ["real_path"]

@@ -28,6 +28,3 @@ def unmute_for_children() -> None:
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:
     """Handle a signal by doing nothing."""
-
-
-__all__ = ["unmute_for_children"]

@@ -57,6 +57,3 @@ class Tasks:
         error = task.exception()
         if error is not None:
             self._on_failure(task.get_name(), error)
-
-
-__all__ = ["Tasks"]

@@ -116,14 +116,3 @@ def _encode(text: str, what: str) -> bytes:
         return os.fsencode(text)
     except UnicodeEncodeError as error:
         raise UnsafeArgument(f"{what} holds a character that has no encoding") from error
-
-
-__all__ = [
-    "MAX_ENV_ENTRIES",
-    "DescriptorSlot",
-    "Token",
-    "check_command",
-    "check_environment",
-    "check_path",
-    "encode_arguments",
-]

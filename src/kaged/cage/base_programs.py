@@ -176,15 +176,3 @@ def _build(cache_dir: Path, place: Path, items: tuple[_BaseFile, ...]) -> None:
         shutil.rmtree(work, ignore_errors=True)
     if not _whole(place, items):
         raise OSError(f"the base programs could not be written to {place}")
-
-
-__all__ = [
-    "BASE_ETC",
-    "BASE_PROGRAMS",
-    "BASE_PROGRAMS_INSIDE",
-    "SESSION_PROGRAM",
-    "BaseProgramDir",
-    "base_program_key",
-    "base_program_sources",
-    "build_base_programs",
-]

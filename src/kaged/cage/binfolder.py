@@ -89,6 +89,3 @@ def _build(place: Path, folder: BinFolder) -> None:
             work.rename(place)
     finally:
         shutil.rmtree(work, ignore_errors=True)
-
-
-__all__ = ["BinFolder", "fold_name", "stock_bin_folder"]

@@ -142,13 +142,3 @@ def _error(number: int) -> bytes:
 
 def _length(code: bytes) -> int:
     return len(code) // INSTRUCTION.size
-
-
-__all__ = [
-    "INSTRUCTION",
-    "RET_ALLOW",
-    "RET_ERRNO",
-    "RET_KILL_PROCESS",
-    "front_program",
-    "instruction",
-]

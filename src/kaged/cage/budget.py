@@ -38,6 +38,3 @@ class ProcessBudget:
                 "`ulimit -Hn`) and start the daemon again",
                 running=running,
             )
-
-
-__all__ = ["PER_PROCESS", "PER_START", "ProcessBudget"]

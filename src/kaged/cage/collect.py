@@ -78,5 +78,3 @@ async def collect(
 
 
 _AFTER_EXIT_S = 1.0
-
-__all__ = ["Collected", "collect"]

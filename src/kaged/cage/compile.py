@@ -199,6 +199,3 @@ def _text(request: CageRequest, environment: tuple[tuple[str, str], ...], layout
 
 def _net_word(value: str | int | None) -> str:
     return "*" if value is None else str(value)
-
-
-__all__ = ["CageCommand", "Resolved", "ShownPath", "compile_cage"]

@@ -75,16 +75,3 @@ class WrongThread(CageError):
     """A spawn was tried from a thread that does not live as long as the daemon."""
 
     code: ClassVar[str] = "cage_wrong_thread"
-
-
-__all__ = [
-    "CageError",
-    "CageStartFailed",
-    "CageUnavailable",
-    "GrantRefused",
-    "PolicyConflict",
-    "ProgramMissing",
-    "SpawnFailed",
-    "UnsafeArgument",
-    "WrongThread",
-]

@@ -135,6 +135,3 @@ def _environment(policy: CagePolicy) -> list[str]:
 def _always() -> list[str]:
     hidden = "database, configuration, tokens, sockets or environment"
     return [f"never sees the daemon's {hidden}, nor another plugin's files"]
-
-
-__all__ = ["explain"]

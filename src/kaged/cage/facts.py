@@ -187,13 +187,3 @@ def _library_links() -> tuple[tuple[str, str], ...]:
         for path in sorted(base.glob("ld-*.so*"))
         if path.is_symlink()
     )
-
-
-__all__ = [
-    "BWRAP_MIN_VERSION",
-    "BWRAP_OPTIONS",
-    "MADE_UP_ETC",
-    "HostFacts",
-    "RootEntry",
-    "gather_facts",
-]

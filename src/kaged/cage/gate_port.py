@@ -62,6 +62,3 @@ class NetGatePort(Protocol):
         exception here means that the cage is killed, not released.
         """
         ...
-
-
-__all__ = ["NetGatePort", "NetPlanPort", "NetSessionPort", "Service"]

@@ -223,15 +223,3 @@ def _through_link(path: str, link: str) -> GrantRefused:
 
 def _covers(outer: str, inner: str) -> bool:
     return outer in {"/", inner} or inner.startswith(f"{outer}/")
-
-
-__all__ = [
-    "KERNEL_TREES",
-    "MAX_GRANTS",
-    "GrantSet",
-    "OpenGrant",
-    "Protected",
-    "merge_grants",
-    "open_grants",
-    "open_runtime_dirs",
-]

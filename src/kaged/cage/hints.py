@@ -90,6 +90,3 @@ def _number(path: Path) -> int | None:
     except OSError:
         return None
     return int(text) if text.isdigit() else None
-
-
-__all__ = ["install_command", "limits_fix", "namespace_fix", "resource_fix"]

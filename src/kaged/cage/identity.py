@@ -133,6 +133,3 @@ def _permits(entry: os.stat_result, uid: int, gid: int, wanted: int) -> bool:
 
 def _root(why: str) -> Identity:
     return Identity(IdentityKind.ROOT_SHOWN_AS_USER, 0, 0, why)
-
-
-__all__ = ["Identity", "IdentityKind", "IdentityMode", "choose_identity"]

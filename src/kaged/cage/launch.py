@@ -350,6 +350,3 @@ def _explained(error: CageStartFailed, said: str) -> CageError:
         if words in said:
             return CageUnavailable(f"the cage could not be set up: {first}", row=row, said=said)
     return CageStartFailed(f"the cage could not be set up: {first}", said=said)
-
-
-__all__ = ["Launch", "OnEnd", "start_uncaged"]

@@ -219,6 +219,3 @@ def _end(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)  # our own child, not reaped yet: the number is its own
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
-
-
-__all__ = ["STOCK", "Launchers", "Order"]

@@ -214,15 +214,3 @@ def _lines(tokens: tuple[Token, ...], facts: HostFacts, folders: frozenset[str])
         else:  # the base directory's own name changes with every upgrade of a base program
             lines[-1] += " <base programs>" if token == facts.base_programs.path else f" {token}"
     return tuple(lines)
-
-
-__all__ = [
-    "INSIDE_GID",
-    "INSIDE_NAME",
-    "INSIDE_UID",
-    "SCRATCH",
-    "Blueprint",
-    "Layout",
-    "ShownPath",
-    "lay_out",
-]

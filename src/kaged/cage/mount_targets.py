@@ -140,6 +140,3 @@ class MountTargets:
 
     def _below_grant(self, dest: str) -> bool:
         return any(dest.startswith(f"{path}/") for path in self._granted)
-
-
-__all__ = ["Granted", "MountTargets"]

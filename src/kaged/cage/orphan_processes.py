@@ -89,6 +89,3 @@ def _kill(pid: int, wanted: frozenset[bytes]) -> bool:
         return True
     finally:
         os.close(pidfd)
-
-
-__all__ = ["MARK", "daemon_mark", "end_orphans", "end_orphans_of", "mark_value"]

@@ -75,6 +75,3 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
             return sorted(found, key=lambda entry: entry.name)
     except OSError:
         return []
-
-
-__all__ = ["expand_patterns"]

@@ -81,6 +81,3 @@ async def connect_write_end(
     except BaseException as error:
         end.not_taken(error, was)
         raise
-
-
-__all__ = ["PipeEnd", "connect_read_end", "connect_write_end"]

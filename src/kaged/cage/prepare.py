@@ -11,7 +11,7 @@ from kaged.base import Clock
 from kaged.cage.arguments import check_command, encode_arguments
 from kaged.cage.base_programs import base_program_key, base_program_sources, build_base_programs
 from kaged.cage.binfolder import BinFolder, stock_bin_folder
-from kaged.cage.compile import CageCommand, Resolved, ShownPath, compile_cage
+from kaged.cage.compile import CageCommand, Resolved, compile_cage
 from kaged.cage.errors import CageUnavailable, PolicyConflict
 from kaged.cage.facts import HostFacts
 from kaged.cage.gate_port import NetGatePort
@@ -23,6 +23,7 @@ from kaged.cage.grants import (
     open_runtime_dirs,
 )
 from kaged.cage.identity import Identity, IdentityKind, IdentityMode, choose_identity
+from kaged.cage.layout import ShownPath
 from kaged.cage.limits import LimitedResource, LimitsBackend, rlimits_for
 from kaged.cage.patterns import expand_patterns
 from kaged.cage.programs import ProgramPlan, plan_programs
@@ -265,6 +266,3 @@ def _memory_file(name: str, content: bytes) -> int:
         os.close(fd)
         raise
     return fd
-
-
-__all__ = ["PreparedCage", "Preparer"]

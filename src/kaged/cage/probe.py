@@ -303,6 +303,3 @@ def _python(
 ) -> CageRequest:
     command = (sys.executable, "-I", "-S", *words)
     return CageRequest(f"doctor:{name}", policy, command, mounts=mounts)
-
-
-__all__ = ["ProbeRow", "Status", "probe_host"]

@@ -38,6 +38,3 @@ class ProbeRow:
     def fail(cls, row: str, protects: str, detail: str, fix: str = "") -> ProbeRow:
         """Return a row for a check without which cages do not start."""
         return cls(row, Status.FAIL, protects, detail, fix)
-
-
-__all__ = ["ProbeRow", "Status"]

@@ -320,6 +320,3 @@ def _command_of(init_pid: int) -> int | None:
             if line.startswith("NSpid:") and line.split()[-1] == "2":
                 return int(word)
     return None
-
-
-__all__ = ["CageDetails", "CageProcess", "StopReport", "StopStep"]

@@ -289,6 +289,3 @@ def _identity(path: str) -> tuple[int, int, int, int]:
     if stat.S_ISDIR(found.st_mode):  # a directory's time changes with every file in it
         return (found.st_dev, found.st_ino, 0, 0)
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-__all__ = ["PATH_DIRS", "ProgramPlan", "plan_programs"]

@@ -107,6 +107,3 @@ def _name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-__all__ = ["Cause", "ExitReport", "ProcessEnd", "report_exit"]

@@ -130,16 +130,3 @@ class UncagedRequest:
 
 
 SpawnRequest: TypeAlias = CageRequest | UncagedRequest
-
-__all__ = [
-    "CageKind",
-    "CageRequest",
-    "HostMount",
-    "Pipes",
-    "Programs",
-    "Pty",
-    "SpawnRequest",
-    "Stdio",
-    "Uncaged",
-    "UncagedRequest",
-]

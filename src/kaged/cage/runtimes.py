@@ -105,6 +105,3 @@ def _sibling_links(folder: str, base: str) -> tuple[tuple[str, str], ...]:
         if target in {base, "python3"}:
             found.append((f"{folder}/{name}", target))
     return tuple(found)
-
-
-__all__ = ["RuntimeLayout", "companions", "runtime_layout"]

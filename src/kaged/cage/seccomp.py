@@ -113,6 +113,3 @@ def _behind(
 def _number(library: Any, call: str) -> int | None:
     number = int(library.resolve_syscall(library.Arch.NATIVE, call))
     return None if number == -1 else number  # other negative numbers are calls of other machines
-
-
-__all__ = ["ARCHITECTURES", "PROBE_ROW", "seccomp_fd", "seccomp_program"]

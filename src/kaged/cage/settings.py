@@ -25,6 +25,3 @@ class CageSettings:
     ask_systemd: bool = False
     bwrap: str | None = None
     search_path: str | None = None
-
-
-__all__ = ["CageSettings"]

@@ -231,6 +231,3 @@ def _host_number(name: str) -> int:
     finally:
         os.close(fd)
     return int(text) if text.isdigit() else 0
-
-
-__all__ = ["SetupHelper", "SetupTask", "inotify_ceilings"]

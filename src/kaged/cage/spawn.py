@@ -283,6 +283,3 @@ def _no_event(name: str, data: JsonObject) -> None:
 def _report_failure(name: str, error: BaseException) -> None:
     loop = asyncio.get_running_loop()
     loop.call_exception_handler({"message": f"{name} failed", "exception": error})
-
-
-__all__ = ["OnEvent", "Spawner"]

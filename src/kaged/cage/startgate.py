@@ -115,6 +115,3 @@ async def _timeout(seconds: float, message: str) -> AsyncGenerator[None]:
             yield
     except TimeoutError as error:
         raise CageStartFailed(message) from error
-
-
-__all__ = ["StartGate"]

@@ -129,6 +129,3 @@ async def connect_writer(fd: int, factory: Callable[[], P]) -> tuple[asyncio.Wri
 
 def _set_size(fd: int, rows: int, cols: int) -> None:
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
-
-
-__all__ = ["StdioEnds", "connect_reader", "connect_writer"]

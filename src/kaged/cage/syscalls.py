@@ -184,5 +184,3 @@ REFUSALS: tuple[SyscallRule, ...] = (
         ("openat2",), errno.ENOSYS, "its mode is behind a pointer; libc falls back to openat"
     ),
 )
-
-__all__ = ["NEWEST_REVIEWED", "REFUSALS", "UNIFIED_NUMBERS", "Masked", "SyscallRule"]

@@ -37,6 +37,3 @@ def _once(ready: asyncio.Future[None]) -> Callable[[], None]:
             ready.set_result(None)
 
     return set_ready
-
-
-__all__ = ["readable", "writable"]

@@ -102,6 +102,3 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"kaged {__version__}")
         raise typer.Exit
-
-
-__all__ = ["build", "run"]

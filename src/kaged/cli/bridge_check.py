@@ -35,6 +35,3 @@ def check_command(
             await spawner.close()
 
     return asyncio.run(work())
-
-
-__all__ = ["check_command"]

@@ -164,6 +164,3 @@ def _read(response: httpx.Response) -> Any:
     if isinstance(body, dict) and isinstance(body.get("error"), dict):
         raise DaemonRefused(body)
     raise DaemonUnreachable("What answers on the socket is not a kaged daemon.")
-
-
-__all__ = ["DaemonClient", "DaemonRefused", "DaemonUnreachable"]

@@ -120,17 +120,3 @@ def quiet_logs() -> None:
     from kaged.config.coresections import LogLevel
 
     configure_logging(LogLevel.WARNING)
-
-
-__all__ = [
-    "AsJson",
-    "Lines",
-    "NoStart",
-    "Offline",
-    "command",
-    "daemon",
-    "locations",
-    "quiet_logs",
-    "report",
-    "start_daemon",
-]

@@ -74,6 +74,3 @@ def exit_of(code: str) -> Exit:
     if code.startswith("invalid_"):
         return Exit.INVALID
     return next((found for ending, found in _BY_ENDING if code.endswith(ending)), Exit.ERROR)
-
-
-__all__ = ["MEANINGS", "Exit", "exit_of"]

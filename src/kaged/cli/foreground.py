@@ -52,6 +52,3 @@ def _load_without_extras() -> None:
     finally:
         for name in blocked:
             del sys.modules[name]
-
-
-__all__ = ["run_foreground"]

@@ -195,14 +195,3 @@ def _tail(path: Path) -> str:
         return ""
     lines = [line for line in text[-TAIL_BYTES:].splitlines() if line.strip()]
     return lines[-1] if lines else ""
-
-
-__all__ = [
-    "DaemonStartFailed",
-    "DaemonStuck",
-    "NotStarted",
-    "Started",
-    "start_detached",
-    "stop_daemon",
-    "wait_until",
-]

@@ -31,6 +31,3 @@ def main() -> None:
     from kaged.cli.app import run
 
     sys.exit(run(arguments))
-
-
-__all__ = ["main"]

@@ -88,6 +88,3 @@ def _text(text: str) -> str:
     """Write a text so that the formatter takes it as it is."""
     plain = text.replace("\\", "\\e").replace("-", "\\-").replace("`", "")
     return f"\\&{plain}" if plain.startswith((".", "'")) else plain
-
-
-__all__ = ["render_manual"]

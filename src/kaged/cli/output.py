@@ -142,6 +142,3 @@ def _style(cell: str) -> str:
     return {"ok": "green", "warn": "yellow", "fail": "red", "yes": "green", "no": "dim"}.get(
         cell, ""
     )
-
-
-__all__ = ["Output", "error_json", "harmless", "one_line"]

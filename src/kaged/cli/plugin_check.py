@@ -29,6 +29,3 @@ def check_directory(path: Path, *, handshake: bool) -> LintReport:
             await spawner.close()
 
     return asyncio.run(work())
-
-
-__all__ = ["check_directory"]

@@ -233,6 +233,3 @@ def _why(error: object) -> str:
 
 def _key(agent: str) -> str:
     return agent.rpartition(".")[2]
-
-
-__all__ = ["RunView"]

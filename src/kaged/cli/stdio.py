@@ -113,6 +113,3 @@ def _write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-__all__ = ["StreamRefused", "relay"]

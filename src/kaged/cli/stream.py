@@ -112,6 +112,3 @@ class SessionStream:
             fix="See `kaged status`; `kaged session resume` goes on with what was cut off.",
             socket=str(self._socket),
         )
-
-
-__all__ = ["GAP", "SessionStream"]

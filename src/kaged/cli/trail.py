@@ -130,15 +130,3 @@ async def _opened(found: Settings) -> AsyncGenerator[Store]:
         yield store
     finally:
         await store.close()
-
-
-__all__ = [
-    "KeyMissing",
-    "export_offline",
-    "follow",
-    "key_of",
-    "query_offline",
-    "settings",
-    "verify_offline",
-    "with_store",
-]

@@ -101,6 +101,3 @@ def _short(value: object) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     flat = one_line(text)
     return flat if len(flat) <= VALUE_CHARS else f"{flat[:VALUE_CHARS]}…"
-
-
-__all__ = ["show_entries", "show_tree"]

@@ -52,6 +52,3 @@ def _cage(cage: Any) -> str:
     if cage["capabilities"]:
         parts.append("may " + ", ".join(cage["capabilities"]))
     return "; ".join(parts)
-
-
-__all__ = ["show_tree"]

@@ -63,6 +63,3 @@ def unit_file(command: str, *, system: bool) -> str:
         own=_SYSTEM if system else "",
         target="multi-user.target" if system else "default.target",
     )
-
-
-__all__ = ["SYSTEM_USER", "unit_file"]

@@ -289,14 +289,3 @@ class _Resolver:
             ),
             inherits=base is not None,
         )
-
-
-__all__ = [
-    "AgentTree",
-    "ModelChoice",
-    "ResolvedAgent",
-    "ResolvedCompaction",
-    "ResolvedPlugin",
-    "Sourced",
-    "resolve_agents",
-]

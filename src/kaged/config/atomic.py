@@ -144,13 +144,3 @@ def _sync_directory(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-__all__ = [
-    "PRIVATE_MODE",
-    "ConfigBusy",
-    "ConfigChanged",
-    "ConfigWriteFailed",
-    "file_lock",
-    "replace_file",
-]

@@ -231,19 +231,3 @@ _BLOCK: Final = RecordShape(CageBlock, unknown=Severity.ERROR, check=_check_bloc
 def _over(block: LimitsBlock, base: CageLimits) -> CageLimits:
     given = {item.name: getattr(block, item.name) for item in fields(block)}
     return replace(base, **{name: value for name, value in given.items() if value is not None})
-
-
-__all__ = [
-    "ENV_NAME",
-    "ENV_NAME_PATTERN",
-    "ENV_VALUE",
-    "KNOWN_CAPABILITIES",
-    "NET_TARGET",
-    "CageBlock",
-    "CageShape",
-    "CageWord",
-    "FsEntry",
-    "FullLimits",
-    "LimitsBlock",
-    "NetBlock",
-]

@@ -79,6 +79,3 @@ class CapabilityListShape(Shape[CapabilitySet]):
 
 def _forms() -> str:
     return ", ".join(FORMS)
-
-
-__all__ = ["CAPABILITY_PATTERN", "CapabilityListShape"]

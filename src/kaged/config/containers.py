@@ -221,15 +221,3 @@ def _is_json(node: Node, place: DocumentPosition) -> bool:
     # Every item is looked at, so that every problem is found.
     good = [_is_json(item, place.under(step, item.mark)) for step, item in inner]
     return all(good)
-
-
-__all__ = [
-    "ANY_NAME",
-    "Hidden",
-    "JsonTable",
-    "Later",
-    "ListOf",
-    "MapOf",
-    "Mapped",
-    "bare_words",
-]

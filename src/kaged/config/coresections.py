@@ -171,20 +171,3 @@ class LoggingSection:
     file: Path | None = optional(
         HostPath(), "A file to log to. Left out: standard error.", default=None
     )
-
-
-__all__ = [
-    "DEFAULT_BIND",
-    "NAME",
-    "PLUGIN_NAME",
-    "AuthMode",
-    "AuthSection",
-    "DaemonSection",
-    "LogFormat",
-    "LogLevel",
-    "LoggingSection",
-    "SandboxSection",
-    "StorageSection",
-    "StorageUrlInvalid",
-    "parse_storage_url",
-]

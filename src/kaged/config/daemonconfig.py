@@ -139,6 +139,3 @@ def load_daemon_config(path: Path, environ: Mapping[str, str]) -> Loaded[DaemonC
     if parsed.node is None:
         return reading.finish(INVALID)
     return reading.finish(CONFIG_SHAPE.read(parsed.node, reading.top))
-
-
-__all__ = ["CONFIG_SHAPE", "DaemonConfig", "load_daemon_config"]

@@ -122,6 +122,3 @@ def _plugin(plugin: ResolvedPlugin) -> JsonObject:
 
 def _sourced(item: Sourced[T], write: Callable[[T], JsonValue]) -> JsonObject:
     return {"value": write(item.value), "from": str(item.origin)}
-
-
-__all__ = ["describe"]

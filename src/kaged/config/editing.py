@@ -75,6 +75,3 @@ def _edit(
         data = mark + edit.text.encode("utf-8")
         replace_file(target, data, None if found is None else found.info)
     return True
-
-
-__all__ = ["edit_toml", "edit_yaml"]

@@ -268,6 +268,3 @@ def _decode(path: Path, data: bytes) -> tuple[str, bool]:
 def _mark_of(data: bytes, offset: int) -> Mark:
     line_start = data.rfind(b"\n", 0, offset) + 1
     return Mark(data.count(b"\n", 0, offset) + 1, offset - line_start + 1)
-
-
-__all__ = ["MAX_FILE_BYTES", "FileText", "Privacy", "file_problem", "is_missing", "read_text"]

@@ -75,6 +75,3 @@ def _hash(self: Any) -> int:
 
 def _refuse(self: Any, name: str, *_: Any) -> NoReturn:
     raise FrozenInstanceError(f"{type(self).__name__}.{name} cannot be changed")
-
-
-__all__ = ["frozen"]

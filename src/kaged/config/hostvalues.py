@@ -148,16 +148,3 @@ def parse_absolute(text: str) -> str:
 BIND: Final = Mapped(TextShape(max_chars=200), parse_bind, '`address:port` or `"off"`')
 NETWORK: Final = Mapped(TextShape(max_chars=100), parse_network, "address or network")
 ABSOLUTE: Final = Mapped(TextShape(max_chars=4000), parse_absolute, "absolute path")
-
-__all__ = [
-    "ABSOLUTE",
-    "BIND",
-    "NETWORK",
-    "Bind",
-    "CommandShape",
-    "HostPath",
-    "HostValueInvalid",
-    "IpNetwork",
-    "parse_bind",
-    "parse_network",
-]

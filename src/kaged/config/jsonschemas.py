@@ -154,13 +154,3 @@ def _walk(node: Node, path: KeyPath, place: DocumentPosition) -> tuple[Node, Doc
             node = value[step].node
         place = DocumentPosition(place.reading, (*place.path, step))
     return node, place
-
-
-__all__ = [
-    "DRAFT",
-    "ObjectSchemaShape",
-    "check_schema",
-    "compile_fault",
-    "compile_schema",
-    "property_names",
-]

@@ -294,22 +294,3 @@ KNOB_TYPES: Final[Mapping[str, type[Any]]] = MappingProxyType(
 def _matches(pattern: str, text: str) -> bool:
     validator = compile_schema({"type": "string", "pattern": pattern})
     return bool(validator.is_valid(text))
-
-
-__all__ = [
-    "KNOB_NAME_PATTERN",
-    "KNOB_TYPES",
-    "BooleanKnob",
-    "EnumKnob",
-    "IntRangeKnob",
-    "Knob",
-    "KnobBase",
-    "KnobFacts",
-    "ModelAliasKnob",
-    "ModelFilter",
-    "MultilineKnob",
-    "PathKnob",
-    "PathPrefix",
-    "RangeKnob",
-    "TextKnob",
-]

@@ -117,5 +117,3 @@ KNOBS_SHAPE: Final = MapOf(
     ),
     max_items=200,
 )
-
-__all__ = ["KNOBS_SHAPE", "KnobShape"]

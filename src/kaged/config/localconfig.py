@@ -197,13 +197,3 @@ def load_local_config(path: Path, environ: Mapping[str, str]) -> Loaded[LocalCon
     if parsed.node is None:
         return reading.finish(INVALID)
     return reading.finish(LOCAL_SHAPE.read(parsed.node, reading.top))
-
-
-__all__ = [
-    "LOCAL_SHAPE",
-    "LocalConfig",
-    "ModelEntry",
-    "ModelTrait",
-    "PluginSettings",
-    "load_local_config",
-]

@@ -215,13 +215,3 @@ def _xdg(environ: Mapping[str, str], name: str, fallback: Path) -> Path:
     # The XDG rules say to ignore relative paths.
     value = environ.get(name, "")
     return (Path(value) if value.startswith("/") else fallback) / APP
-
-
-__all__ = [
-    "MAX_SOCKET_PATH_BYTES",
-    "SYSTEM_CACHE",
-    "LocationUnsafe",
-    "Locations",
-    "LocationsUnknown",
-    "ensure_private_dir",
-]

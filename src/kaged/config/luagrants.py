@@ -96,5 +96,3 @@ def _read_names(node: Node, stem: str, place: DocumentPosition) -> list[LuaPower
 
 
 GRANTS_SHAPE: Final = GrantsShape()
-
-__all__ = ["GRANTS_SHAPE", "LUA_CAPABILITIES", "GrantsShape", "LuaGrants"]

@@ -312,15 +312,3 @@ def parse_manifest(text: str, file: str = MANIFEST_NAME) -> Loaded[Manifest]:
     if parsed.node is None:
         return reading.finish(INVALID)
     return reading.finish(MANIFEST_SHAPE.read(parsed.node, reading.top))
-
-
-__all__ = [
-    "KAGED_API",
-    "MANIFEST_SHAPE",
-    "METHOD_PATTERN",
-    "TOOL_PATTERN",
-    "Manifest",
-    "ToolDeclaration",
-    "load_manifest",
-    "parse_manifest",
-]

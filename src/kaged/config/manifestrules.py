@@ -254,6 +254,3 @@ def _compare_with_schema(
                 "list the same values in both",
                 "knob_type_mismatch",
             )
-
-
-__all__ = ["PROTECTED_ENV", "SYSTEM_METHODS", "check_manifest"]

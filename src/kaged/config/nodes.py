@@ -87,6 +87,3 @@ def to_json(node: Node) -> JsonValue:
     if isinstance(value, Mapping):
         return {name: to_json(entry.node) for name, entry in value.items()}
     return value.text if isinstance(value, Odd) else value
-
-
-__all__ = ["MapEntry", "Node", "NodeValue", "Odd", "Parsed", "Scalar", "kind_of", "to_json"]

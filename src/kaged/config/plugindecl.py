@@ -239,12 +239,3 @@ def _declarations(agent: Node) -> dict[str, Node]:
 def _text(node: Node, name: str) -> Node | None:
     found = node.child(name)
     return found if found is not None and isinstance(found.value, str) else None
-
-
-__all__ = [
-    "PLUGINS_SHAPE",
-    "PluginDeclaration",
-    "agent_nodes",
-    "check_plugins",
-    "looks_secret",
-]

@@ -150,25 +150,3 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-__all__ = [
-    "HOST_KEYS",
-    "MANIFEST_NAME",
-    "MAX_PLUGIN_NAME_CHARS",
-    "PACKAGE_PATTERN",
-    "PLUGIN_NAME_PATTERN",
-    "PRIMARY",
-    "PRIMARY_ONLY_HOOKS",
-    "RESERVED_NAMES",
-    "SLUG_PATTERN",
-    "AgentPath",
-    "Hook",
-    "Isolation",
-    "PluginRole",
-    "PluginSource",
-    "SourceInvalid",
-    "SourceKind",
-    "parse_source",
-    "plugin_name_of",
-]

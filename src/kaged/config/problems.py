@@ -126,16 +126,3 @@ def show_value(value: object) -> str:
     """Quote a value for a message, shortened and in one line."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
-
-
-__all__ = [
-    "DEFAULT",
-    "ConfigFileInvalid",
-    "KeyPath",
-    "Mark",
-    "Origin",
-    "Problem",
-    "Severity",
-    "format_key_path",
-    "show_value",
-]

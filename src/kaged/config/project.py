@@ -379,21 +379,3 @@ def _delegate_names(own: Node | None, shared: Node | None) -> set[str]:
                 names.update({package.value, plugin_name_of(package.value)})
                 break
     return names
-
-
-__all__ = [
-    "DEFAULT_MAX_STEPS",
-    "PROJECT_FILE",
-    "PROJECT_SHAPE",
-    "AgentSpec",
-    "Compaction",
-    "CompactionDelegate",
-    "CompactionStrategy",
-    "Project",
-    "ProjectDsl",
-    "ProjectTitle",
-    "TodoReview",
-    "load_project",
-    "parse_project",
-    "slugify",
-]

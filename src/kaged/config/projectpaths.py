@@ -68,14 +68,3 @@ def _below(text: str) -> str:
     except PathInvalid as error:
         fix = "paths may not leave the project" if ".." in text else error.fix
         raise ProjectPathInvalid(error.message, fix=fix) from error
-
-
-__all__ = [
-    "CONFIG_PREFIX",
-    "KAGED_DIR",
-    "PROJECT_PREFIX",
-    "ProjectPathInvalid",
-    "is_location",
-    "parse_location",
-    "parse_project_path",
-]

@@ -89,6 +89,3 @@ def _read_file(location: str, node: Node, place: DocumentPosition) -> Prompt | N
     if not found.text.strip():
         return place.error(node, f"{location} is blank", "write the prompt into it")
     return Prompt(found.text, location)
-
-
-__all__ = ["MAX_PROMPT_BYTES", "Prompt", "PromptShape"]

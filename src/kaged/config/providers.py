@@ -385,25 +385,3 @@ def _no_command(name: str, layers: tuple[_Layer, ...], provenance: Mapping[str, 
         severity=Severity.ERROR,
         code="missing_key",
     )
-
-
-__all__ = [
-    "BUNDLED_PROVIDERS",
-    "DEFAULT_PROVIDER_TIMEOUT_S",
-    "HOST_CAGE_SHAPE",
-    "NAMESPACE_PATTERN",
-    "SECRET_ENV",
-    "BridgeMode",
-    "CapabilitiesSection",
-    "HostCage",
-    "HostFsEntry",
-    "Provider",
-    "ProviderPlan",
-    "ProviderSection",
-    "ProviderType",
-    "RateName",
-    "SkillProvider",
-    "SkillSection",
-    "VaultKeyPlace",
-    "plan_providers",
-]

@@ -173,14 +173,3 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """Find the known name that a typo most likely meant."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return close[0] if close else None
-
-
-__all__ = [
-    "INVALID",
-    "MAX_PROBLEMS",
-    "DocumentPosition",
-    "Loaded",
-    "NoValue",
-    "Reading",
-    "nearest",
-]

@@ -245,15 +245,3 @@ class RecordShape(Shape[R], Generic[R]):
     def words(self) -> str:
         """Return its name."""
         return "table"
-
-
-__all__ = [
-    "Check",
-    "Key",
-    "RecordShape",
-    "empty_map",
-    "key",
-    "keys_of",
-    "optional",
-    "record",
-]

@@ -131,6 +131,3 @@ def _inside(shape: Any) -> Iterator[tuple[str, type[Any]]]:
         yield from ((f".<name>{suffix}", cls) for suffix, cls in _inside(shape.value))
     elif type(shape).__name__ == "_TitleShape":
         yield "", ProjectTitle
-
-
-__all__ = ["BEGIN", "END", "PAGES", "record_classes", "render_keys", "rewrite_pages"]

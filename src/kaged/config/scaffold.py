@@ -154,6 +154,3 @@ def _write_new(path: Path, text: str) -> bool:
     finally:
         os.close(handle)
     return True
-
-
-__all__ = ["InitReport", "ProjectInitRefused", "init_project"]

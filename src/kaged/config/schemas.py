@@ -42,6 +42,3 @@ def _draw(name: str, title: str, shape: RecordShape[Any]) -> JsonObject:
         **top,
         "$defs": dict(sorted(defs.items())),
     }
-
-
-__all__ = ["SCHEMA_BASE", "schemas"]

@@ -52,6 +52,3 @@ def _reaches(path: str, file: str) -> bool:
     """Return whether an entry covers the file, as a directory above it or as a pattern."""
     above = path.rstrip("/")
     return _at_or_below(file, above) or MountGlob(path).covers(file[1:].split("/"))
-
-
-__all__ = ["seal_policy"]

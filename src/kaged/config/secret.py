@@ -51,6 +51,3 @@ class Secret(Generic[T]):
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Secret is not written anywhere; call reveal() where it is used")
-
-
-__all__ = ["HIDDEN", "Secret"]

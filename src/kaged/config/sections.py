@@ -92,6 +92,3 @@ class SectionsOf(Shape[Sections[T]]):
     def words(self) -> str:
         """Return its name."""
         return f"map of {bare_words(self.value)}"
-
-
-__all__ = ["Sections", "SectionsOf"]

@@ -188,13 +188,3 @@ def _bump(numbers: list[int], place: int) -> Version:
     kept = [*numbers[:place], numbers[place] + 1]
     major, minor, patch = [*kept, 0, 0][:3]
     return Version(major, minor, patch)
-
-
-__all__ = [
-    "SEMVER_PATTERN",
-    "Version",
-    "VersionInvalid",
-    "VersionRange",
-    "parse_range",
-    "parse_version",
-]

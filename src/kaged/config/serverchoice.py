@@ -72,6 +72,3 @@ _BUILTIN = Origin(None, None, "built in")
 
 def _origin(loaded: Loaded[Project] | Loaded[DaemonConfig], path: tuple[str | int, ...]) -> Origin:
     return loaded.provenance.get(format_key_path(path), DEFAULT)
-
-
-__all__ = ["AdapterChoice", "choose_dap_adapters", "choose_lsp_servers"]

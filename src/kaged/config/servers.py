@@ -124,17 +124,3 @@ DAP_SHAPE: Final = RecordShape(
     unknown=Severity.ERROR,
     check=lambda _, node, place: check_unique(node, "adapters", "runtime", place),
 )
-
-__all__ = [
-    "ARGV",
-    "DAP_SHAPE",
-    "LSP_SHAPE",
-    "DapAdapter",
-    "DapBlock",
-    "LspBlock",
-    "LspServerEntry",
-    "OperatorDapAdapter",
-    "OperatorLspServer",
-    "check_adapter",
-    "check_unique",
-]

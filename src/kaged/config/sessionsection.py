@@ -20,6 +20,3 @@ class SessionsSection:
         "After how many seconds without a run a session counts as idle and plugins are told.",
         default=DEFAULT_IDLE_SECONDS,
     )
-
-
-__all__ = ["DEFAULT_IDLE_SECONDS", "SessionsSection"]

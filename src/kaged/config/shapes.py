@@ -264,15 +264,3 @@ def _shown(number: float) -> str:
 
 def _looks_numeric(text: str) -> bool:
     return re.fullmatch(r"[-+]?[0-9]+(\.[0-9]+)?", text.strip()) is not None
-
-
-__all__ = [
-    "MAX_TEXT_CHARS",
-    "Choice",
-    "Flag",
-    "Number",
-    "Shape",
-    "TextShape",
-    "Whole",
-    "wrong_kind",
-]

@@ -109,6 +109,3 @@ def _depth_exceeds(data: Any, limit: int) -> bool:
             return False
         layer = deeper
     return True
-
-
-__all__ = ["MAX_TOML_DEPTH", "parse_toml"]

@@ -105,6 +105,3 @@ def _holds_null(value: JsonValue) -> bool:
     if isinstance(value, dict):
         return any(map(_holds_null, value.values()))
     return value is None
-
-
-__all__ = ["TomlEdit"]

@@ -174,6 +174,3 @@ class _Locator:
         if path not in self._marks:
             line = bisect_right(self._line_starts, index)
             self._marks[path] = Mark(line, index - self._line_starts[line - 1] + 1)
-
-
-__all__ = ["locate_keys"]

@@ -168,13 +168,3 @@ def glob_matches(pattern: str, name: str) -> bool:
         at = found + len(piece)
     last = rest[-1]
     return name.endswith(last) and len(name) - len(last) >= at
-
-
-__all__ = [
-    "MAX_TOOL_RULES",
-    "ROOT_ONLY_TOOLS",
-    "ToolRule",
-    "ToolRulesShape",
-    "check_root_only",
-    "glob_matches",
-]

@@ -244,18 +244,3 @@ class McpSection:
         "Servers, by the name that their tools are prefixed with.",
         default_factory=Sections,
     )
-
-
-__all__ = [
-    "ChangedTools",
-    "DapSection",
-    "LspSection",
-    "LuaSection",
-    "McpSection",
-    "McpServerEntry",
-    "OptionalSource",
-    "OwnerNameInvalid",
-    "PipelineSection",
-    "PluginsSection",
-    "parse_owner_name",
-]

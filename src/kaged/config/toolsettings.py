@@ -132,14 +132,3 @@ class ToolsSection:
         "nobody.",
         default=SealWord.CAGED,
     )
-
-
-__all__ = [
-    "OutsideHitsWord",
-    "QuotaEntry",
-    "QuotaSpan",
-    "SealWord",
-    "ShellWord",
-    "ToolLimits",
-    "ToolsSection",
-]

@@ -90,6 +90,3 @@ def _replace(text: str, node: Node, place: DocumentPosition) -> str:
         return environ[name]
 
     return _PART.sub(fill, text)
-
-
-__all__ = ["WithVariables", "substitute"]

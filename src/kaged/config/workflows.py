@@ -200,15 +200,3 @@ def _check_agent(node: Node, known: frozenset[str], place: DocumentPosition) -> 
             f"agents: {', '.join(sorted(known))}",
             "unknown_agent",
         )
-
-
-__all__ = [
-    "DEFAULT_TIMEOUT_SECONDS",
-    "WORKFLOWS_SHAPE",
-    "InputType",
-    "Invoker",
-    "Workflow",
-    "WorkflowInput",
-    "WorkflowStep",
-    "check_agents",
-]

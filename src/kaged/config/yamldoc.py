@@ -322,6 +322,3 @@ def _tagged(tag: str, text: str) -> Scalar:
     if not fits[tag]:
         raise ValueError(f"is no !!{tag.removeprefix(_TAG)}")
     return float(value) if tag == _TAG + "float" and isinstance(value, int) else value
-
-
-__all__ = ["MAX_DEPTH", "MAX_NODES", "parse_yaml", "resolve_plain"]

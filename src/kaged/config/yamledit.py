@@ -227,6 +227,3 @@ def _assign(data: Any, path: KeyPath, value: JsonValue) -> None:
         _assign(data, path[:-1], {cast("str", path[-1]): value})
     else:
         parent[path[-1]] = copy.deepcopy(value)
-
-
-__all__ = ["EditRefused", "YamlEdit", "render_yaml"]

@@ -93,5 +93,3 @@ _KINDS = {
     "MappingStartEvent": "map",
     "SequenceStartEvent": "list",
 }
-
-__all__ = ["YamlSpan", "yaml_spans"]

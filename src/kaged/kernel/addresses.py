@@ -161,6 +161,3 @@ def _rows_embedded() -> tuple[tuple[int, int, int], ...]:
 def _bounds(text: str) -> tuple[int, int]:
     network = ipaddress.ip_network(text)
     return int(network.network_address), int(network.broadcast_address)
-
-
-__all__ = ["AddressClass", "address_class", "canonical_address"]

@@ -99,6 +99,3 @@ def _denial(code: str) -> type[CapabilityDenied]:
             return kind
         kinds.extend(kind.__subclasses__())
     return CapabilityDenied
-
-
-__all__ = ["DENIED", "CapabilityDenied", "Decision", "SeccompInsufficient", "broken", "fail_closed"]

@@ -110,15 +110,3 @@ def _hint(name: object) -> str:
 
 def _shown(value: object) -> str:
     return ascii(value)[:80]
-
-
-__all__ = [
-    "ExtensionCapabilities",
-    "ExtensionCapability",
-    "ExtensionCapabilityInvalid",
-    "closure",
-    "decide_extension",
-    "includes",
-    "parse_extension_capabilities",
-    "print_extension_capabilities",
-]

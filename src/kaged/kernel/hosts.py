@@ -90,6 +90,3 @@ def _a_labels(text: str) -> str:
 
 def _shown(text: str) -> str:
     return ascii(text)
-
-
-__all__ = ["LOCALHOST", "MAX_HOST_CHARS", "NetTargetInvalid", "is_local", "normalise_host"]

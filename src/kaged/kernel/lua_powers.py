@@ -86,15 +86,3 @@ def _parse_power(name: object) -> LuaPower:
     raise LuaPowerInvalid(
         f"unknown capability {ascii(name)[:80]}{hint} (known: {', '.join(known)})"
     )
-
-
-__all__ = [
-    "LuaPower",
-    "LuaPowerInvalid",
-    "LuaPowers",
-    "active_powers",
-    "answer_request",
-    "decide_power",
-    "parse_powers",
-    "print_powers",
-]

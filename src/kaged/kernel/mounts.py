@@ -174,6 +174,3 @@ def _is_resolved(path: str) -> bool:
     if "/." not in path:
         return True
     return "/./" not in path and "/../" not in path and not path.endswith(("/.", "/.."))
-
-
-__all__ = ["Mount", "MountGlob", "MountTable", "has_magic"]

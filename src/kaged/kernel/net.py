@@ -158,15 +158,3 @@ def _parse_port(text: str) -> int:
             f"{text!a} is not a port", fix=f"a port is a number from 1 to {MAX_PORT}, or *"
         )
     return int(text)
-
-
-__all__ = [
-    "ANYWHERE",
-    "MAX_PORT",
-    "NetTarget",
-    "NetTargetInvalid",
-    "decide_address",
-    "decide_net",
-    "matches",
-    "parse_target",
-]

@@ -96,17 +96,3 @@ def _byte_length(text: str) -> int:
         return len(text.encode("utf-8", "surrogateescape"))
     except UnicodeEncodeError as error:
         raise PathInvalid("a path must be encodable as UTF-8") from error
-
-
-__all__ = [
-    "MAX_PATH_BYTES",
-    "AbsPath",
-    "PathInvalid",
-    "contains",
-    "is_normal",
-    "join",
-    "normalise",
-    "overlaps",
-    "parents",
-    "within",
-]

@@ -227,14 +227,3 @@ def _all_of(kind: type[_T], values: Iterable[object]) -> tuple[_T, ...]:
 def _no_fs(mode: FsMode, requested: str, remedy: str) -> Decision:
     # Plain concatenation: formatting an enum costs more than the rest of a denial.
     return Decision(False, "tool.fs", mode + ":fs:" + requested, remedy)
-
-
-__all__ = [
-    "CompiledPolicy",
-    "MaybePolicy",
-    "Mount",
-    "PathFact",
-    "compile_policy",
-    "decide_tool",
-    "mounts_of",
-]

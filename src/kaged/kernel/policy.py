@@ -77,14 +77,3 @@ class CagePolicy:
 
 
 MaybeCaged: TypeAlias = CagePolicy | None
-
-__all__ = [
-    "CageLimits",
-    "CagePolicy",
-    "CageState",
-    "ExecGrant",
-    "FsGrant",
-    "FsMode",
-    "MaybeCaged",
-    "SeccompProfile",
-]

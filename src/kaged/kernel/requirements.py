@@ -9,7 +9,8 @@ from typing import ClassVar, TypeAlias, cast
 
 from kaged.base.errors import KagedError
 from kaged.base.jsonvalue import JsonObject
-from kaged.kernel.net import NetTarget, NetTargetInvalid, parse_target
+from kaged.kernel.hosts import NetTargetInvalid
+from kaged.kernel.net import NetTarget, parse_target
 from kaged.kernel.policy import FsMode, SeccompProfile
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:-]{0,127}")
@@ -141,15 +142,3 @@ def _invalid(value: object, why: str) -> RequirementInvalid:
         fix="use {kind: fs, mode: ro|rw, path: caller}, {kind: seccomp, profile: relaxed}, "
         "{kind: net, target: host:port} or {kind: capability, name: word}",
     )
-
-
-__all__ = [
-    "CapabilityRequirement",
-    "FsRequirement",
-    "NetRequirement",
-    "RequirementInvalid",
-    "SeccompRequirement",
-    "ToolRequirement",
-    "parse_requirement",
-    "parse_requirements",
-]

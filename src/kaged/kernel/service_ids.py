@@ -127,20 +127,3 @@ def decide_service(declared: frozenset[ServiceId], wanted: ServiceId) -> Decisio
 
 def _is_part(text: str) -> bool:
     return len(text) <= MAX_PART_CHARS and _PART.fullmatch(text) is not None
-
-
-__all__ = [
-    "MAX_OPERATION_CHARS",
-    "MAX_PART_CHARS",
-    "Namespace",
-    "OperationName",
-    "ServiceId",
-    "ServiceIdInvalid",
-    "decide_offer",
-    "decide_service",
-    "parse_namespace",
-    "parse_operation",
-    "parse_service_id",
-    "parse_service_ids",
-    "print_service_ids",
-]

@@ -339,6 +339,3 @@ def _text(who: str, params: JsonObject, name: str) -> str:
 
 def _said(answer: JsonValue) -> JsonValue:
     return answer if isinstance(answer, str) else None
-
-
-__all__ = ["SHIPPED", "CallParts", "HostCalls"]

@@ -88,6 +88,3 @@ async def check_script(
     }
     await script.stop()
     return report
-
-
-__all__ = ["check_script"]

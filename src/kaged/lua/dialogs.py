@@ -109,6 +109,3 @@ def _shown(payload: JsonObject) -> JsonObject:
     found = shown_value(payload)
     assert isinstance(found, dict)
     return found
-
-
-__all__ = ["Dialogs"]

@@ -39,13 +39,3 @@ class DialogNotFound(KagedError):
     """The dialog is answered already, was dismissed, or never was."""
 
     code: ClassVar[str] = "lua_dialog_not_found"
-
-
-__all__ = [
-    "DialogNotFound",
-    "PlaceRefused",
-    "ScriptCallRefused",
-    "ScriptCommandNotFound",
-    "ScriptDown",
-    "ScriptNotFound",
-]

@@ -69,5 +69,3 @@ CONTEXT_EVENTS: Final = frozenset(
     }
 )
 """What carries conversation text; a strict host gives it only with the capability `context`."""
-
-__all__ = ["CONTEXT_EVENTS", "EVENTS", "EventKind"]

@@ -77,6 +77,3 @@ def _place(who: str, workspace: Workspace, text: str) -> ProjectPath:
         return place_in_workdir(workspace, text)
     except PlaceRefused as error:
         raise PlaceRefused(f"{who}: path {error.message}") from error
-
-
-__all__ = ["place_in_workdir", "read_file", "write_file"]

@@ -76,6 +76,3 @@ def _read(path: Path, stem: str) -> ScriptFile | str:
     if len(data) > MAX_SOURCE_BYTES:
         return f"has more than {MAX_SOURCE_BYTES} bytes"
     return ScriptFile(stem, str(path), from_bytes(data))
-
-
-__all__ = ["FoundScripts", "ScriptFile", "read_folders"]

@@ -87,6 +87,3 @@ def _value(raw: str | None) -> str:
 def _quoted(value: str) -> str:
     plain = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{plain}"'
-
-
-__all__ = ["cage_config", "operator_settings", "read_settings"]

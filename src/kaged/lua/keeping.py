@@ -72,6 +72,3 @@ class ScriptStore:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         before = self._path.stat() if self._path.exists() else None
         replace_file(self._path, text.encode(), before)
-
-
-__all__ = ["ScriptStore"]

@@ -61,6 +61,3 @@ def lua_available() -> KagedError | None:
     except ScriptDown as error:
         return error
     return None
-
-
-__all__ = ["lua_available", "worker_request"]

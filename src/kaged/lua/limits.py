@@ -30,15 +30,3 @@ class ScriptLimits:
     start_s: float = 30.0
     lua_memory_bytes: int = 64 * _MIB
     cage_memory_mb: int = 256
-
-
-__all__ = [
-    "MAX_COMMANDS",
-    "MAX_NOTICE_CHARS",
-    "MAX_QUEUED_EVENTS",
-    "MAX_READ_BYTES",
-    "MAX_SCRIPTS",
-    "MAX_SOURCE_BYTES",
-    "MAX_WRITE_BYTES",
-    "ScriptLimits",
-]

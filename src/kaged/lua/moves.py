@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kaged.lua.script import WorkerConnection
-    from kaged.sessions.navigation import Navigation, SwitchOutcome
+    from kaged.sessions.move import SwitchOutcome
+    from kaged.sessions.navigation import Navigation
     from kaged.sessions.session_service import SessionService
     from kaged.sessions.transcript import Transcript
 
@@ -194,6 +195,3 @@ def outcome_words(outcome: SwitchOutcome) -> str | None:
     if isinstance(outcome.error, KagedError):
         return f"{outcome.move.value}: {outcome.error.message}"
     return outcome.reason
-
-
-__all__ = ["ASKER", "ScriptSessions", "custom_draft", "label_draft", "outcome_words"]

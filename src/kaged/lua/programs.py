@@ -232,6 +232,3 @@ async def _finish(process: CageProcess, spec: ExecSpec) -> ExecResult:
 
 def _refuse(words: str) -> ScriptCallRefused:
     return ScriptCallRefused(f"kage.exec: {words}")
-
-
-__all__ = ["ExecResult", "ExecSpec", "ScriptPrograms", "find_program"]

@@ -128,7 +128,5 @@ def _power(power: LuaPower) -> str:
     return own or others[power]
 
 
-__all__ = ["render_page", "render_stub", "rewrite"]
-
 if __name__ == "__main__":
     rewrite(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/reference"))

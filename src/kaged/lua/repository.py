@@ -149,6 +149,3 @@ def _move_aside(path: str) -> None:
         if not os.path.lexists(aside):
             Path(path).rename(aside)
             return
-
-
-__all__ = ["Repository"]

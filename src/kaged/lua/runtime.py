@@ -378,6 +378,3 @@ def _plain(value: JsonObject) -> JsonObject:
 
 def _report(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=repr(error))
-
-
-__all__ = ["CommandOutput", "Decided", "Payload", "ScriptRuntime"]

@@ -416,13 +416,3 @@ def _registrations(told: JsonObject) -> Registrations:
 
 def _report(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=repr(error))
-
-
-__all__ = [
-    "Registrations",
-    "Script",
-    "ScriptHost",
-    "ScriptParts",
-    "ScriptState",
-    "WorkerConnection",
-]

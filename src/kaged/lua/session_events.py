@@ -15,7 +15,7 @@ import structlog
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import JsonObject, JsonValue
 from kaged.lua.moves import ASKER
-from kaged.sessions.navigation import MoveVeto, Redirect, SwitchIntent
+from kaged.sessions.move import MoveVeto, Redirect, SwitchIntent
 
 if TYPE_CHECKING:
     from kaged.lua.runtime import Payload, ScriptRuntime
@@ -269,6 +269,3 @@ def _result(data: JsonObject) -> JsonObject:
         "is_error": error is not None,
         "text": str(error if error is not None else data.get("result")),
     }
-
-
-__all__ = ["SessionEventForwarder"]

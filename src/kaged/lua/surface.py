@@ -115,5 +115,3 @@ TYPES: Final = """\
 ---@field aliases? string[]
 ---@field args? table[]
 """
-
-__all__ = ["SURFACE", "TYPES", "Function"]

@@ -111,6 +111,3 @@ def _bytes_of(raw: str) -> bytes:
         return base64.b64decode(raw, validate=True)
     except (binascii.Error, ValueError):
         return b""
-
-
-__all__ = ["from_bytes", "from_wire", "like", "shown", "shown_value", "to_bytes", "to_wire"]

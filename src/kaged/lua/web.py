@@ -175,6 +175,3 @@ def _number(
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         raise ScriptCallRefused(f"{who}: {name} must be a number above zero")
     return min(value, highest)
-
-
-__all__ = ["ScriptWeb"]

@@ -93,6 +93,3 @@ class Approvals:
             os.fsync(file.fileno())
         beside.chmod(0o600)
         beside.replace(self._path)
-
-
-__all__ = ["ApprovalVerdict", "Approvals"]

@@ -129,6 +129,3 @@ def _small(schema: JsonObject) -> bool:
             if len(waiting) > MAX_ENTRIES:
                 return False
     return True
-
-
-__all__ = ["MAX_PAGES", "MAX_TOOLS", "LeftOut", "OutsideTool", "parse_tools"]

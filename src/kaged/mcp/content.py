@@ -127,6 +127,3 @@ class _ContentBudget:
         self._left = 0
         self.exceeded = True
         return clean_text(kept, len(kept) + 1) + CUT
-
-
-__all__ = ["RESULT_SCHEMA", "parse_content"]

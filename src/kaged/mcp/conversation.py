@@ -282,12 +282,3 @@ class _ServerOwner:
         """Called when its output ended: without it there is no conversation."""
         if not self.leaving:
             self.end("it closed its output")
-
-
-__all__ = [
-    "KNOWN_VERSIONS",
-    "PROTOCOL_VERSION",
-    "SHUTDOWN_TIMEOUT_S",
-    "McpConversation",
-    "McpServerInfo",
-]

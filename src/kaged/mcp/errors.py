@@ -36,12 +36,3 @@ class McpAnswerInvalid(McpCallFailed):
     """An MCP server answered with something that is no answer, or not the one it declares."""
 
     code: ClassVar[str] = "mcp_answer_invalid"
-
-
-__all__ = [
-    "McpAnswerInvalid",
-    "McpCallFailed",
-    "McpServerInvalid",
-    "McpServerNotFound",
-    "McpServerUnavailable",
-]

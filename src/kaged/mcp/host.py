@@ -141,6 +141,3 @@ def _refers(schema: JsonValue) -> bool:
     if isinstance(schema, dict):
         return "$ref" in schema or any(map(_refers, schema.values()))
     return False
-
-
-__all__ = ["McpHost"]

@@ -199,6 +199,3 @@ def _json(value: Any) -> JsonValue:
     from kaged.pipeline.remote import to_json  # noqa: PLC0415 - only with a pipeline
 
     return to_json(value)
-
-
-__all__ = ["Offers", "hooked_resource"]

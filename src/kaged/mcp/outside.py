@@ -329,6 +329,3 @@ class OutsideServer:
 
 def _ending(report: ExitReport) -> str:
     return one_line(report.detail) or f"it ended with exit code {report.exit_code}"
-
-
-__all__ = ["OutsideServer"]

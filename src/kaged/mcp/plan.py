@@ -65,6 +65,3 @@ class OutsideParts:
             self.audit.post(AuditEvent(event, data, request_id=request_id))
         except AuditUnavailable as error:
             _log.error("audit.event_lost", audit_event=event, error=str(error))
-
-
-__all__ = ["OutsideParts", "OutsidePlan"]

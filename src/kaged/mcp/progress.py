@@ -10,5 +10,3 @@ Report = Callable[[float, float | None, str], None]
 """Takes what is done, of how much if that is known, and a word about it. Does not wait."""
 
 PROGRESS: Final[ContextVar[Report | None]] = ContextVar("kaged_mcp_progress", default=None)
-
-__all__ = ["PROGRESS", "Report"]

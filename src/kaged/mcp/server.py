@@ -132,6 +132,3 @@ def _content(answer: JsonValue, server: str, tool: str) -> JsonValue:
     except ValueError:
         return str(texts[0])
     return found
-
-
-__all__ = ["McpServer"]

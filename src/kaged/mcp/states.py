@@ -18,5 +18,3 @@ class McpServerState(StrEnum):
 
 OFFERING = frozenset({McpServerState.RUNNING, McpServerState.CRASHED, McpServerState.SPAWNING})
 """States in which a server's tools stay at dispatch; calls fail at once while it is not running."""
-
-__all__ = ["OFFERING", "McpServerState"]

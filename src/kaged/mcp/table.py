@@ -84,6 +84,3 @@ def cage_request(name: str, table: ServerTable) -> CageRequest:
     return CageRequest(
         name=name, policy=policy, command=table.command, kind=CageKind.SERVER, cwd=table.cwd
     )
-
-
-__all__ = ["ServerCage", "ServerTable", "cage_request", "parse_table"]

@@ -57,13 +57,3 @@ def clean_schema(schema: JsonValue) -> JsonValue:
         else (value if name in _DATA else clean_schema(value))
         for name, value in schema.items()
     }
-
-
-__all__ = [
-    "MAX_DESCRIPTION_CHARS",
-    "MAX_WORD_CHARS",
-    "clean_schema",
-    "clean_text",
-    "labelled",
-    "one_line",
-]

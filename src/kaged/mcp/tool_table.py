@@ -166,6 +166,3 @@ def _shown(tool: OutsideTool, why: str) -> JsonObject:
         "why": why,
         "digest": tool.digest,
     }
-
-
-__all__ = ["McpToolTable"]

@@ -135,13 +135,3 @@ def _within(number: int, limit: int, of: str) -> None:
 
 
 _DECODER: Final = msgspec.json.Decoder()
-
-__all__ = [
-    "MAX_ARGUMENTS_CHARS",
-    "MAX_NAME_CHARS",
-    "MAX_TEXT_CHARS",
-    "MAX_TOOL_CALLS",
-    "TurnBuilder",
-    "clean_text",
-    "parse_arguments",
-]

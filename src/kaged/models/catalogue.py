@@ -222,6 +222,3 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size
-
-
-__all__ = ["DEFAULT_ALIAS", "ModelCatalogue"]

@@ -81,16 +81,3 @@ class ScriptEnded(ModelError):
     """The script has no turn for what was asked."""
 
     code: ClassVar[str] = "model_script_ended"
-
-
-__all__ = [
-    "ModelBadAnswer",
-    "ModelContextExceeded",
-    "ModelError",
-    "ModelRateLimited",
-    "ModelRefused",
-    "ModelUnavailable",
-    "ModelUnknown",
-    "ScriptEnded",
-    "ScriptInvalid",
-]

@@ -54,6 +54,3 @@ class FallbackModel:
     def _reason(self, error: ModelError, number: int) -> str:
         following = self._models[number].alias
         return f"{error.code}: {error.message} Asking {following} instead."
-
-
-__all__ = ["FallbackModel"]

@@ -48,6 +48,3 @@ def counted(number: object) -> int:
     if isinstance(number, int) and 0 <= number <= MAX_TOKENS:
         return number
     return 0
-
-
-__all__ = ["counted", "known_context_tokens", "priced"]

@@ -157,6 +157,3 @@ class RetryingModel:
                 until = self._clock.monotonic_s() + wanted_s
                 self._not_before_s = max(self._not_before_s, until)
         return pause_s
-
-
-__all__ = ["AttemptEvent", "Attempts", "RetryPolicy", "RetryingModel", "Sleep"]

@@ -325,16 +325,3 @@ def _text_of(message: object) -> str:
 def plain_name(tool: str) -> str:
     """Write a tool's name with the letters that vendors allow."""
     return re.sub(r"[^A-Za-z0-9_-]", "_", tool)
-
-
-__all__ = [
-    "Chosen",
-    "Fault",
-    "Finish",
-    "ModelScript",
-    "ScriptedCall",
-    "ScriptedFailure",
-    "ScriptedTurn",
-    "When",
-    "plain_name",
-]

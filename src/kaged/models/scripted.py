@@ -190,13 +190,3 @@ def _length(message: ModelMessage) -> int:
     if isinstance(message, ToolResultMessage):
         return len(message.content)
     return len(message.text)
-
-
-__all__ = [
-    "BUILT_IN",
-    "SCRIPTED",
-    "ScriptedModel",
-    "arguments_of",
-    "fault_error",
-    "words_of",
-]

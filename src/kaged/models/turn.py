@@ -164,24 +164,3 @@ class Model(Protocol):
         Cancelling the iteration closes the connection.
         """
         ...
-
-
-__all__ = [
-    "AssistantMessage",
-    "FinishReason",
-    "Model",
-    "ModelEvent",
-    "ModelMessage",
-    "ModelRequest",
-    "ModelToolCall",
-    "ModelTurn",
-    "SystemMessage",
-    "TextDelta",
-    "ThinkingDelta",
-    "ToolResultMessage",
-    "ToolSpec",
-    "TurnFinished",
-    "TurnRetried",
-    "Usage",
-    "UserMessage",
-]

@@ -68,6 +68,3 @@ class VendorModel:
         from kaged.models.vendor_talk import VendorTalk  # noqa: PLC0415 - takes a second to load
 
         return VendorTalk(self._alias, self._entry, clock=self._clock)
-
-
-__all__ = ["VendorModel"]

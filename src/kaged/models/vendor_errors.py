@@ -132,6 +132,3 @@ def _says(error: Exception, key: Secret[str] | None) -> str:
         text = text.replace(key.reveal(), "[redacted]")
     text = clean_text(mask_secrets(" ".join(text[: 10 * SAYS_CHARS].split())))
     return text if len(text) <= SAYS_CHARS else text[: SAYS_CHARS - 1] + "…"
-
-
-__all__ = ["model_error"]

@@ -166,6 +166,3 @@ def their_settings(entry: ModelEntry, request: ModelRequest) -> ModelSettings:
     }
     wanted["max_retries"] = 0
     return cast("ModelSettings", wanted)
-
-
-__all__ = ["open_model", "their_messages", "their_parameters", "their_settings"]

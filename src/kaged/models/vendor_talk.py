@@ -172,6 +172,3 @@ def _written(arguments: object) -> str:
     if arguments is None or isinstance(arguments, str):
         return arguments or ""
     return json.dumps(cast("dict[str, Any]", arguments))
-
-
-__all__ = ["VendorTalk"]

@@ -69,6 +69,3 @@ class _Limited(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._whole.aclose()
-
-
-__all__ = ["MAX_ANSWER_BYTES", "vendor_client"]

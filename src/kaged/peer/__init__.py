@@ -4,8 +4,9 @@ Plugins, language servers, debug adapters, MCP servers, Lua workers and bridges 
 differ in framing and policy only.
 """
 
-from kaged.peer.connection import Connection, ConnectionLimits, Owner
+from kaged.peer.connection import Connection
 from kaged.peer.errors import PeerGone, PeerStalled, PeerTimeout
+from kaged.peer.owner import ConnectionLimits, Owner
 from kaged.peer.process import PeerProcess
 from kaged.peer.restart import Again, GiveUp, RestartPolicy
 from kaged.peer.stderr import StderrTail

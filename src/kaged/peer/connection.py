@@ -374,6 +374,3 @@ def _settle(call: _Call, response: Response) -> None:
         call.waiter.set_exception(response.error.to_exception())
     else:
         call.waiter.set_result(response)
-
-
-__all__ = ["Connection", "ConnectionLimits", "Owner"]

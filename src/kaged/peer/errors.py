@@ -23,6 +23,3 @@ class PeerStalled(KagedError):
     """The peer does not read what we write; nothing more is queued for it."""
 
     code: ClassVar[str] = "peer_stalled"
-
-
-__all__ = ["PeerGone", "PeerStalled", "PeerTimeout"]

@@ -69,6 +69,3 @@ class Outbox:
         """Hand over what was gathered and close the peer's input behind it."""
         self.flush()
         self._transport.close()
-
-
-__all__ = ["Outbox"]

@@ -62,6 +62,3 @@ class ConnectionLimits:
     open_requests: int = 64
     unasked_per_s: int = 5000
     write_buffer_bytes: int = WRITE_BUFFER_LIMIT_BYTES
-
-
-__all__ = ["WRITE_BUFFER_LIMIT_BYTES", "ConnectionLimits", "Owner"]

@@ -76,6 +76,3 @@ class PeerProcess:
         self.process.close()
         await self.connection.close()
         await self.wait()
-
-
-__all__ = ["PeerProcess"]

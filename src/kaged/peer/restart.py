@@ -66,6 +66,3 @@ class RestartPolicy:
         self._recent.clear()
         self._running_since_s = None
         self.failures = 0
-
-
-__all__ = ["JITTER", "Again", "GiveUp", "RestartPolicy"]

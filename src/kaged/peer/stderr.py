@@ -90,6 +90,3 @@ def _pieces(line: bytes) -> list[bytes]:
 
 def _text(line: bytes) -> str:
     return line.removesuffix(b"\r").decode("utf-8", "backslashreplace")
-
-
-__all__ = ["LINES_PER_S", "LINE_LIMIT_BYTES", "TAIL_LINES", "StderrTail"]

@@ -31,6 +31,3 @@ class Throttle:
         self._count = 0
         self._window_start_s = now_s + max(left_s, 0.0)
         return max(left_s, 0.0)
-
-
-__all__ = ["Throttle"]

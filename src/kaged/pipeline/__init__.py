@@ -17,6 +17,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kaged.kernel.extension_caps import ExtensionCapability as Capability
     from kaged.pipeline.constraints import validate_tier_constraints
     from kaged.pipeline.contexts import (
         GlobalContext,
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
     from kaged.pipeline.pipeline import LoadReport, Pipeline, PipelineStatus
     from kaged.pipeline.plugin import Plugin
     from kaged.pipeline.records import ControlExecutionRecord, ControlExecutionStatus
-    from kaged.pipeline.results import PluginResult, PluginViolation
+    from kaged.pipeline.results import PluginResult
     from kaged.pipeline.runner import Runner
     from kaged.pipeline.settings import PluginCondition, PluginConfig
     from kaged.pipeline.slots import (
@@ -91,12 +92,12 @@ if TYPE_CHECKING:
     from kaged.pipeline.tiers import (
         SLOT_POLICIES,
         AccessPolicy,
-        Capability,
         MutabilityTier,
         SlotName,
         SlotPolicy,
         TierViolationError,
     )
+    from kaged.pipeline.violations import PluginViolation
     from kaged.pipeline.watchers import PipelineObserver
 
 _HOMES = {

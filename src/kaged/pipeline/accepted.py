@@ -37,6 +37,3 @@ class Accepted:
         self.payload: Any = None
         self.metadata: dict[str, Any] | None = None
         self.retry_delay_ms = 0
-
-
-__all__ = ["Accepted"]

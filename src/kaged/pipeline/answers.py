@@ -10,7 +10,8 @@ from kaged.pipeline.accepted import Accepted
 from kaged.pipeline.edits import accept_payload, apply_policy
 from kaged.pipeline.merge import merge_extensions
 from kaged.pipeline.payloads import PluginPayload
-from kaged.pipeline.results import PluginResult, PluginViolation
+from kaged.pipeline.results import PluginResult
+from kaged.pipeline.violations import PluginViolation
 
 if TYPE_CHECKING:
     from kaged.pipeline.chain import Chain
@@ -121,6 +122,3 @@ def _foreign(step: Step, what: str) -> ForeignResult:
         plugin=step.name,
         hook=step.hook,
     )
-
-
-__all__ = ["ForeignResult", "accept_answer"]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from kaged.base import JsonObject
     from kaged.pipeline.merge import DiscardedChange
     from kaged.pipeline.plan import Step
-    from kaged.pipeline.results import PluginViolation
+    from kaged.pipeline.violations import PluginViolation
 
 
 class PipelineAudit:
@@ -66,6 +66,3 @@ class PipelineAudit:
         if code == "plugin_timeout":
             data["timeout_sec"] = step.timeout_s
         self._post(AuditEvent("pipeline.plugin_failed", data, request_id=request_id))
-
-
-__all__ = ["PipelineAudit"]

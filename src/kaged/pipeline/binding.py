@@ -140,6 +140,3 @@ def _bind(method: Callable[..., Any], plugin_name: str, hook: str) -> Binding:
         return Binding(method, Passing.BY_POSITION)
     keyword = third.name if third.kind is inspect.Parameter.KEYWORD_ONLY else "extensions"
     return Binding(method, Passing.BY_KEYWORD, keyword)
-
-
-__all__ = ["Binding", "HookCall", "HookNotBound", "Passing", "bind_hook", "compile_call"]

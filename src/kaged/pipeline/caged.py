@@ -295,6 +295,3 @@ def _plugin_mount(class_name: str) -> HostMount:
     if spec.origin is None or not spec.origin.endswith(".py"):
         raise PluginNotLoaded(f"{top!r} is not a plugin package", key="config")
     return HostMount(os.path.realpath(spec.origin), f"{_ROOT}/plugin/{top}.py")
-
-
-__all__ = ["CageGrants", "CagedKind", "CagedPlugin", "PluginWorkerGone"]

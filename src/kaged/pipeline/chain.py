@@ -229,5 +229,3 @@ def _completed(
 
 
 _PLAIN_ALLOW = Accepted()
-
-__all__ = ["Chain", "Denial", "TraceEnd"]

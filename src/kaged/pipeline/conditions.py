@@ -84,6 +84,3 @@ def _user_names(context: GlobalContext) -> list[str]:
     if isinstance(user, dict):
         return [name for key in ("email", "id") if isinstance(name := user.get(key), str)]
     return []
-
-
-__all__ = ["Matcher", "compile_conditions", "matchable_value"]

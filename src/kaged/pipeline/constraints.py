@@ -58,6 +58,3 @@ def _grew(slot: SlotName, old: Any, new: Any) -> bool:
 
 def _chain_grew(old: DelegationExtension, new: DelegationExtension) -> bool:
     return new.chain[: len(old.chain)] == old.chain
-
-
-__all__ = ["validate_tier_constraints"]

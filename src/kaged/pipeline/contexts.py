@@ -219,13 +219,3 @@ type.__delattr__(PluginContext, "_shared")
 
 PluginContextTable: TypeAlias = dict[str, PluginContext]
 """Contexts by request id + plugin id; pass the table of a pre hook into the post hook."""
-
-__all__ = [
-    "GlobalContext",
-    "PluginContext",
-    "PluginContextTable",
-    "UserContext",
-    "lend",
-    "lent_context",
-    "returned",
-]

@@ -140,5 +140,3 @@ DEEP_FIELDS: dict[type[Slot], tuple[tuple[str, Callable[[Any], Any]], ...]] = {
     MetaExtension: (("properties", ReadOnlyDict),),
 }
 """For each slot model, the fields that hold containers or models, and how each is copied."""
-
-__all__ = ["DEEP_FIELDS", "copy_custom", "copy_slot", "subject_as_shown", "visible_security"]

@@ -63,6 +63,3 @@ def get_hook_metadata(function: Callable[..., Any]) -> HookMetadata | None:
 def has_hook_metadata(function: Callable[..., Any]) -> bool:
     """Return whether a function carries `@hook`."""
     return get_hook_metadata(function) is not None
-
-
-__all__ = ["HookMetadata", "get_hook_metadata", "has_hook_metadata", "hook"]

@@ -329,6 +329,3 @@ def _render(text: str, reader: _DocumentReader, environ: Mapping[str, str]) -> s
         return found
 
     return _EXPRESSION.sub(value, text)
-
-
-__all__ = ["PipelineDocument", "PluginEntry", "parse_document"]

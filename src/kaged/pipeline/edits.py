@@ -134,14 +134,3 @@ def _foreign(plugin_name: str, type_name: str) -> ForeignPayload:
         fix="return a payload of the hook's own class, made with model_copy",
         plugin=plugin_name,
     )
-
-
-__all__ = [
-    "DefaultHookPolicy",
-    "ForeignPayload",
-    "HookPayloadPolicy",
-    "accept_payload",
-    "apply_policy",
-    "check_size",
-    "resolve_policy",
-]

@@ -104,14 +104,3 @@ class PipelineNotReady(KagedError):
 def convert_exception_to_error(exception: BaseException, plugin_name: str) -> PluginErrorModel:
     """Describe an exception as data."""
     return PluginErrorModel(message=repr(exception), plugin_name=plugin_name)
-
-
-__all__ = [
-    "PayloadSizeError",
-    "PipelineNotReady",
-    "PipelineRecursion",
-    "PluginError",
-    "PluginErrorModel",
-    "PluginViolationError",
-    "convert_exception_to_error",
-]

@@ -109,14 +109,3 @@ def _explain(order: int, step: Step) -> StepExplained:
         may_change=("payload", *changes) if step.may_edit else (),
         may_deny=step.may_deny,
     )
-
-
-__all__ = [
-    "CheckReport",
-    "HookExplained",
-    "StepExplained",
-    "check_file",
-    "explain_pipeline",
-    "explain_plan",
-    "visible_slots",
-]

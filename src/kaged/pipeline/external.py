@@ -142,6 +142,3 @@ def _only_changes(answer: JsonValue, shown: Extensions | None) -> JsonValue:
             name: value for name, value in slots.items() if value != sent.get(name)
         }
     return {**answer, "result": result}
-
-
-__all__ = ["ExternalKind", "ExternalPlugin", "McpSession"]

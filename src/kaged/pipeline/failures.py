@@ -85,6 +85,3 @@ def _own_violation(step: Step, error: PluginViolationError) -> PluginViolationEr
     error.violation = own
     error.message = message or shown(error)
     return error
-
-
-__all__ = ["record_failure"]

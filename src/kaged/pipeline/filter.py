@@ -28,6 +28,3 @@ def filter_extensions(
 
 
 _new = object.__new__
-
-
-__all__ = ["filter_extensions"]

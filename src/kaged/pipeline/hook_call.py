@@ -169,6 +169,3 @@ async def _take_back_cancellation(task: asyncio.Task[Any], requested: int) -> No
     except asyncio.CancelledError:
         if task.cancelling() > requested:
             raise  # somebody else's
-
-
-__all__ = ["HookTimedOut", "PluginCancelled", "call_hook"]

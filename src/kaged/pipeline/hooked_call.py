@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from kaged.pipeline.origin import CallOrigin
     from kaged.pipeline.payloads.messages import Message
     from kaged.pipeline.pipeline import Pipeline
-    from kaged.pipeline.results import PluginViolation
     from kaged.pipeline.slots import CompletionExtension, Extensions
+    from kaged.pipeline.violations import PluginViolation
 
 _ALLOWED = Decision.allow("pipeline")
 
@@ -245,6 +245,3 @@ def _denied(
         f"{hook}: {plugin}: {detail}",
         f"ask the operator of this daemon about the policy {plugin}",
     )
-
-
-__all__ = ["HookOutcome", "HookedCall"]

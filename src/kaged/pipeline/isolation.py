@@ -364,21 +364,3 @@ _plain = _Copier(dict, list, _copy_opaque)
 _data = _Copier(dict, list, _refuse_opaque)
 _payload = _Copier(dict, list, _share_opaque)
 _read_only = _Copier(ReadOnlyDict, ReadOnlyList, _copy_opaque)
-
-__all__ = [
-    "ATOMS",
-    "MAX_DEPTH",
-    "NotIsolable",
-    "ReadOnlyDict",
-    "ReadOnlyList",
-    "exact_text",
-    "freeze",
-    "isolate",
-    "isolate_data",
-    "isolate_payload",
-    "model_dict",
-    "new_frozen",
-    "same_value",
-    "set_model_dict",
-    "shell_of",
-]

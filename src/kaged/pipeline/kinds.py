@@ -163,15 +163,3 @@ def add_plugin_dirs(folders: tuple[str, ...], base: Path) -> list[str]:
         elif str(path) not in sys.path:
             sys.path.append(str(path))
     return refused
-
-
-__all__ = [
-    "BoundHook",
-    "PluginKind",
-    "PluginNotLoaded",
-    "StartedPlugin",
-    "TrustedClass",
-    "add_plugin_dirs",
-    "load_class",
-    "resolve_kind",
-]

@@ -390,5 +390,3 @@ _HANDLERS: dict[str, _Handler] = {
     "meta": _fixed(SlotName.META),
     "custom": _merge_custom,
 }
-
-__all__ = ["DiscardedChange", "ForeignExtensions", "merge_extensions"]

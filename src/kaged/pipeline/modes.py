@@ -57,5 +57,3 @@ OLD_MODE_WORDS: Final[Mapping[str, tuple[PluginMode, OnError | None]]] = Mapping
     }
 )
 """Older words for modes, and the error policy that a word implies when none is given."""
-
-__all__ = ["MODE_RULES", "OLD_MODE_WORDS", "ModeRules", "OnError", "PluginMode"]

@@ -195,6 +195,3 @@ def _delegation(origin: CallOrigin) -> DelegationExtension | None:
 
 def _moment(ts_ms: int) -> datetime:
     return datetime.fromtimestamp(ts_ms / 1000, tz=UTC)
-
-
-__all__ = ["AgentPlace", "CallOrigin", "Subject", "fill_slots"]

@@ -397,5 +397,3 @@ def _background_failed(name: str, error: BaseException) -> None:
 
 
 _NOTHING_TO_DO = compile_plan("", (), None, None)
-
-__all__ = ["LivePlugin", "LoadReport", "Pipeline", "PipelineStatus"]

@@ -161,6 +161,3 @@ def _compile_step(hook: str, plugin: LoadedPlugin) -> Step:
         hides_headers=has_headers and not plugin.rights.headers,
         guards_headers=has_headers and not plugin.rights.write_headers,
     )
-
-
-__all__ = ["LoadedPlugin", "Plan", "Step", "Switch", "compile_plan", "load_plugin"]

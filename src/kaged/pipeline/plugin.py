@@ -84,6 +84,3 @@ class Plugin:
         for hook, payload in (self._hook_payloads or {}).items():
             registry.register_hook(hook, payload)
         return registry
-
-
-__all__ = ["Plugin"]

@@ -212,15 +212,3 @@ def _label(value: object) -> str | None:
 
 def _integer(value: object, minimum: int, maximum: int) -> int | None:
     return value if type(value) is int and minimum <= value <= maximum else None
-
-
-__all__ = [
-    "ControlExecutionRecord",
-    "ControlExecutionStatus",
-    "DenialExecutionRecord",
-    "DenialOutcome",
-    "nanoseconds",
-    "sanitize_denial_metadata",
-    "shorten",
-    "shown",
-]

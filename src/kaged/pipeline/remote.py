@@ -16,9 +16,10 @@ from kaged.pipeline.contexts import GlobalContext, PluginContext, UserContext
 from kaged.pipeline.errors import PluginViolationError
 from kaged.pipeline.payloads import HOST, HookKind, PluginPayload, StructuredData
 from kaged.pipeline.records import shown
-from kaged.pipeline.results import PluginResult, PluginViolation
+from kaged.pipeline.results import PluginResult
 from kaged.pipeline.shapes import plain
 from kaged.pipeline.slots import Extensions
+from kaged.pipeline.violations import PluginViolation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -278,15 +279,3 @@ def to_json(value: Any) -> Any:
 
 
 _JSON: TypeAdapter[Any] = TypeAdapter(Any)
-
-__all__ = [
-    "NotSendable",
-    "RemoteAnswerInvalid",
-    "RemotePluginRaised",
-    "decode_answer",
-    "decode_call",
-    "encode_call",
-    "encode_error",
-    "encode_result",
-    "to_json",
-]

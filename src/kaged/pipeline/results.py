@@ -121,6 +121,3 @@ class PluginResult(PlainRecord, Generic[T]):
         return [
             error for error in ended if error is not None and not isinstance(error, BaseException)
         ]
-
-
-__all__ = ["PluginResult", "PluginViolation"]

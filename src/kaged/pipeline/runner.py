@@ -249,6 +249,3 @@ class Runner:
 
 class _EndSiblings(Exception):
     """Ends the siblings of a concurrent plugin that denied or failed."""
-
-
-__all__ = ["Runner"]

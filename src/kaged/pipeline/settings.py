@@ -112,6 +112,3 @@ class PluginConfig(BaseModel):
     @field_serializer("capabilities")
     def _sorted(self, value: frozenset[str]) -> list[str]:
         return sorted(str(name) for name in value)
-
-
-__all__ = ["PluginCondition", "PluginConfig", "normalize_content_type"]

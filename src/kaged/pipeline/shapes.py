@@ -58,6 +58,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, (set, frozenset)):
         return sorted(plain(item) for item in value)
     return value
-
-
-__all__ = ["PlainRecord", "plain"]

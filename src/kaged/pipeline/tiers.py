@@ -200,17 +200,3 @@ def resolve_rights(capabilities: frozenset[str]) -> Rights:
     if capabilities <= _known:  # at most 4096 sets exist, so the table cannot grow without bound
         RESOLVED[capabilities] = rights
     return rights
-
-
-__all__ = [
-    "RESOLVED",
-    "SLOT_POLICIES",
-    "AccessPolicy",
-    "Capability",
-    "MutabilityTier",
-    "Rights",
-    "SlotName",
-    "SlotPolicy",
-    "TierViolationError",
-    "resolve_rights",
-]

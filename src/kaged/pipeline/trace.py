@@ -199,6 +199,3 @@ def _outcome(step: Step, accepted: Accepted | None, error: BaseException | None)
     if accepted is None or not accepted.denied:
         return "allowed"
     return "denied" if step.may_deny else "denied (suppressed)"
-
-
-__all__ = ["TraceReport", "TracedStep", "Tracer", "trace_file"]

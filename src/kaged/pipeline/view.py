@@ -163,5 +163,3 @@ type.__delattr__(ExtensionsView, "_origin")
 # Set below the metaclass, which would take these for new fields.
 for _name, _make in _COPIES.items():
     type.__setattr__(ExtensionsView, _name, _SlotOnDemand(_name, _make))
-
-__all__ = ["ExtensionsView", "Origin", "origin_of", "read_all", "set_origin", "view_of"]

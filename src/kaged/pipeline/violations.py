@@ -77,6 +77,3 @@ class PluginViolation(PlainRecord):
         )
         own._plugin_name = plugin_name
         return own
-
-
-__all__ = ["PluginViolation"]

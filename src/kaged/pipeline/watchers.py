@@ -36,6 +36,3 @@ class StepTracer(Protocol):
     def step_began(self, step: Step, chain: Chain, given: Any, view: Extensions | None) -> TraceEnd:
         """Called when a plugin is about to run, with its input; returns what to call at the end."""
         ...
-
-
-__all__ = ["PipelineObserver", "StepTracer"]

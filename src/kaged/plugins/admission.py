@@ -112,6 +112,3 @@ def _structure(
             },
         )
     return None
-
-
-__all__ = ["PluginAdmission", "admit_project"]

@@ -409,6 +409,3 @@ def _require_wanted(request: ConsentRequest, prompt: InstallPrompt) -> None:
             f"{request.source} holds version {prompt.version}, {wanted.text} is asked for",
             fix="correct version or source in the project file",
         )
-
-
-__all__ = ["ConsentRequest", "ConsentService", "ConsentStep", "ProjectState", "source_text"]

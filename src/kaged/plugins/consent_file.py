@@ -33,6 +33,3 @@ class ConsentFile:
         """Keep these. Raises OSError."""
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
         write_json(self._path, {"format": FORMAT, "requests": list(requests)})
-
-
-__all__ = ["ConsentFile"]

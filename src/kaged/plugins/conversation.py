@@ -407,6 +407,3 @@ class PluginConversation:
     def _failed(self, name: str, error: BaseException) -> None:
         if not isinstance(error, KagedError):
             self._log.error("plugin.task_failed", task=name, error=repr(error))
-
-
-__all__ = ["PluginConversation"]

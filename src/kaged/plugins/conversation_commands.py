@@ -108,19 +108,3 @@ Command: TypeAlias = (
     | LogLine
 )
 Commands: TypeAlias = tuple[Command, ...]
-
-__all__ = [
-    "Audit",
-    "AwaitExit",
-    "Command",
-    "Commands",
-    "DeliverConfig",
-    "Fail",
-    "FetchConfig",
-    "Forward",
-    "Initialize",
-    "Kill",
-    "KillUnlessExited",
-    "LogLine",
-    "Notify",
-]

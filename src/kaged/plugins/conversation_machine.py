@@ -348,6 +348,3 @@ def _violation(kind: str, detail: str) -> Commands:
 def _config_fault(error: KagedError) -> StartFailed:
     """Return why the start fails: a refusal is final, a lost answer is worth another try."""
     return StartFailed("config", error.message, retry=not isinstance(error, PluginConfigInvalid))
-
-
-__all__ = ["STORAGE_METHODS", "ConversationMachine", "ConversationState"]

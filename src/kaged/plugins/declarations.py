@@ -130,13 +130,3 @@ def check_project_half(declaration: Declaration, schemas: ConfigSchemas) -> Half
 def is_compactor(manifest: Manifest) -> bool:
     """Return whether the plugin claims the compactor role."""
     return PluginRole.COMPACTOR in manifest.roles
-
-
-__all__ = [
-    "Declaration",
-    "DeclarationRefusal",
-    "check_project_half",
-    "declarations_of",
-    "effective_hooks",
-    "is_compactor",
-]

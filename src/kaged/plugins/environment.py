@@ -135,6 +135,3 @@ def _roots(plugin: InstalledPlugin, projects: Mapping[str, Path]) -> list[tuple[
         ((project_id, root),) = projects.items()
         found += [("KAGED_PROJECT_ROOT", str(root)), ("KAGED_PROJECT_ID", project_id)]
     return found
-
-
-__all__ = ["PROTECTED_VARIABLES", "cage_request", "plugin_policy", "sdk_mounts"]

@@ -79,16 +79,3 @@ class StartFailed(KagedError):
         self.reason = reason
         self.retry = retry
         self.event = event
-
-
-__all__ = [
-    "PluginConfigInvalid",
-    "PluginNotFound",
-    "PluginStateRefused",
-    "PluginTimedOut",
-    "PluginToolNameCollision",
-    "PluginUnavailable",
-    "ReservedPluginName",
-    "StartFailed",
-    "ToolNameInvalid",
-]

@@ -138,12 +138,3 @@ def _malformed(detail: str) -> HandshakeFault:
         {"violation_type": "initialize.malformed", "detail": detail},
         f"the answer to initialize is malformed: {detail}",
     )
-
-
-__all__ = [
-    "TIMEOUT_S",
-    "HandshakeFault",
-    "HandshakeResult",
-    "check_greeting",
-    "greeting_params",
-]

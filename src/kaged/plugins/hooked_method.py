@@ -132,6 +132,3 @@ def _resolved_again(
             data["new_tool_name"] = name
         parts.post("pipeline.call_changed", data, context.request_id)
     return found, args
-
-
-__all__ = ["call_with_hooks", "describe_method"]

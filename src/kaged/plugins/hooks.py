@@ -288,6 +288,3 @@ def _compaction(event: CompactionEvent, role: PluginRole) -> JsonObject:
         "strategy": event.strategy,
         "trigger": event.trigger,
     }
-
-
-__all__ = ["CompactionEvent", "HookRunner", "Participant", "PreCompactOutcome"]

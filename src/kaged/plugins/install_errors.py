@@ -71,18 +71,3 @@ class ScaffoldRefused(KagedError):
     """A new plugin cannot be written there, or under that name."""
 
     code: ClassVar[str] = "plugin_scaffold_refused"
-
-
-__all__ = [
-    "AlreadyInstalled",
-    "ConsentMissing",
-    "ConsentUnknown",
-    "KnobRefused",
-    "KnobUnknown",
-    "PluginInUse",
-    "ScaffoldRefused",
-    "SourceNotAllowed",
-    "SourceUnavailable",
-    "StoreFailed",
-    "TreeRefused",
-]

@@ -27,9 +27,7 @@ from kaged.plugins.ownedtables import PluginTablesPort
 from kaged.plugins.prompt import Change, InstallPrompt
 from kaged.plugins.storereader import (
     Discovered,
-    StoreProblem,
     StoreReader,
-    Trouble,
     read_manifest,
 )
 from kaged.plugins.storesteps import Before, StoreSteps, remove_tree
@@ -387,6 +385,3 @@ class PluginStore:
     def _take_back(self, entry: JournalEntry, before: Before) -> None:
         self._steps.undo(entry, before)
         self._steps.journal.finish()
-
-
-__all__ = ["Discovered", "PluginStore", "StoreChange", "StoreProblem", "Trouble"]

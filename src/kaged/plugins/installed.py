@@ -40,6 +40,3 @@ class InstalledPlugin:
     def capabilities(self) -> CapabilitySet:
         """What its cage grants: the manifest's list and the operator's additions."""
         return self.manifest.capabilities.joined(self.grants)
-
-
-__all__ = ["InstalledPlugin"]

@@ -12,12 +12,13 @@ from pathlib import Path
 from kaged.base import JsonObject, JsonValue
 from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.install_errors import PluginInUse
-from kaged.plugins.installation import Discovered, PluginStore, StoreProblem
+from kaged.plugins.installation import PluginStore
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.prompt import Change, InstallPrompt
 from kaged.plugins.settings import ConfigSchemas
 from kaged.plugins.states import PluginState
+from kaged.plugins.storereader import Discovered, StoreProblem
 from kaged.plugins.supervisor import PluginSupervisor
 
 _ALIVE = frozenset({PluginState.RUNNING, PluginState.SPAWNING, PluginState.CRASHED})
@@ -198,6 +199,3 @@ class PluginInstaller:
         if alive:
             await plugin.start()
         return plugin if alive else None
-
-
-__all__ = ["InstallOutcome", "PluginInstaller"]

@@ -172,6 +172,3 @@ def _one_name(value: Any) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", _text(value)):
         raise ValueError("the journal names something outside the store")
     return str(value)
-
-
-__all__ = ["JournalEntry", "JournalOperation", "Pin", "StoreJournal", "read_json", "write_json"]

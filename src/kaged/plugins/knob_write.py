@@ -253,6 +253,3 @@ def _drawn(knob: Knob) -> JsonObject:
         for name, value in fields.items()
         if value is not None or name == "default"
     }
-
-
-__all__ = ["KnobChange", "KnobService", "knob_schema"]

@@ -75,6 +75,3 @@ class ConfigLane:
     def _enter(self) -> None:
         self._active += 1
         self._idle.clear()
-
-
-__all__ = ["ConfigLane"]

@@ -320,6 +320,3 @@ class _Nowhere:
 
     def hash_at(self, seq: int) -> str | None:
         return self._head.hash if seq == self._head.seq else None
-
-
-__all__ = ["LintReport", "check_plugin"]

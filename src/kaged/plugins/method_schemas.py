@@ -46,6 +46,3 @@ def _problems(check: Any, value: JsonValue) -> list[str]:
         if len(found) >= MAX_ERRORS:
             break
     return found
-
-
-__all__ = ["MethodSchemas"]

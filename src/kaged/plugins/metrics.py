@@ -46,6 +46,3 @@ class PluginMetrics:
             "restarts": self.restarts,
             "notifications_dropped": self.notifications_dropped,
         }
-
-
-__all__ = ["BUCKETS_MS", "PluginMetrics"]

@@ -58,6 +58,3 @@ class NotificationGate:
         self._told_at_s = now_s
         rate = len(self._accepted) + len(self._dropped)
         return Judged(NotificationVerdict.FLOOD, rate, self.dropped)
-
-
-__all__ = ["LIMIT_PER_S", "Judged", "NotificationGate", "NotificationVerdict"]

@@ -40,6 +40,3 @@ def parse_observer_answer(plugin: str, answer: JsonValue, *, retain: bool) -> Ob
     wrapped = (f"<plugin:{plugin}>{inject}</plugin:{plugin}>",) if inject else ()
     texts = tuple(cast("list[str]", kept)) if retain and kept else ()
     return Observed(wrapped, texts)
-
-
-__all__ = ["Observed", "parse_observer_answer"]

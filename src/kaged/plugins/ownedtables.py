@@ -19,6 +19,3 @@ class PluginTablesPort(Protocol):
     async def drop(self, plugin: str) -> list[str]:
         """Drop every table of a plugin and return their names; none are left to drop twice."""
         ...
-
-
-__all__ = ["PluginTablesPort"]

@@ -86,6 +86,3 @@ class HostParts:
     def post(self, event: str, data: JsonObject, request_id: str | None = None) -> None:
         """Write an audit event that gates nothing."""
         self.audit.post(AuditEvent(event, data, request_id=request_id))
-
-
-__all__ = ["ActivePipeline", "HostParts", "HostSettings", "StoragePort"]

@@ -575,6 +575,3 @@ class HostedPlugin:
 
 async def _until_done(start: asyncio.Task[None]) -> None:
     await asyncio.wait({start})
-
-
-__all__ = ["HostedPlugin"]

@@ -222,14 +222,3 @@ def _line(
 def _below(line: CapabilityLine) -> list[str]:
     flag = CapabilityExplanation(line.words, line.warning).flag
     return [f"        {text}" for text in (line.words, flag) if text]
-
-
-__all__ = [
-    "SOURCE_NOT_SPECIFIED",
-    "CapabilityLine",
-    "Change",
-    "InstallPrompt",
-    "capability_lines",
-    "capability_text",
-    "install_prompt",
-]

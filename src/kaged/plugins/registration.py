@@ -110,6 +110,3 @@ def _refuse_host_members(args: JsonObject) -> None:
     sent = [name for name in HOST_MEMBERS if name in args]
     if sent:
         raise InvalidToolParams.of_fields((name, "is filled in by the host") for name in sent)
-
-
-__all__ = ["PluginTools"]

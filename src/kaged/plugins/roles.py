@@ -76,6 +76,3 @@ def _missing(kept: Sequence[JsonObject], always_keep: Sequence[JsonObject]) -> t
             continue
         lost.append(name if isinstance(name, str) else "?")
     return tuple(lost)
-
-
-__all__ = ["CompactorFault", "CompactorResult", "parse_compactor_result"]

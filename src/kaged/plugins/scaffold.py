@@ -84,6 +84,3 @@ def new_plugin(directory: Path, name: str, language: Language) -> Scaffold:
 def _fill(path: Path, name: str) -> str:
     text = path.read_text(encoding="utf-8")
     return text.replace("@NAME@", name).replace("@KEY@", name.replace("-", "_"))
-
-
-__all__ = ["Language", "Scaffold", "new_plugin"]

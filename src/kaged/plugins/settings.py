@@ -134,6 +134,3 @@ def thaw(value: object) -> JsonValue:
     if isinstance(value, tuple | list):
         return [thaw(item) for item in cast("list[object]", value)]
     return cast("JsonValue", value)
-
-
-__all__ = ["ConfigSchemas", "HalfInvalid", "Side", "thaw"]

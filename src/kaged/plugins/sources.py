@@ -330,6 +330,3 @@ def _last(lines: list[str]) -> str:
 
 def _ignore(_name: str, _error: BaseException) -> None:
     """A watcher that failed is seen by its caller."""
-
-
-__all__ = ["FetchLimits", "FetchedSource", "SourceFetcher", "choose_tag", "relative_source"]

@@ -80,6 +80,3 @@ def waited_for_cpu_s(pid: int | None) -> float:
         return int(words[1]) / 1e9
     except (OSError, ValueError, IndexError):
         return 0.0
-
-
-__all__ = ["AT_ONCE", "SLOT_S", "StartSlot", "Starts", "waited_for_cpu_s"]

@@ -40,6 +40,3 @@ def require_transition(name: str, old: PluginState, new: PluginState) -> None:
         raise PluginStateRefused(
             f"{name} is {old} and cannot become {new}", state=old.value, wanted=new.value
         )
-
-
-__all__ = ["TRANSITIONS", "PluginState", "require_transition"]

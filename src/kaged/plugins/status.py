@@ -42,6 +42,3 @@ def plugin_status(plugin: HostedPlugin, clock: Clock) -> JsonObject:
 
 def _texts(values: Iterable[str]) -> list[JsonValue]:
     return list(values)
-
-
-__all__ = ["plugin_status"]

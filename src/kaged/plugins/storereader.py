@@ -326,6 +326,3 @@ def _capabilities(pin: Pin) -> CapabilitySet:
 
 def _texts(items: tuple[object, ...]) -> str:
     return ", ".join(str(getattr(item, "text", item)) for item in items)
-
-
-__all__ = ["Discovered", "StoreProblem", "StoreReader", "Trouble", "read_manifest"]

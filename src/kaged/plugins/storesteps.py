@@ -262,6 +262,3 @@ def _move(source: Path, target: Path) -> None:
         return
     sync_directory(source.parent)
     sync_directory(target.parent)
-
-
-__all__ = ["PRIVATE", "Before", "StoreSteps", "remove_tree"]

@@ -391,6 +391,3 @@ def _sees_projects(plugin: HostedPlugin) -> bool:
         isinstance(item, FsCapability | ExecCapability) and item.place.base is PathBase.PROJECT
         for item in plugin.installed.capabilities
     )
-
-
-__all__ = ["PluginSupervisor", "PluginTool"]

@@ -213,6 +213,3 @@ def _kind(mode: int) -> str:
 
 def _refuse(shown: str, why: str, fix: str = "remove it from the plugin") -> NoReturn:
     raise TreeRefused(f"{shown} {why}", fix=fix, path=shown)
-
-
-__all__ = ["TreeFacts", "TreeLimits", "copy_tree", "read_tree", "sync_directory"]

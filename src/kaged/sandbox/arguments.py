@@ -230,14 +230,3 @@ def _row(option: Option) -> tuple[str, str]:
 
 
 _BY_WORDS = {one.words: one for one in COMMANDS}
-
-__all__ = [
-    "COMMANDS",
-    "PROGRAM",
-    "CliCommand",
-    "Given",
-    "HelpAsked",
-    "Option",
-    "UsageError",
-    "parse",
-]

@@ -187,20 +187,3 @@ def _refused(error: dict[str, Any]) -> CommandFailure:
         head = text.partition(":")[0]
         code = head if head.startswith("capability_") else "rpc_error"
     return CommandFailure(text, code)
-
-
-__all__ = [
-    "ANSWER_S",
-    "ATTEMPTS",
-    "DEFAULT_HOST",
-    "DEFAULT_SOCKET",
-    "FRAME_LIMIT_BYTES",
-    "HOST_VARIABLE",
-    "PAUSE_S",
-    "PORT_VARIABLE",
-    "PREFIX_BYTES",
-    "SOCKET_VARIABLE",
-    "TOKEN_VARIABLE",
-    "CommandFailure",
-    "HostChannel",
-]

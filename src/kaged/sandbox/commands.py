@@ -217,5 +217,3 @@ _RUNNERS: dict[str, Callable[[Given, Surroundings], Answer]] = {
     "capability auth poll": _auth_poll,
     "capability auth revoke": _auth_revoke,
 }
-
-__all__ = ["DEFAULT_POLL_S", "MIN_POLL_S", "PollTimedOut", "Surroundings", "run"]

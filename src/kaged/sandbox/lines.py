@@ -126,16 +126,3 @@ def _objects(holder: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 def _yes(value: object) -> str:
     return "yes" if value is True else "no"
-
-
-__all__ = [
-    "as_json",
-    "begun_lines",
-    "capability_lines",
-    "completed_line",
-    "invoked_lines",
-    "one_line",
-    "pending_lines",
-    "revoked_line",
-    "text",
-]

@@ -65,7 +65,5 @@ def _fail(failure: CommandFailure, *, as_data: bool) -> int:
     return EXIT_FAILED
 
 
-__all__ = ["main"]
-
 if __name__ == "__main__":
     sys.exit(main())

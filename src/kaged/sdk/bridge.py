@@ -263,6 +263,3 @@ class Bridge:
         )
         result = capability.handler(request.method, operation)(call)
         return {"output": result} if request.method == BridgeMethod.INVOKE else result
-
-
-__all__ = ["Bridge", "BridgeCall", "BridgeError", "Capability", "InvalidInput", "NotLinked"]

@@ -80,6 +80,3 @@ def _absent(_member: str) -> None:
 
 def _text(value: JsonValue) -> str | None:
     return value if isinstance(value, str) else None
-
-
-__all__ = ["CallContext", "Cancellation", "split_params"]

@@ -396,6 +396,3 @@ def _object(params: Any, method: str) -> JsonObject:
     if not isinstance(params, dict):
         raise InvalidParams(f"the params of {method} are no object")
     return cast("JsonObject", params)
-
-
-__all__ = ["Conversation", "Declared"]

@@ -145,12 +145,3 @@ def _closer_look(_text: str) -> NoReturn:
 
 
 _DECODER = json.JSONDecoder(parse_float=_closer_look, parse_constant=_closer_look)
-
-__all__ = [
-    "API_VERSION",
-    "GuestHandshake",
-    "HandshakePhase",
-    "Introduced",
-    "introduction",
-    "is_for",
-]

@@ -42,6 +42,3 @@ class Log:
             line = json.dumps({"level": level, "msg": message, **fields}, default=repr)
             sys.stderr.write(line + "\n")
             sys.stderr.flush()
-
-
-__all__ = ["Log"]

@@ -106,6 +106,3 @@ class _Stdin:
         for line in lines:
             if line:
                 receive(line)
-
-
-__all__ = ["run_loop"]

@@ -74,6 +74,3 @@ class Outlet:
             self._gathered = []
             self._gathered_bytes = 0
             self._write(b"".join(gathered))
-
-
-__all__ = ["PIECE_BYTES", "Outlet"]

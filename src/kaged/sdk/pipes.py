@@ -79,6 +79,3 @@ def write_all(fd: int, data: bytes) -> None:
             select.select([], [fd], [])
         except BrokenPipeError:
             return
-
-
-__all__ = ["STDIN", "Startable", "claim_stdout", "read_lines", "write_all"]

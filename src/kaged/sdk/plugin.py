@@ -202,6 +202,3 @@ def create_plugin(
 def base64_text(data: bytes) -> str:
     """Write binary data as text for use inside JSON; raw bytes are refused on the wire."""
     return binascii.b2a_base64(data, newline=False).decode("ascii")
-
-
-__all__ = ["HOOKS", "HOOK_PREFIX", "Handler", "Plugin", "base64_text", "create_plugin"]

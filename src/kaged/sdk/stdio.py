@@ -54,6 +54,3 @@ def _greet(plugin: Startable, greeting: GuestHandshake, framer: LineFramer) -> l
             if greeting.phase is HandshakePhase.STOPPING:
                 return []
     return []
-
-
-__all__ = ["run"]

@@ -112,6 +112,3 @@ class Storage:
         """List the plugin's own tables."""
         answer = await self._request("kaged.storage.schema", {})
         return list(cast("dict[str, Any]", answer)["tables"])
-
-
-__all__ = ["Rows", "SqlValue", "Storage", "Transaction"]

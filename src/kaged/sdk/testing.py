@@ -180,6 +180,3 @@ class PluginDriver:
         if self._conversation is None:
             raise RuntimeError("use the driver as `async with PluginDriver(plugin) as host`")
         return self._conversation
-
-
-__all__ = ["HostMethod", "PluginDriver"]

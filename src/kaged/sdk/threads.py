@@ -85,6 +85,3 @@ def _fail(answer: asyncio.Future[Any], problem: BaseException) -> None:
         if isinstance(problem, StopIteration):
             problem = RuntimeError(f"the handler raised {problem!r}")
         answer.set_exception(problem)
-
-
-__all__ = ["THREADS_LIMIT", "Threads"]

@@ -99,6 +99,3 @@ def account_json(account: AccountRow) -> JsonObject:
         "account_email": account.account_email,
         "created_at": iso_utc(account.created_at_ms),
     }
-
-
-__all__ = ["Accounts", "account_json"]

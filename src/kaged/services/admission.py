@@ -128,6 +128,3 @@ def fault_of(record: Record, error: Exception) -> CapabilityError:
     if isinstance(error, KagedError) and error.code.startswith("store_"):
         return CapabilityBackendUnavailable("the store cannot be used now")
     return CapabilityInternalError("request failed")
-
-
-__all__ = ["CallerAdmission", "fault_of"]

@@ -73,6 +73,3 @@ def _said(error: CapabilityError, secrets: tuple[str, ...]) -> CapabilityError:
     if error.code == CapabilityBackendUnavailable.code:
         return CapabilityBackendUnavailable(message)
     return provider_error(error.code, message)
-
-
-__all__ = ["ask_provider"]

@@ -439,15 +439,3 @@ def _binding(flow_id: str, user_id: str, capability_id: str) -> tuple[str, ...]:
 
 def _too_many() -> CapabilityRateLimited:
     return CapabilityRateLimited("too many auth flows are pending", retry_after_seconds=60)
-
-
-__all__ = [
-    "DEFAULT_TTL_S",
-    "FAILURES_LIMIT",
-    "FLOWS_PER_USER",
-    "AuthFlows",
-    "Flow",
-    "PendingFlow",
-    "flow_json",
-    "new_flow_id",
-]

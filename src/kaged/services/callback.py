@@ -173,6 +173,3 @@ def _unwrapped(text: str) -> str:
         if text == before:
             break
     return text
-
-
-__all__ = ["Completion", "read_completion", "require_redirect", "require_state"]

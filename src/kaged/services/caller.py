@@ -157,14 +157,3 @@ def context_of(token: VerifiedToken) -> CapabilityCallContext:
 def _claim(routing: RoutingClaims, param: str) -> str | None:
     found: str | None = getattr(routing, _PROJECTED[param])
     return found
-
-
-__all__ = [
-    "IDENTITY_PARAMS",
-    "TOKEN_PARAM",
-    "ContextTokens",
-    "ServiceCaller",
-    "caller_of",
-    "context_of",
-    "without_claims",
-]

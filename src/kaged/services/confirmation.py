@@ -182,6 +182,3 @@ def _summary(capability_id: str, operation: str, account_ref: str, shown: JsonOb
         printable = "".join(char if char.isprintable() else " " for char in text[:400])
         lines.append(f"{key[:64]}: {printable}")
     return "\n".join(lines)
-
-
-__all__ = ["PLAN_TTL_S", "Consents", "plan_json"]

@@ -275,27 +275,3 @@ class ClosingProvider(Protocol):
     async def close(self) -> None:
         """End them. Safe to call twice."""
         ...
-
-
-__all__ = [
-    "AuthBeginCall",
-    "AuthCompleteCall",
-    "AuthPollCall",
-    "AuthPollResult",
-    "AuthRevokeCall",
-    "CapabilityAuthBeginResult",
-    "CapabilityAuthCompleteResult",
-    "CapabilityAuthPending",
-    "CapabilityCallContext",
-    "CapabilityDefinition",
-    "CapabilityOperation",
-    "CapabilityProvider",
-    "ClosingProvider",
-    "Confirm",
-    "CredentialHandle",
-    "FlowType",
-    "InvokeCall",
-    "PollingProvider",
-    "RevokingProvider",
-    "StateHandle",
-]

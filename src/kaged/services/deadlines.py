@@ -82,6 +82,3 @@ class Wait:
             and kind is asyncio.CancelledError
         ):
             raise TimeoutError from error
-
-
-__all__ = ["Deadlines"]

@@ -206,33 +206,3 @@ def provider_error(code: str, message: str) -> CapabilityError:
         return CapabilityRateLimited(message, retry_after_seconds=60)
     kind = CAPABILITY_ERRORS.get(code)
     return ProviderSaid(code, message) if kind is None else kind(message)
-
-
-__all__ = [
-    "CAPABILITY_ERRORS",
-    "CapabilityAccessDenied",
-    "CapabilityAccountAmbiguous",
-    "CapabilityAuthCallbackInvalid",
-    "CapabilityAuthCodeConflict",
-    "CapabilityAuthCodeMissing",
-    "CapabilityAuthFlowAmbiguous",
-    "CapabilityAuthFlowDenied",
-    "CapabilityAuthFlowExpired",
-    "CapabilityAuthFlowInvalid",
-    "CapabilityAuthRequired",
-    "CapabilityAuthStateMismatch",
-    "CapabilityBackendUnavailable",
-    "CapabilityError",
-    "CapabilityIdempotencyConflict",
-    "CapabilityInternalError",
-    "CapabilityInvalidInput",
-    "CapabilityInvalidOutput",
-    "CapabilityMutationNotConfirmed",
-    "CapabilityMutationPlanMismatch",
-    "CapabilityNotFound",
-    "CapabilityOutcomeUnknown",
-    "CapabilityRateLimited",
-    "OutcomeLost",
-    "ProviderSaid",
-    "provider_error",
-]

@@ -87,6 +87,3 @@ def shown_name(value: object) -> str | None:
     if isinstance(value, str) and is_short(value, NAME_CHARS):
         return value.strip()
     return None
-
-
-__all__ = ["NAME_CHARS", "check_auth_url", "checked_account", "is_short", "shown_name"]

@@ -87,13 +87,3 @@ def decide_operation(capability: RegisteredCapability, operation: RegisteredOper
 
 def _deny(rule: str, detail: str) -> Decision:
     return Decision.deny(rule, detail, code=DENIED)
-
-
-__all__ = [
-    "CHAT_RULE",
-    "OPERATION_RULE",
-    "SKILL_RULE",
-    "decide_chat",
-    "decide_operation",
-    "decide_skill",
-]

@@ -162,12 +162,3 @@ def _replayed(row: CallRow, fingerprint: str) -> Replay:
     if row.output is not None:
         output = msgspec.json.decode(row.output)
     return Replay(row.request_id, output)
-
-
-__all__ = [
-    "KEPT_S",
-    "MutatingCalls",
-    "Replay",
-    "Ticket",
-    "parse_idempotency_key",
-]

@@ -53,6 +53,3 @@ class KeptLimits:
         except KagedError as error:
             self._limits.changed = True
             _log.warning("services.limits_not_kept", error=error.message)
-
-
-__all__ = ["KeptLimits"]

@@ -93,5 +93,3 @@ def scrub(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 _SCRUB_CHARS: Final = 4096
-
-__all__ = ["SHORTEST_CHARS", "looks_random", "needles", "scrub", "secret_texts"]

@@ -130,6 +130,3 @@ class RateLimits:
                     self._buckets[tuple(str(part) for part in key)] = bucket
                 case _:
                     continue
-
-
-__all__ = ["DEFAULT_RATES", "NO_LIMITS", "Rate", "RateLimits", "RateRules"]

@@ -263,6 +263,3 @@ def _operation_json(operation: RegisteredOperation) -> JsonObject:
         "input_schema": spec.input_schema,
         "output_schema": spec.output_schema,
     }
-
-
-__all__ = ["AccountLinking"]

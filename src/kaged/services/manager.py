@@ -19,7 +19,7 @@ from kaged.kernel.service_ids import ServiceIdInvalid, parse_operation
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission, fault_of
 from kaged.services.asking import ask_provider
-from kaged.services.caller import TOKEN_PARAM, ServiceCaller
+from kaged.services.caller import ServiceCaller
 from kaged.services.confirmation import Consents
 from kaged.services.contract import InvokeCall
 from kaged.services.errors import (
@@ -371,6 +371,3 @@ def _mismatch(schema: Any, value: JsonObject) -> str:
 
 def _report_failure(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=type(error).__name__)
-
-
-__all__ = ["TOKEN_PARAM", "CapabilityManager", "ManagerParts"]

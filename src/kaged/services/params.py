@@ -81,14 +81,3 @@ def object_param(params: JsonObject, name: str) -> JsonObject:
     if not isinstance(value, dict):
         raise CapabilityInvalidInput(f"{name} must be an object")
     return value
-
-
-__all__ = [
-    "capability_param",
-    "flag_param",
-    "name_param",
-    "object_param",
-    "optional_capability",
-    "required_param",
-    "text_param",
-]

@@ -35,6 +35,3 @@ def challenge_of(verifier: str) -> str:
 def new_state() -> str:
     """Make an unguessable state for one callback."""
     return secrets.token_urlsafe(STATE_BYTES)
-
-
-__all__ = ["STATE_BYTES", "VERIFIER_BYTES", "Pkce", "challenge_of", "new_pkce", "new_state"]

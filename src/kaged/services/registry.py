@@ -389,15 +389,3 @@ def _schema(capability: str, operation: str, schema: JsonObject) -> Any:
 
 def _no_event(name: str, data: JsonObject) -> None:
     """Record nothing."""
-
-
-__all__ = [
-    "DEFINITIONS_LIMIT",
-    "OPERATIONS_LIMIT",
-    "CapabilityRegistry",
-    "ProviderEntry",
-    "ProviderRules",
-    "RegisteredCapability",
-    "RegisteredOperation",
-    "effective_chat_types",
-]

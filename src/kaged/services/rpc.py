@@ -6,7 +6,8 @@ from collections.abc import Awaitable, Callable
 from typing import ClassVar
 
 from kaged.base import JsonObject, JsonValue, KagedError
-from kaged.services.manager import TOKEN_PARAM, CapabilityManager
+from kaged.services.caller import TOKEN_PARAM
+from kaged.services.manager import CapabilityManager
 
 Handler = Callable[[JsonValue, JsonObject], Awaitable[JsonObject]]
 Before = Callable[[JsonObject], Awaitable[None]]
@@ -57,6 +58,3 @@ class CapabilityRpc:
         if self._before is not None:
             await self._before(params)
         return await handler(params.get(TOKEN_PARAM), params)
-
-
-__all__ = ["CapabilityMethodUnknown", "CapabilityRpc"]

@@ -397,16 +397,3 @@ def _free_text(schema: JsonValue | Mapping[str, JsonValue], depth: int) -> FreeT
 
 def _refuse(rule: str, path: str) -> NoReturn:
     raise OutputRefused(rule, mask_secrets(path[:200]))
-
-
-__all__ = [
-    "CREDENTIAL_KEYS",
-    "DEPTH_LIMIT",
-    "OUTPUT_LIMIT_BYTES",
-    "REDACTED",
-    "FreeText",
-    "Hardened",
-    "OutputRefused",
-    "free_text_of",
-    "harden",
-]

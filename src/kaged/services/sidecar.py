@@ -226,6 +226,3 @@ class SidecarClient:
         if not isinstance(found, dict):
             raise SidecarError("the sidecar's answer is no object")
         return found
-
-
-__all__ = ["SidecarClient", "SidecarError", "SidecarIdentity", "SidecarServer"]

@@ -59,6 +59,3 @@ def _front_matter(path: Path) -> dict[str, object]:
                 raise SkillMetadataInvalid(f"{path.name}: {parsed.problems[0].message}")
             return dict(value) if isinstance(value, dict) else {}
     raise SkillMetadataInvalid(f"{path.name}: the front matter has no end")
-
-
-__all__ = ["FILE_NAME", "read_skills"]

@@ -149,14 +149,3 @@ def _chat_types(name: str, value: object) -> tuple[str, ...]:
         if item.strip():
             found.add(item.strip().lower())
     return tuple(sorted(found))
-
-
-__all__ = [
-    "SkillMetadata",
-    "SkillMetadataInvalid",
-    "SkillPolicies",
-    "SkillPolicy",
-    "SkillRegistry",
-    "SkillSettings",
-    "parse_skill_metadata",
-]

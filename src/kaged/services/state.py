@@ -65,6 +65,3 @@ def _name(name: str) -> str:
     if not 0 < len(name) <= NAME_CHARS:
         raise CapabilityInvalidInput(f"a state entry has a name of 1 to {NAME_CHARS} characters")
     return name
-
-
-__all__ = ["BoundState"]

@@ -196,6 +196,3 @@ class Record:
         # To the microsecond; `round` to digits takes longer than a gate.
         data["duration_ms"] = round((self._trail.now_s() - self._started_s) * 1e6) / 1000
         return self._trail.write(self._event, data)
-
-
-__all__ = ["Record", "Trail"]

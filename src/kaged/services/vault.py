@@ -314,13 +314,3 @@ def _binding(scope: CredentialScope) -> tuple[str, ...]:
 def _aad(key_id: str, binding: tuple[str, ...]) -> bytes:
     # A JSON array keeps the parts apart whatever characters they hold (SC-ISO-11).
     return json.dumps(["kaged vault", VERSION, key_id, *binding]).encode()
-
-
-__all__ = [
-    "NOTHING_KNOWN",
-    "CredentialScope",
-    "CredentialSecrets",
-    "StagedCredential",
-    "Vault",
-    "VaultError",
-]

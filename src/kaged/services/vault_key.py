@@ -274,19 +274,3 @@ def open_ring(stores: tuple[RingStore, ...], *, vault_exists: bool) -> tuple[Key
     ring = new_ring()
     last.save(ring)
     return ring, last
-
-
-__all__ = [
-    "CREDENTIAL_NAME",
-    "FileRing",
-    "KeyPlace",
-    "KeyRing",
-    "RingStore",
-    "SessionRing",
-    "SystemdRing",
-    "VaultKeyInvalid",
-    "new_ring",
-    "open_ring",
-    "parse_ring",
-    "ring_stores",
-]

@@ -157,12 +157,3 @@ class AgentRun:
 def child_key(path: str, request_id: str) -> str:
     """Return the key of a delegation's window."""
     return f"{path}{DELEGATION_MARK}{request_id}"
-
-
-__all__ = [
-    "DELEGATION_MARK",
-    "AgentEnd",
-    "AgentRun",
-    "RunState",
-    "child_key",
-]

@@ -79,6 +79,3 @@ class AgentRunFactory:
             run_id=create.run.run_id or None,
         )
         create.window.add(await self._ledger.append(create.run.session_id, [draft]))
-
-
-__all__ = ["AgentRunFactory"]

@@ -59,6 +59,3 @@ class Spending:
         if budget.cost_usd is not None and (usage.cost_usd or 0.0) >= budget.cost_usd:
             return f"the budget of {budget.cost_usd:g} USD is used up"
         return None
-
-
-__all__ = ["MAX_DEPTH", "Budget", "Spending"]

@@ -348,12 +348,3 @@ def _event(
         trigger=trigger,
         always_keep=[one.as_json() for one in keep],
     )
-
-
-__all__ = [
-    "CONTEXT_EXCEEDED",
-    "REQUESTED",
-    "THRESHOLD_CROSSED",
-    "Compacted",
-    "Compactor",
-]

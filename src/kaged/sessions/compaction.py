@@ -129,15 +129,3 @@ def _groups(messages: Sequence[WindowMessage]) -> list[list[WindowMessage]]:
             by_call[call.request_id] = group
             by_call[call.call_id] = group
     return groups
-
-
-__all__ = [
-    "DEFAULT_SHARE",
-    "KEEP_LAST",
-    "TARGET_SHARE",
-    "CompactionPlan",
-    "always_keep",
-    "plan_compaction",
-    "threshold_tokens",
-    "with_note",
-]

@@ -105,6 +105,3 @@ def _texts(value: JsonValue) -> Iterator[str]:
             waiting.extend(reversed(one[:NODES_LIMIT]))
         elif isinstance(one, dict):
             waiting.extend(reversed(list(one.values())[:NODES_LIMIT]))
-
-
-__all__ = ["CONTENT_LIMIT_BYTES", "decode_content", "encode_content", "stored_words", "words_of"]

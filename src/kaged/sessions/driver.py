@@ -553,6 +553,3 @@ def _require_agent(known: CachedSession, path: str) -> None:
 
 def _report_failure(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=repr(error))
-
-
-__all__ = ["RunEnd", "RunEnded", "RunOptions", "SessionDriver"]

@@ -59,6 +59,3 @@ class Entry:
     ts_ms: int
     superseded_by: str | None = None  # the compaction entry that took it out of the window
     content: JsonObject = field(default_factory=dict)
-
-
-__all__ = ["Entry", "EntryDraft", "EntryKind", "EntryRole"]

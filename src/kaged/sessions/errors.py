@@ -29,6 +29,3 @@ class ImportInvalid(KagedError):
     """The file is no export of a session; nothing was taken in."""
 
     code: ClassVar[str] = "session_import_invalid"
-
-
-__all__ = ["EntryInvalid", "EntryTooLarge", "ImportInvalid", "MoveVetoed"]

@@ -160,6 +160,3 @@ def _line(value: msgspec.Struct) -> bytes:
         # Half a surrogate pair, which UTF-8 has no form for, leaves as a question mark.
         text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-8", "replace") + b"\n"
-
-
-__all__ = ["export_session", "import_session"]

@@ -86,6 +86,3 @@ class SessionHooks:
         if context.project_id is None or context.agent_path is None:
             return ()
         return self._participants(context.project_id, context.agent_path)
-
-
-__all__ = ["HookFirer", "Participants", "SessionHooks"]

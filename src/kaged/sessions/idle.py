@@ -76,6 +76,3 @@ class IdleWatch:
                 self.sweep()
         finally:
             self._watching = None
-
-
-__all__ = ["DEFAULT_IDLE_S", "IdleWatch"]

@@ -76,6 +76,3 @@ class Lifecycle:
             # Boundary: who listens never changes what happened.
             except Exception as error:  # noqa: BLE001 - see above
                 _log.error("session.listener_failed", name=event.name, error=repr(error))
-
-
-__all__ = ["EVENTS", "Lifecycle", "Listener", "SessionEvent"]

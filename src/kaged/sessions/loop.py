@@ -268,13 +268,3 @@ def _call_block(call: AskedCall) -> JsonObject:
     if call.arguments is None:
         block["raw"] = call.raw
     return block
-
-
-__all__ = [
-    "MAX_CALLS_PER_TURN",
-    "LoopParts",
-    "ask",
-    "keep_turn",
-    "require_context_space",
-    "run_agent",
-]

@@ -65,17 +65,3 @@ class TooManyRuns(KagedError):
     """As many runs are active as this daemon takes on at a time."""
 
     code: ClassVar[str] = "too_many_runs"
-
-
-__all__ = [
-    "AgentUnknown",
-    "BudgetSpent",
-    "DelegationFailed",
-    "DelegationTooDeep",
-    "NothingToResume",
-    "PromptRefused",
-    "SessionEnded",
-    "SessionPaused",
-    "StepLimitReached",
-    "TooManyRuns",
-]

@@ -191,20 +191,3 @@ def _size(block: JsonObject) -> int:
             return MESSAGE_OVERHEAD + estimate_json([block.get("name"), block.get("input")])
         case _:
             return 0
-
-
-__all__ = [
-    "INTERRUPTED",
-    "NOTE_MARK",
-    "AskedCall",
-    "WindowMessage",
-    "blocks_of",
-    "message_of",
-    "message_of_entry",
-    "message_of_json",
-    "open_calls",
-    "result_block",
-    "results_of",
-    "text_block",
-    "texts_of",
-]

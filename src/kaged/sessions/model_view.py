@@ -142,6 +142,3 @@ class ModelView:
 def to_model(messages: Sequence[WindowMessage], names: ToolNames) -> list[ModelMessage]:
     """Write a window once; see `ModelView`."""
     return ModelView(names).write(messages)
-
-
-__all__ = ["UNSETTLED", "ModelView", "to_model"]

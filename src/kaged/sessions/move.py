@@ -71,5 +71,3 @@ class SwitchOutcome:
 
 Handler = Callable[[SwitchIntent], Awaitable[MoveVeto | Redirect | None]]
 """Asked before a move; None lets it pass."""
-
-__all__ = ["Handler", "Move", "MoveVeto", "Redirect", "SwitchIntent", "SwitchOutcome"]

@@ -282,15 +282,3 @@ def _with(
         reason=reason,
         error=error,
     )
-
-
-__all__ = [
-    "OPERATOR",
-    "Handler",
-    "Move",
-    "MoveVeto",
-    "Navigation",
-    "Redirect",
-    "SwitchIntent",
-    "SwitchOutcome",
-]

@@ -85,6 +85,3 @@ class AuditPost(Protocol):
     def post(self, event: AuditEvent) -> None:
         """Queue an event without waiting."""
         ...
-
-
-__all__ = ["Announcer", "AuditPost", "Ledger", "Models", "RunRegistry", "TodoWork"]

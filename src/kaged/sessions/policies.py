@@ -346,6 +346,3 @@ def _content(message: Any) -> str:
 def _prompt_text(result: Any, before: str) -> str:
     messages = result.get("messages") if isinstance(result, dict) else result.messages
     return "\n".join(_content(one) for one in messages) if messages is not None else before
-
-
-__all__ = ["WITHHELD", "HookedAgentCall", "HookedModelCall", "Policies"]

@@ -101,6 +101,3 @@ async def _transformed(
         if isinstance(one, dict)
     )
     return [one for one in read if one is not None]
-
-
-__all__ = ["REMINDER_ID", "SYSTEM_ID", "TODO_TOOL", "assemble", "just_shown", "system_prompt"]

@@ -81,6 +81,3 @@ class Resumption:
             await self._tools.answer(agent_run, call, answer_json(asked))
         # After the result is on disk: a crash in between delivers it again, never not at all.
         await self._questions.mark_delivered(asked.request_id)
-
-
-__all__ = ["Questions", "Resumption"]

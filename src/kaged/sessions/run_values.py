@@ -67,6 +67,3 @@ def asks_tools(content: JsonObject) -> bool:
     return isinstance(blocks, list) and any(
         isinstance(one, dict) and one.get("type") == "tool_call" for one in blocks
     )
-
-
-__all__ = ["OPERATOR", "RunEnd", "RunOptions", "asks_tools", "end_of", "error_of"]

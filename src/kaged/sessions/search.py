@@ -76,6 +76,3 @@ def _hit(row: EntryRow, query: TextQuery) -> SearchHit:
         row.ts_ms,
         snippet_of(stored_words(row.kind, row.content), query),
     )
-
-
-__all__ = ["SearchHit", "search_entries", "snippet_of"]

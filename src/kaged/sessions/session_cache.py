@@ -129,6 +129,3 @@ class SessionCache:
             session_id, (EntryKind.CUSTOM.value,), "primary", read
         )
         return next((one for one in rows if one is not None), None)
-
-
-__all__ = ["START_KIND", "CachedSession", "SessionCache", "TakeSnapshot"]

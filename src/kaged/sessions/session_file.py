@@ -214,17 +214,3 @@ def _invalid(number: int, problem: str) -> ImportInvalid:
         fix="import a file that `kaged session export` wrote, unchanged",
         line=number,
     )
-
-
-__all__ = [
-    "ENTRIES_LIMIT",
-    "FORMAT",
-    "IMPORT_LIMIT_BYTES",
-    "VERSION",
-    "FileEntry",
-    "FileHead",
-    "FileSession",
-    "FileTail",
-    "ParsedSession",
-    "parse_export",
-]

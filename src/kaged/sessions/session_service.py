@@ -213,6 +213,3 @@ class SessionService:
         self, name: str, session_id: str, project_id: str, run_id: str | None, data: JsonObject
     ) -> None:
         self._lifecycle.emit(SessionEvent(name, session_id, project_id, run_id, data))
-
-
-__all__ = ["LOCATOR", "SessionService", "locator"]

@@ -68,6 +68,3 @@ class SessionServices:
     navigation: Navigation
     calls: ToolCallLog
     driver: Driver | None = None
-
-
-__all__ = ["Driver", "SessionServices"]

@@ -75,6 +75,3 @@ def take_snapshot(
             spec_tokens=estimate_json([*exported]),
         )
     return SessionSnapshot(project_id, root, MappingProxyType(made))
-
-
-__all__ = ["AgentSnapshot", "SessionSnapshot", "take_snapshot"]

@@ -158,6 +158,3 @@ def structured(text: str) -> JsonValue:
 
 def _depth(path: str) -> int:
     return path.count(_BELOW)
-
-
-__all__ = ["Delegations", "Settle", "child_path", "structured"]

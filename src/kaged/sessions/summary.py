@@ -88,6 +88,3 @@ def _line(message: WindowMessage) -> str:
     ]
     said = "\n".join(one[:_BLOCK_LIMIT_CHARS] for one in parts)
     return f"## {message.role.value}\n{said}"
-
-
-__all__ = ["INSTRUCTION", "SUMMARY_LIMIT_CHARS", "summarize", "written"]

@@ -72,6 +72,3 @@ class LoopTodos:
             self._audit.post(event)
         except AuditUnavailable as error:
             _log.error("audit.event_lost", audit_event=done.event, error=str(error))
-
-
-__all__ = ["LoopTodos"]

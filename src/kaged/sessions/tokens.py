@@ -49,6 +49,3 @@ class TokenGauge:
     def tokens(self, estimated: int) -> int:
         """Return an estimate with the correction applied."""
         return round(estimated * self._factor)
-
-
-__all__ = ["BYTES_PER_TOKEN", "MESSAGE_OVERHEAD", "TokenGauge", "estimate_json", "estimate_text"]

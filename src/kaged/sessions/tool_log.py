@@ -223,6 +223,3 @@ def _encoded(result: JsonValue) -> bytes:
         return _encode(result)
     except UnicodeEncodeError:
         return json.dumps(result).encode()
-
-
-__all__ = ["ToolCallLog"]

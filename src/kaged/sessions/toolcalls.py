@@ -192,15 +192,3 @@ def _draft(agent_run: AgentRun, call: AskedCall, text: str, *, is_error: bool) -
 
 def _asks(call: AskedCall) -> bool:
     return call.name in ASKING_TOOLS
-
-
-__all__ = [
-    "ASKING_TOOLS",
-    "BLOCKED",
-    "CANCELLED",
-    "MAX_PARALLEL",
-    "RESULT_LIMIT_CHARS",
-    "ToolRunner",
-    "error_text",
-    "result_text",
-]

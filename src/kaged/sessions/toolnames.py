@@ -49,6 +49,3 @@ class ToolNames:
 def _marked(name: str, wanted: str) -> str:
     digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_CHARS]
     return f"{wanted[: MAX_NAME_CHARS - _DIGEST_CHARS - 1]}_{digest}"
-
-
-__all__ = ["MAX_NAME_CHARS", "ToolNames"]

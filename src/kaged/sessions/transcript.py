@@ -263,6 +263,3 @@ def _entry(row: EntryRow, superseded_by: str | None) -> Entry:
         superseded_by,
         decode_content(row.content),
     )
-
-
-__all__ = ["FORMAT_VERSION", "Fork", "Transcript"]

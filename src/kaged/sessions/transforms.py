@@ -160,6 +160,3 @@ def _added(listed: list[T], one: T) -> Callable[[], None]:
             listed.remove(one)
 
     return take_back
-
-
-__all__ = ["ToolResultView", "TransformVeto", "Transforms"]

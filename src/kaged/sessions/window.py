@@ -101,6 +101,3 @@ def _base(entry: Entry, by_id: dict[str, WindowMessage]) -> list[WindowMessage] 
 def _kept(one: JsonObject, by_id: dict[str, WindowMessage]) -> WindowMessage | None:
     name = one.get("entry")
     return by_id.get(name) if isinstance(name, str) else None
-
-
-__all__ = ["Window", "compaction_messages", "load_window"]

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from kaged.base import JsonObject, JsonValue
     from kaged.config.workflows import Workflow, WorkflowStep
-    from kaged.sessions.driver import RunEnd, SessionDriver
+    from kaged.sessions.driver import SessionDriver
+    from kaged.sessions.run_values import RunEnd
     from kaged.sessions.transcript import Transcript
     from kaged.store.agent_run_rows import AgentRunRecord, AgentRunRows
     from kaged.store.run_rows import RunRecord
@@ -148,6 +149,3 @@ def _with_inputs(text: str, inputs: JsonObject) -> str:
 
 def _shown(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-__all__ = ["LoopWorkflows", "WorkflowFailed", "messages_of"]

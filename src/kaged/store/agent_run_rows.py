@@ -253,13 +253,3 @@ def _values(run: AgentRunRecord) -> dict[str, Any]:
     values["usage"] = json.dumps(run.usage)
     values["error"] = None if run.error is None else json.dumps(run.error)
     return values
-
-
-__all__ = [
-    "AgentRunRecord",
-    "AgentRunRows",
-    "AgentRunStatus",
-    "RunCause",
-    "RunResult",
-    "session_busy",
-]

@@ -292,6 +292,3 @@ def _text(value: object) -> str:
     if isinstance(value, str):
         return value
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-__all__ = ["AuditRows"]

@@ -307,6 +307,3 @@ def _has_active_run(conn: Connection, session_id: str) -> bool:
 def _is_deleted(conn: Connection, session_id: str) -> bool:
     wanted = select(_S.deleted_at_ms).where(_S.id == session_id)
     return conn.execute(wanted).scalar() is not None
-
-
-__all__ = ["BranchRows", "Reheader", "Words", "current_of", "point_to"]

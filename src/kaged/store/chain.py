@@ -124,13 +124,3 @@ def _bases(conn: Connection, session: SessionRecord) -> list[tuple[str, int]]:
     chain = near.union_all(far)
     wanted = select(chain.c.base_session, chain.c.base_position).order_by(chain.c.depth.desc())
     return [(str(base), int(position)) for base, position in conn.execute(wanted)]
-
-
-__all__ = [
-    "HEADER_POSITION",
-    "EntryPosition",
-    "Segment",
-    "find_place",
-    "segments_of",
-    "superseded_by",
-]

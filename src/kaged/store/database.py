@@ -136,6 +136,3 @@ class Database:
         if self._writer is None:
             raise StoreUnavailable("the store was opened for reading only")
         return self._writer
-
-
-__all__ = ["Database"]

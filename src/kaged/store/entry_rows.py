@@ -326,6 +326,3 @@ def _by_seq(conn: Connection, kept: Sequence[int]) -> Iterator[EntryRow]:
 
 def _within(segment: Segment) -> ColumnElement[bool]:
     return (_E.session_id == segment.session_id) & _E.position.between(segment.first, segment.last)
-
-
-__all__ = ["COLUMNS", "EntryRow", "EntryRows", "Make", "NewEntry", "add_marks", "read_header"]

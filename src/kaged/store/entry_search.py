@@ -101,6 +101,3 @@ def _shown_by_fork(conn: Connection, hit: EntryRow) -> EntryRow:
             return hit._replace(session_id=found[0])
         owner = found[0]
     return hit
-
-
-__all__ = ["EntrySearch"]

@@ -68,17 +68,3 @@ class CursorInvalid(StoreError):
     """The page cursor is not one that a page of ours ended with."""
 
     code: ClassVar[str] = "invalid_cursor"
-
-
-__all__ = [
-    "CursorInvalid",
-    "StoreConflict",
-    "StoreCorrupt",
-    "StoreError",
-    "StoreForeign",
-    "StoreMigrationFailed",
-    "StoreNewer",
-    "StoreTimeout",
-    "StoreUnavailable",
-    "StoreUrlInvalid",
-]

@@ -107,16 +107,3 @@ class GuestFault(StoreError):
         self.limit = limit
         self.name = name
         self.step = step
-
-
-__all__ = [
-    "Claim",
-    "FaultKind",
-    "GuestFault",
-    "GuestLimits",
-    "GuestRows",
-    "GuestStatement",
-    "GuestStep",
-    "GuestValue",
-    "NameKind",
-]

@@ -115,6 +115,3 @@ def _finish(future: asyncio.Future[Any], result: object, error: Exception | None
         future.set_exception(error)
     else:
         future.set_result(result)
-
-
-__all__ = ["GuestReader"]

@@ -260,13 +260,3 @@ def _record(row: Sequence[Any]) -> InteractionRecord:
     fields["payload"] = json.loads(fields["payload"])
     fields["answer"] = None if fields["answer"] is None else json.loads(fields["answer"])
     return InteractionRecord(**fields)
-
-
-__all__ = [
-    "InteractionDraft",
-    "InteractionKind",
-    "InteractionRecord",
-    "InteractionRows",
-    "InteractionStatus",
-    "require_open",
-]

@@ -258,15 +258,3 @@ def _update(row: Sequence[Any]) -> IssueUpdate:
     id_, author, kind, body, metadata, visibility, created_at = row
     facts = None if metadata is None else json.loads(metadata)
     return IssueUpdate(id_, author, kind, body, facts, visibility, created_at)
-
-
-__all__ = [
-    "Changed",
-    "IssueChange",
-    "IssueDetail",
-    "IssueFilter",
-    "IssueRecord",
-    "IssueRows",
-    "IssueUpdate",
-    "UpdateDraft",
-]

@@ -49,6 +49,3 @@ def parse_cursor(cursor: str | None) -> int | None:
 def clamp_limit(limit: int | None) -> int:
     """Return a page size within what one answer may hold."""
     return PAGE_DEFAULT if limit is None else max(1, min(limit, PAGE_LIMIT))
-
-
-__all__ = ["PAGE_DEFAULT", "PAGE_LIMIT", "Page", "clamp_limit", "encode_cursor", "parse_cursor"]

@@ -309,6 +309,3 @@ class PluginTables:
 
 def _is_table(name: OwnedName) -> bool:
     return name.kind is NameKind.TABLE
-
-
-__all__ = ["HOST_TABLES", "PluginTables"]

@@ -52,6 +52,3 @@ class PreparedStatement:
         self._names = tuple(compiled.positiontup) if compiled.positional else None
         self._sql = compiled.string
         self._dialect = dialect.name  # last: reading threads that come meanwhile compile it too
-
-
-__all__ = ["PreparedStatement"]

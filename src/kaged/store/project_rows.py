@@ -107,6 +107,3 @@ def _one(conn: Connection, **wanted: str) -> ProjectRecord | None:
 
 def _values(record: ProjectRecord) -> dict[str, object]:
     return {column.name: getattr(record, column.name) for column in _C}
-
-
-__all__ = ["ProjectRecord", "ProjectRows"]

@@ -134,6 +134,3 @@ class Readers:
             reader.conn.close()
         except Exception as error:  # noqa: BLE001 - boundary: closing a broken connection may fail
             _log.warning("store.close_failed", error=type(error).__name__)
-
-
-__all__ = ["Query", "Readers"]

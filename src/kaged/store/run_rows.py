@@ -164,6 +164,3 @@ def _record(row: Sequence[Any]) -> RunRecord:
     fields["inputs"] = json.loads(fields["inputs"])
     fields["result"] = None if fields["result"] is None else json.loads(fields["result"])
     return RunRecord(**fields)
-
-
-__all__ = ["RunDraft", "RunRecord", "RunRows", "RunStatus"]

@@ -253,6 +253,3 @@ def _plan(row: Any) -> PlanRow:
     fields = dict(zip((column.name for column in _P), row, strict=True))
     fields["status"] = PlanStatus(fields["status"])
     return PlanRow(**fields)
-
-
-__all__ = ["CallKey", "CallRow", "CallStatus", "PlanRow", "PlanStatus", "ServiceCallRows"]

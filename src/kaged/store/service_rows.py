@@ -244,6 +244,3 @@ def _state_key(user_id: str, capability_id: str, chat_id: str, name: str) -> Any
         _S.chat_id == chat_id,
         _S.name == name,
     )
-
-
-__all__ = ["AccountRow", "FlowRow", "ServiceRows"]

@@ -47,14 +47,3 @@ class ForkTooDeep(KagedError):
     """The session is a fork of a fork of a fork, too many times."""
 
     code: ClassVar[str] = "fork_too_deep"
-
-
-__all__ = [
-    "EntryAmbiguous",
-    "EntryNotFound",
-    "ForkTooDeep",
-    "NothingToFork",
-    "SessionAmbiguous",
-    "SessionBusy",
-    "SessionExists",
-]

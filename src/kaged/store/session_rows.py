@@ -289,17 +289,3 @@ def _issue_id(conn: Connection, project_id: str, number: int) -> str:
     if found is None:
         raise IssueNotFound.numbered(number)
     return str(found)
-
-
-__all__ = [
-    "SessionKind",
-    "SessionRecord",
-    "SessionRows",
-    "SessionStatus",
-    "ensure_session",
-    "insert_session",
-    "require_session",
-    "session_by_id",
-    "session_not_found",
-    "set_session_status",
-]

@@ -276,6 +276,3 @@ def _translating(backend: DatabaseBackend) -> Generator[None]:
         if known is None:
             raise
         raise known from error
-
-
-__all__ = ["Store", "StoreStatus"]

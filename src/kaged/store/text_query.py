@@ -88,6 +88,3 @@ def _phrase(found: re.Match[str]) -> Term:
 def _word(word: str) -> Term:
     bare = word.removeprefix("-")
     return Term(bare.rstrip("*"), bare.endswith("*"), bare != word)
-
-
-__all__ = ["SearchInvalid", "Term", "TextQuery", "parse_text_query"]

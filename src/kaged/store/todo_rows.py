@@ -89,6 +89,3 @@ def _values(todo: TodoRecord) -> dict[str, Any]:
     values = {column.name: getattr(todo, column.name) for column in _C}
     values["notes"] = json.dumps(todo.notes)
     return values
-
-
-__all__ = ["TodoPlan", "TodoRecord", "TodoRows"]

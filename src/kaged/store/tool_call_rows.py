@@ -121,6 +121,3 @@ def _record(row: Sequence[Any]) -> ToolCallRecord:
     fields["result"] = None if fields["result"] is None else json.loads(fields["result"])
     fields["error"] = None if fields["error"] is None else json.loads(fields["error"])
     return ToolCallRecord(**fields)
-
-
-__all__ = ["CallChange", "ToolCallRecord", "ToolCallRows", "ToolCallStatus"]

@@ -20,6 +20,3 @@ class Transactions(Protocol):
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` on one unchanging state of the database."""
         ...
-
-
-__all__ = ["Transactions"]

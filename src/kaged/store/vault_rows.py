@@ -112,6 +112,3 @@ def _key(user_id: str, capability_id: str, account_ref: str) -> Any:
 
 def _row(row: Sequence[Any]) -> VaultRow:
     return VaultRow(**dict(zip((column.name for column in _C), row, strict=True)))
-
-
-__all__ = ["VaultRow", "VaultRows", "put_row"]

@@ -56,14 +56,3 @@ class InteractionClosed(KagedError):
     """It was answered or withdrawn before."""
 
     code: ClassVar[str] = "interaction_closed"
-
-
-__all__ = [
-    "InteractionClosed",
-    "InteractionNotFound",
-    "InteractionPending",
-    "IssueNotFound",
-    "NoBoundIssue",
-    "RunNotFound",
-    "SessionNotFound",
-]

@@ -232,6 +232,3 @@ def _begun(unit: _Unit) -> bool:
 
 def _is_alone(unit: _Unit) -> bool:
     return unit.alone
-
-
-__all__ = ["Writer"]

@@ -79,6 +79,3 @@ class ToolInvocation:
     def writable(self, resolved: str) -> bool:
         """Return whether the caller may change a resolved path."""
         return self.policy is None or self.policy.mode_at(resolved) == "rw"
-
-
-__all__ = ["EventPost", "ToolInvocation"]

@@ -87,6 +87,3 @@ def require_complete(context: ToolCallContext) -> None:
             raise ToolContextInvalid(f"the call context lacks {name}", field=name)
     wrong = "identity" if type(context.cage_policy) in _POLICIES else "cage_policy"
     raise ToolContextInvalid(f"the call context has no valid {wrong}", field=wrong)
-
-
-__all__ = ["ROOT_CALLER", "CallerIdentity", "ToolCallContext", "require_complete"]

@@ -93,17 +93,3 @@ class Tool:
     check: ParamCheck | None = None
     aliases: Mapping[str, JsonObject] = field(default_factory=lambda: _NO_ALIASES)
     reaches_net: bool = False
-
-
-__all__ = [
-    "ChangeReader",
-    "Handler",
-    "ParamCheck",
-    "PathParam",
-    "PathReader",
-    "RequirementReader",
-    "Tool",
-    "ToolDefinition",
-    "ToolSource",
-    "no_paths",
-]

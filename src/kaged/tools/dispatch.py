@@ -307,6 +307,3 @@ class ToolDispatcher:
 def _changes(call: AdmittedCall) -> bool:
     changes = call.entry.tool.changes
     return changes if isinstance(changes, bool) else changes(call.args)
-
-
-__all__ = ["AdmittedCall", "Callers", "ToolDispatcher"]

@@ -289,26 +289,3 @@ def tool_error_of(error: KagedError) -> ToolError:
     if known is not None:
         return known(error.message, fix=fix, detail=detail)
     return ReportedError(error.code, str(error), detail=detail)
-
-
-__all__ = [
-    "ChangeNotRecorded",
-    "InvalidToolParams",
-    "PipelineRefused",
-    "PrincipalScopeViolation",
-    "QuotaExceeded",
-    "ReportedError",
-    "SeccompRefused",
-    "ToolCapabilityRefused",
-    "ToolContextInvalid",
-    "ToolDefinitionInvalid",
-    "ToolError",
-    "ToolErrorCode",
-    "ToolInternalError",
-    "ToolNameCollision",
-    "ToolNotEnabled",
-    "ToolNotFound",
-    "ToolPluginUnavailable",
-    "ToolRefused",
-    "tool_error_of",
-]

@@ -217,6 +217,3 @@ def _pipeline_gates(pipeline: Pipeline | None) -> list[Gate]:
             names = ", ".join(step.name for step in plan.steps)
             gates.append(Gate(hook, None, "pipeline", f"asked at each call: {names}"))
     return gates
-
-
-__all__ = ["CallExplanation", "Gate", "explain_call"]

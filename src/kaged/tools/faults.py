@@ -92,6 +92,3 @@ def _hidden_text(text: str, root: str) -> str:
     if root not in text:
         return text
     return text.replace(f"{root}/", "./").replace(root, ".")
-
-
-__all__ = ["agent_error", "broken_tool"]

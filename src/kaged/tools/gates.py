@@ -118,14 +118,3 @@ def _refused_path(field: str, error: KagedError) -> InvalidToolParams:
     detail: JsonObject = dict(said) if isinstance(said, dict) else {}
     detail["fields"] = [{"field": field, "problem": problem}]
     return InvalidToolParams(f"{field}: {error.message}", fix=error.fix or "", detail=detail)
-
-
-__all__ = [
-    "arguments",
-    "no_such_tool",
-    "parse_args",
-    "require_enabled",
-    "require_scope",
-    "require_unsealed",
-    "resolve_path",
-]

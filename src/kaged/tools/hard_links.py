@@ -92,6 +92,3 @@ def read_mount_table() -> str:
         OSError: there is no such table; a policy is malformed then, and grants nothing.
     """
     return MOUNT_TABLE.read_text(encoding="utf-8", errors="surrogateescape")
-
-
-__all__ = ["HardLinkPolicy", "mount_points", "read_mount_table"]

@@ -107,6 +107,3 @@ def _described(entry: RegisteredTool) -> ToolMetadata:
         description=definition.description,
         annotations={NET_ANNOTATION: reaches_net},
     )
-
-
-__all__ = ["HookedToolCall"]

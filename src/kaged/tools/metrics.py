@@ -138,6 +138,3 @@ class ToolMetrics:
         if series is None:
             series = self._series[key] = ToolSeries(*key)
         return series
-
-
-__all__ = ["BUCKETS_MS", "MAX_SERIES", "OTHER", "UNKNOWN", "ToolMetrics", "ToolSeries"]

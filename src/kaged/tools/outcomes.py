@@ -56,6 +56,3 @@ class StartSink(Protocol):
     def tool_started(self, start: ToolStart) -> None:
         """Take note of a call before any gate has looked at it."""
         ...
-
-
-__all__ = ["OutcomeSink", "StartSink", "ToolOutcome", "ToolStart"]

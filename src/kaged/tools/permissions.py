@@ -194,6 +194,3 @@ def _shown(path: str, root: str) -> str:
     if path == root:
         return "./"
     return f"./{path[len(root) + 1 :]}" if path.startswith(f"{root}/") else path
-
-
-__all__ = ["ToolPermissions", "cage_summary", "resolve_mounts"]

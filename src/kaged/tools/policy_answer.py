@@ -46,6 +46,3 @@ async def policy_answer(
             denied_by=denier,
         )
     return hook_outcome
-
-
-__all__ = ["policy_answer"]

@@ -81,6 +81,3 @@ class CallQuotas:
         if len(self._counters) > MAX_COUNTERS:
             self._counters.popitem(last=False)
         return counter
-
-
-__all__ = ["CallQuotas", "QuotaRule", "QuotaSpan"]

@@ -270,14 +270,3 @@ def _owner(entry: RegisteredTool) -> str:
 def _invalid(definition: ToolDefinition, why: str) -> ToolDefinitionInvalid:
     name = str(definition.name)[:MAX_NAME_CHARS]
     return ToolDefinitionInvalid(f"tool {name} cannot be registered: {why}", name=name)
-
-
-__all__ = [
-    "BUILTIN_NAMESPACES",
-    "SYNTHETIC_PREFIX",
-    "FoundTool",
-    "RegisteredTool",
-    "ReservedNamespace",
-    "ToolRegistry",
-    "outside_name",
-]

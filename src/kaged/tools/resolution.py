@@ -293,13 +293,3 @@ def _narrowed(parameters: JsonObject, off: frozenset[str]) -> JsonObject:
         return parameters
     kept = [one for one in listed if one not in off]
     return {**parameters, "properties": {**properties, "action": {**action, "enum": kept}}}
-
-
-__all__ = [
-    "DELEGATION_PARAMETERS",
-    "ROOT_DEFAULTS",
-    "AgentTools",
-    "EnabledTool",
-    "RuleWarning",
-    "resolve_tools",
-]

@@ -169,6 +169,3 @@ def _object_filler(properties: dict[str, JsonValue]) -> _Filler:
 def _whole(value: Any) -> JsonValue:
     # 5.0 is an integer to JSON; to Python it is none, and a slice would break on it.
     return int(value) if type(value) is float else value
-
-
-__all__ = ["MAX_PROBLEMS", "ParamSchema", "schema_hash"]

@@ -174,6 +174,3 @@ class CallTrail:
 def is_refusal(error: ToolError) -> bool:
     """Return whether a failure is a refusal, which is audited as `tool.denied` (AT-AMB-52)."""
     return isinstance(error, ToolRefused) or error.code in DENYING_CODES
-
-
-__all__ = ["CallAudit", "CallTrail", "is_refusal"]

@@ -303,25 +303,3 @@ def _wait(holder: JsonObject, name: str) -> int | None:
 
 def _refuse(member: str) -> NoReturn:
     raise EnvelopeViolation(EnvelopeRule.RESULT_MEMBER, member)
-
-
-__all__ = [
-    "ACCOUNT_REF_LIMIT_CHARS",
-    "WAIT_LIMIT_S",
-    "AccountLinked",
-    "AuthBegun",
-    "AuthPending",
-    "DefinitionEntry",
-    "Definitions",
-    "OperationEntry",
-    "auth_begin_params",
-    "auth_complete_params",
-    "auth_poll_params",
-    "auth_revoke_params",
-    "invoke_params",
-    "parse_account_linked",
-    "parse_auth_begun",
-    "parse_auth_polled",
-    "parse_definitions",
-    "parse_invoked",
-]

@@ -179,13 +179,3 @@ def encode_content(payload: bytes, limit_bytes: int = CONTENT_LIMIT_BYTES) -> by
     if len(payload) > limit_bytes:
         refuse_oversize("message body", len(payload), limit_bytes)
     return b"Content-Length: %d\r\n\r\n%b" % (len(payload), payload)
-
-
-__all__ = [
-    "CONTENT_LIMIT_BYTES",
-    "HEADER_LIMIT_BYTES",
-    "ContentLengthFramer",
-    "HeaderFault",
-    "HeaderInvalid",
-    "encode_content",
-]

@@ -97,6 +97,3 @@ def _text(raw: JsonObject, name: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise ContextInvalid(f"_context.{name} is neither text nor null")
-
-
-__all__ = ["CONTEXT_MEMBER", "ContextInvalid", "WireContext", "split_context", "with_context"]

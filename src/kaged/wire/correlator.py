@@ -190,16 +190,3 @@ class Inbound:
         """Start anew for a new process."""
         self._open = 0
         self._expected = FIRST_ID
-
-
-__all__ = [
-    "FIRST_ID",
-    "OPEN_LIMIT",
-    "REMEMBERED_LIMIT",
-    "Admission",
-    "Correlator",
-    "Ignored",
-    "Inbound",
-    "OpenRequest",
-    "TooManyOpen",
-]

@@ -259,28 +259,3 @@ def _failure(answer_id: str, error: JsonValue) -> BridgeFailure:
 
 def _violation(rule: EnvelopeRule, member: str | None = None) -> NoReturn:
     raise EnvelopeViolation(rule, member)
-
-
-__all__ = [
-    "BACKEND_UNAVAILABLE",
-    "BRIDGE_VERSION",
-    "ENVELOPE_DEPTH",
-    "ENVELOPE_LIMIT_BYTES",
-    "ERROR_CODE_LIMIT_CHARS",
-    "ERROR_MESSAGE_LIMIT_CHARS",
-    "ID_LIMIT_CHARS",
-    "BridgeAnswer",
-    "BridgeFailure",
-    "BridgeMethod",
-    "BridgeRequest",
-    "BridgeResult",
-    "EnvelopeRule",
-    "EnvelopeViolation",
-    "bridge_request_id",
-    "encode_failure",
-    "encode_request",
-    "encode_result",
-    "parse_answer",
-    "parse_request",
-    "safe_error_message",
-]

@@ -314,33 +314,3 @@ def service_error_data(
 def service_error_message(code: str, text: str) -> str:
     """Return the message of a service-capability error: the code comes first (SC-AMB-06)."""
     return f"{code}: {text}"
-
-
-__all__ = [
-    "PLUGIN_RANGE",
-    "ConfigInvalid",
-    "ErrorCode",
-    "InternalError",
-    "InvalidParams",
-    "InvalidRequest",
-    "MethodNotFound",
-    "NotApplicable",
-    "NotInitialized",
-    "NumberClass",
-    "PluginError",
-    "ReservedNumber",
-    "ResourceBusy",
-    "RpcCapabilityDenied",
-    "RpcError",
-    "RpcParseError",
-    "StorageAccessDenied",
-    "error_class",
-    "is_reserved",
-    "is_retryable",
-    "number_class",
-    "number_of",
-    "number_of_error",
-    "rpc_error",
-    "service_error_data",
-    "service_error_message",
-]

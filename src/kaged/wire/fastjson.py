@@ -100,6 +100,3 @@ def _holds_non_finite(value: JsonValue) -> bool:
         elif isinstance(item, float) and not math.isfinite(item):
             return True
     return False
-
-
-__all__ = ["decode_json", "decode_message", "encode_call", "encode_json", "encode_message"]

@@ -82,14 +82,3 @@ def refuse_oversize(what: str, size: int, limit_bytes: int) -> NoReturn:
         size_bytes=size,
         limit_bytes=limit_bytes,
     )
-
-
-__all__ = [
-    "Framer",
-    "FramerClosed",
-    "FramingError",
-    "OversizeMessage",
-    "Unsendable",
-    "refuse_input",
-    "refuse_oversize",
-]

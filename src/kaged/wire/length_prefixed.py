@@ -85,6 +85,3 @@ def encode_frame(payload: bytes, limit_bytes: int = FRAME_LIMIT_BYTES) -> bytes:
     if len(payload) > limit_bytes:
         refuse_oversize("frame", len(payload), limit_bytes)
     return len(payload).to_bytes(PREFIX_BYTES, "big") + payload
-
-
-__all__ = ["FRAME_LIMIT_BYTES", "PREFIX_BYTES", "LengthPrefixFramer", "encode_frame"]

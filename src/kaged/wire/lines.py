@@ -104,6 +104,3 @@ def encode_line(payload: bytes, limit_bytes: int = LINE_LIMIT_BYTES) -> bytes:
             fix="serialise it as compact JSON, which escapes line feeds in text",
         )
     return payload + _LINE_FEED
-
-
-__all__ = ["LINE_LIMIT_BYTES", "LineFramer", "encode_line"]

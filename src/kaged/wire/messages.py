@@ -262,27 +262,3 @@ def rejection(refused: Refused, *, answer_noise: bool = False) -> Response | Non
         ErrorCode.INVALID_REQUEST,
         f"not a JSON-RPC 2.0 message ({refused.reason})",
     )
-
-
-__all__ = [
-    "NOISE_EXCERPT_CHARS",
-    "VERSION",
-    "Batch",
-    "ErrorObject",
-    "Incoming",
-    "Invalid",
-    "InvalidReason",
-    "MessageId",
-    "Noise",
-    "NoiseReason",
-    "Notification",
-    "Outgoing",
-    "Params",
-    "Refused",
-    "Request",
-    "Response",
-    "classify",
-    "failure",
-    "rejection",
-    "to_wire",
-]

@@ -52,15 +52,3 @@ def is_reserved_name(name: str) -> bool:
 def is_plugin_method_name(name: str) -> bool:
     """Return whether a plugin may declare this method or send this notification (PH-NOTIF-01)."""
     return is_method_name(name) and not is_reserved_name(name)
-
-
-__all__ = [
-    "HOOK_NAMESPACE",
-    "METHOD_NAME_LIMIT_CHARS",
-    "RATE_LIMITED",
-    "StorageMethod",
-    "SystemMethod",
-    "is_method_name",
-    "is_plugin_method_name",
-    "is_reserved_name",
-]

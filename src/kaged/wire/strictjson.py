@@ -244,15 +244,3 @@ def _decoder(data: bytes, *, unique_keys: bool) -> json.JSONDecoder:
     if unique_keys:
         return _UNIQUE_KEYS
     return _SHORT if len(data) <= _INTEGER_CHARS else _LAST_KEY_WINS
-
-
-__all__ = [
-    "MAX_DEPTH",
-    "NotJson",
-    "decode_json",
-    "decode_message",
-    "encode_json",
-    "encode_message",
-    "is_deeper",
-    "unsendable",
-]

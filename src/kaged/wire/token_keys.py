@@ -90,13 +90,3 @@ def parse_key(text: str) -> TokenKey:
     except (binascii.Error, ValueError):  # ValueError: characters outside ASCII
         decoded = b""
     return TokenKey(decoded or trimmed.encode("utf-8"))
-
-
-__all__ = [
-    "KEY_BYTES",
-    "MIN_KEY_BYTES",
-    "SECRET_VARIABLE",
-    "TokenKey",
-    "TokenKeyInvalid",
-    "parse_key",
-]

@@ -337,24 +337,3 @@ def _segment(data: bytes) -> str:
 
 
 _HEADER_SEGMENT = _segment(_compact(_HEADER))
-
-
-__all__ = [
-    "CAPS_LIMIT",
-    "LEEWAY_S",
-    "MAX_LIFETIME_S",
-    "RPC_AUDIENCE",
-    "SANDBOX_TTL_S",
-    "SUBJECT_LIMIT_CHARS",
-    "TOKEN_LIMIT_CHARS",
-    "TOKEN_VARIABLE",
-    "RoutingClaims",
-    "TokenReason",
-    "TokenRejected",
-    "VerifiedToken",
-    "bridge_audience",
-    "bridge_ttl_s",
-    "mint_token",
-    "new_token_id",
-    "verify_token",
-]

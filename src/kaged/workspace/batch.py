@@ -234,6 +234,3 @@ def _drop_before(items: list[_BatchItem]) -> None:
     for item in items:
         if item.written.before is not None:
             item.written = replace(item.written, before=None)
-
-
-__all__ = ["KEPT_BEFORE_BYTES", "PlannedWrite", "Written", "write_all"]

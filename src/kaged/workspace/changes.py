@@ -66,6 +66,3 @@ class ChangeFeed:
                 listener(change)
             except Exception:  # noqa: BLE001 - boundary: the change has happened, whoever minds
                 _log.exception("workspace.listener_failed", path=change.path.relative)
-
-
-__all__ = ["ChangeFeed", "ChangeKind", "FileChange", "Listener"]

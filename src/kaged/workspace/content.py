@@ -86,13 +86,3 @@ def _read_all(handle: int, expected: int, limit_bytes: int) -> bytes:
         chunks.append(chunk)
         total += len(chunk)
     return b"".join(chunks)
-
-
-__all__ = [
-    "CHUNK_BYTES",
-    "MAX_TEXT_BYTES",
-    "FileContent",
-    "FileIdentity",
-    "read_content",
-    "sha256_of",
-]

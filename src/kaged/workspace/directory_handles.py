@@ -167,6 +167,3 @@ def refuse_place(path: ProjectPath, error: OSError) -> NoReturn:
             fix="name the file itself",
         ) from error
     raise FileWriteFailed(path.relative, error.strerror or "unknown error") from error
-
-
-__all__ = ["MAX_OPEN_PLACES", "DirectoryHandles", "name_of", "parent_path", "refuse_place"]

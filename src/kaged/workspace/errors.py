@@ -179,21 +179,3 @@ class UndoConflict(KagedError):
     """Files were changed since, so that an undo would destroy something; nothing was changed."""
 
     code: ClassVar[str] = "undo_conflict"
-
-
-__all__ = [
-    "FileBusy",
-    "FileChangedSinceRead",
-    "FileExists",
-    "FileMissing",
-    "FileNotRead",
-    "FileTooLarge",
-    "FileUnreadable",
-    "FileWriteFailed",
-    "PathRefused",
-    "ProjectRootInvalid",
-    "RestoreFailed",
-    "UndoConflict",
-    "UndoNotFound",
-    "WrongKind",
-]

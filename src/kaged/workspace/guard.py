@@ -166,6 +166,3 @@ def _refuse(path: ProjectPath, error: OSError) -> NoReturn:
             fix="name the file itself",
         ) from error
     raise FileUnreadable(path.relative, error.strerror or "unknown error") from error
-
-
-__all__ = ["PathGuard", "kind_of"]

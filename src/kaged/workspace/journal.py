@@ -114,13 +114,3 @@ def plan_undo(steps: Sequence[UndoStep]) -> list[PlannedWrite]:
 
 def _problem(path: ProjectPath, reason: str) -> JsonObject:
     return {"path": path.relative, "reason": reason}
-
-
-__all__ = [
-    "MAX_JOURNAL_BYTES",
-    "MAX_JOURNAL_STEPS",
-    "Author",
-    "UndoJournal",
-    "UndoStep",
-    "plan_undo",
-]

@@ -151,6 +151,3 @@ def _written(one: _JournaledFile, root: str, content: bytes) -> Written:
     path = ProjectPath(one.path, resolved, one.path)
     before = None if one.kept is None else content
     return Written(path, one.size, one.sha256, one.created, before, one.before_sha, one.before_mode)
-
-
-__all__ = ["JournalFiles"]

@@ -160,6 +160,3 @@ def _key(path: LockKey) -> str:
 def _shown(path: LockKey) -> str:
     # An absolute path of the host is nothing for an agent's eyes.
     return path.rpartition("/")[2] if isinstance(path, str) else path.relative
-
-
-__all__ = ["MAX_WAITERS", "PATIENCE_S", "WAIT_LIMIT_S", "FileLocks", "LockKey"]

@@ -102,14 +102,3 @@ def relative_form(root: str, resolved: str) -> str:
 def is_inside(root: str, resolved: str) -> bool:
     """Return whether a normalised absolute path is `root` or lies below it, by components."""
     return resolved == root or resolved.startswith(root.rstrip("/") + "/")
-
-
-__all__ = [
-    "MAX_NAME_BYTES",
-    "MAX_PATH_BYTES",
-    "ParsedPath",
-    "ProjectPath",
-    "is_inside",
-    "parse_path",
-    "relative_form",
-]

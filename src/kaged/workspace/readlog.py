@@ -69,6 +69,3 @@ class ReadLog:
         self._count -= 1
         if not seen:
             del self._readers[reader]
-
-
-__all__ = ["MAX_RECORDS", "ReadLog"]

@@ -218,6 +218,3 @@ def _is_expected(directory: int, name: str, item: Staged) -> bool:
     if not stat.S_ISREG(info.st_mode):
         return False
     return not item.exact or FileIdentity.of(info) == item.expected
-
-
-__all__ = ["TEMP_PREFIX", "Displaced", "Staged", "discard", "put", "stage", "take_back"]

@@ -65,6 +65,3 @@ def _runs(pid: int) -> bool:
     except (PermissionError, OverflowError):
         pass
     return True
-
-
-__all__ = ["remove_stale_files"]

@@ -124,14 +124,3 @@ def sync_filesystem(path: str) -> None:
             raise OSError(number, os.strerror(number))
     finally:
         os.close(handle)
-
-
-__all__ = [
-    "RENAME_EXCHANGE",
-    "RENAME_NOREPLACE",
-    "has_openat2",
-    "open_place",
-    "rename_with",
-    "sync_filesystem",
-    "walk_place",
-]

@@ -27,6 +27,3 @@ def sendable(text: str) -> str:
             raw = text.encode("utf-8", "backslashreplace")
         return raw.decode("utf-8", "backslashreplace")
     return text
-
-
-__all__ = ["printable", "sendable"]

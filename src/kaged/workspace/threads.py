@@ -45,6 +45,3 @@ class FileThreads:
     def close(self) -> None:
         """End the threads when their work is done."""
         self._pool.shutdown(wait=True)
-
-
-__all__ = ["MAX_THREADS", "FileThreads"]

@@ -57,6 +57,3 @@ def _change(one: Written) -> str:
     if one.sha256 is None:
         return "deleted"
     return "created" if one.created else "changed"
-
-
-__all__ = ["Author", "UndoStep", "was_kept"]

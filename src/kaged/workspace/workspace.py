@@ -201,6 +201,3 @@ class Workspace:
         else:
             kind = ChangeKind.CREATED if one.created else ChangeKind.CHANGED
         self.changes.publish(FileChange(kind, one.path, one.sha256, content))
-
-
-__all__ = ["Undone", "Workspace"]

@@ -14,7 +14,7 @@ from fakes.running_daemon import InProcess, make_project, require_error_shape
 from fakes.session_lab import message
 from kaged.base import JsonObject
 from kaged.sessions.entry import EntryRole
-from kaged.sessions.navigation import MoveVeto, SwitchIntent
+from kaged.sessions.move import MoveVeto, SwitchIntent
 from kaged.sessions.session_services import SessionServices
 from kaged.store.agent_run_rows import AgentRunStatus, RunResult
 from requirements import requirement

@@ -24,7 +24,8 @@ from kaged.cage.limits import (
     scope,
     tree,
 )
-from kaged.cage.probe import Status, probe_host
+from kaged.cage.probe import probe_host
+from kaged.cage.proberow import Status
 from kaged.kernel.policy import CageLimits, CagePolicy
 
 # Makes the scope's group with what the manager hands down, and moves the caller into it.

@@ -14,7 +14,7 @@ from fakes.session_lab import PROJECT, message, texts
 from kaged.base import iso_utc
 from kaged.lua.limits import ScriptLimits
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
-from kaged.sessions.navigation import SwitchIntent
+from kaged.sessions.move import SwitchIntent
 from kaged.store.agent_run_rows import AgentRunStatus, RunResult
 from requirements import requirement
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from fakes.store_lab import StoreLab, write_plugin
 from kaged.plugins.errors import ReservedPluginName
-from kaged.plugins.installation import Trouble
+from kaged.plugins.storereader import Trouble
 from requirements import requirement
 
 RESERVED = (

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from fakes.session_lab import PROJECT, SessionLab, texts
-from kaged.sessions.navigation import MoveVeto, Navigation, Redirect, SwitchIntent, SwitchOutcome
+from kaged.sessions.move import MoveVeto, Redirect, SwitchIntent, SwitchOutcome
+from kaged.sessions.navigation import Navigation
 from kaged.sessions.session_service import locator
 from kaged.store.agent_run_rows import AgentRunStatus, RunResult
 

@@ -12,7 +12,7 @@ from fakes.loop_lab import PROJECT, LoopLab, loop_lab
 from fakes.played_model import PlayedModel, call, hang, say
 from fakes.tool_lab import Spy, make_tool
 from fakes.work_lab import until
-from kaged.sessions.driver import RunEnd
+from kaged.sessions.run_values import RunEnd
 from kaged.store.work_errors import InteractionPending
 from kaged.toolbox.project.answers import CheckpointDecision, OperatorAnswer
 from requirements import requirement

@@ -19,7 +19,7 @@ from kaged.cage import CageProcess, CageSettings, Spawner
 from kaged.config.jsonschemas import compile_schema
 from kaged.kernel.policy import CagePolicy
 from kaged.toolbox.shell import PtyBroker, ShellSettings, caged_launcher, shell_tools
-from kaged.toolbox.shell.bash import DEFINITION
+from kaged.toolbox.shell.interpreters import DEFINITION
 from kaged.toolbox.shell.launch import ShellCommand
 from requirements import requirement
 

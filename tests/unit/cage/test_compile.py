@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from kaged.cage.arguments import DescriptorSlot, Token
 from kaged.cage.base_programs import BaseProgramDir
-from kaged.cage.compile import CageCommand, Resolved, ShownPath, compile_cage
+from kaged.cage.compile import CageCommand, Resolved, compile_cage
 from kaged.cage.errors import PolicyConflict, UnsafeArgument
 from kaged.cage.facts import HostFacts, RootEntry
+from kaged.cage.layout import ShownPath
 from kaged.cage.programs import ProgramPlan
 from kaged.cage.request import CageKind, CageRequest, HostMount, Programs, Pty
 from kaged.kernel.net import NetTarget

@@ -9,15 +9,10 @@ from hypothesis import strategies as st
 
 from kaged.kernel import permissions
 from kaged.kernel.decision import CapabilityDenied, Decision, SeccompInsufficient
+from kaged.kernel.mounts import Mount
 from kaged.kernel.net import NetTarget, parse_target
 from kaged.kernel.paths import contains
-from kaged.kernel.permissions import (
-    Mount,
-    PathFact,
-    compile_policy,
-    decide_tool,
-    mounts_of,
-)
+from kaged.kernel.permissions import PathFact, compile_policy, decide_tool, mounts_of
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode, SeccompProfile
 from kaged.kernel.requirements import (
     CapabilityRequirement,

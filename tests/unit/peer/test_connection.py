@@ -13,8 +13,9 @@ import pytest
 
 from kaged.base import JsonValue, KagedError, Tasks
 from kaged.cage.pipe_end import PipeEnd
-from kaged.peer.connection import Connection, ConnectionLimits
+from kaged.peer.connection import Connection
 from kaged.peer.errors import PeerGone, PeerStalled, PeerTimeout
+from kaged.peer.owner import ConnectionLimits
 from kaged.wire.correlator import Ignored, TooManyOpen
 from kaged.wire.errors import NotApplicable, RpcError
 from kaged.wire.framing import OversizeMessage, Unsendable

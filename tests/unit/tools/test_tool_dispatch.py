@@ -10,6 +10,7 @@ import pytest
 
 from fakes.tool_lab import Spy, ToolLab, cage, make_tool
 from kaged.base import JsonValue, KagedError, ManualClock
+from kaged.config.toolsettings import QuotaSpan
 from kaged.kernel.policy import CagePolicy, FsMode
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement, SeccompRequirement
 from kaged.tools import (
@@ -22,7 +23,7 @@ from kaged.tools import (
     ToolNotFound,
 )
 from kaged.tools.errors import QuotaExceeded, ToolContextInvalid, tool_error_of
-from kaged.tools.quotas import CallQuotas, QuotaRule, QuotaSpan
+from kaged.tools.quotas import CallQuotas, QuotaRule
 from kaged.wire.errors import RpcError, number_of
 from requirements import requirement
 

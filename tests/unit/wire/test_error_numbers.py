@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from kaged.base.errors import KagedError
-from kaged.wire import errors
 from kaged.wire.errors import (
     ErrorCode,
     NumberClass,
@@ -167,7 +166,3 @@ def test_a_service_error_carries_its_code_in_front_and_in_data() -> None:
         "request_id": "cap_1",
         "retry_after_seconds": 2.5,
     }
-
-
-def test_everything_public_is_listed() -> None:
-    assert sorted(errors.__all__) == sorted(set(errors.__all__))

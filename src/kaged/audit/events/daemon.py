@@ -132,5 +132,3 @@ DAEMON = Chapter(
         ),
     ),
 )
-
-__all__ = ["DAEMON"]

@@ -50,5 +50,3 @@ LUA_CAPABILITIES = Chapter(
         ),
     ),
 )
-
-__all__ = ["LUA_CAPABILITIES"]

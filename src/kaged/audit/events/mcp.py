@@ -68,5 +68,3 @@ MCP = Chapter(
         ),
     ),
 )
-
-__all__ = ["MCP"]

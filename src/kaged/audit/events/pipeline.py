@@ -37,5 +37,3 @@ EXTENSIONS_PIPELINE = Chapter(
         ),
     ),
 )
-
-__all__ = ["EXTENSIONS_PIPELINE"]

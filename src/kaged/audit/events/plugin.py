@@ -248,5 +248,3 @@ PLUGIN_HOST = Chapter(
         ),
     ),
 )
-
-__all__ = ["PLUGIN_HOST"]

@@ -84,5 +84,3 @@ SERVICE_CAPABILITIES = Chapter(
         ),
     ),
 )
-
-__all__ = ["SERVICE_CAPABILITIES"]

@@ -198,5 +198,3 @@ AGENT_TOOLING = Chapter(
         ),
     ),
 )
-
-__all__ = ["AGENT_TOOLING"]

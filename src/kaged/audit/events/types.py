@@ -157,16 +157,3 @@ def _parse(text: str, *, required: bool) -> tuple[Field, ...]:
         name, _, kind = word.rpartition(":")
         found.append(Field(name, _SHORT[kind.removesuffix("?")], required, kind.endswith("?")))
     return tuple(found)
-
-
-__all__ = [
-    "ACCEPTED",
-    "COMMON_FIELDS",
-    "SHAPES_LIMIT",
-    "Chapter",
-    "EventShape",
-    "EventType",
-    "Field",
-    "FieldKind",
-    "event",
-]

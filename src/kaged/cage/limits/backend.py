@@ -94,6 +94,3 @@ def describe_limits(backend: LimitsBackend) -> str:
         return f"by {backend.name}, for each cage as a whole"
     words = ", ".join(missing)
     return f"by {backend.name}; WEAKER: {words} hold per process or not at all, see kaged doctor"
-
-
-__all__ = ["LimitGroup", "LimitStat", "LimitedResource", "LimitsBackend", "describe_limits"]

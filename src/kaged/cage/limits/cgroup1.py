@@ -134,6 +134,3 @@ def _set(controller: str, folder: Path, limits: CageLimits) -> None:
             tree.write(folder, "memory.memsw.limit_in_bytes", size)
     elif controller == "pids":
         tree.write(folder, "pids.max", str(limits.pids + _OWN_PROCESSES))
-
-
-__all__ = ["Cgroup1Backend", "Cgroup1Group"]

@@ -142,6 +142,3 @@ def cpu_weight(shares: int) -> int:
     """Turn version 1's shares (2 to 262144) into version 2's weight (1 to 10000)."""
     bounded = min(max(shares, 2), 262144)
     return 1 + (bounded - 2) * 9999 // 262142
-
-
-__all__ = ["DAEMON_LEAF", "Cgroup2Backend", "Cgroup2Group", "cpu_weight"]

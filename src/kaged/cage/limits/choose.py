@@ -80,6 +80,3 @@ def _second(mount: tree.CgroupMount, instance: str) -> Cgroup2Backend:
 def _try(backend: LimitsBackend) -> None:
     group = backend.create("trial", CageLimits())
     group.destroy()
-
-
-__all__ = ["SCOPE_NAME", "choose_backend"]

@@ -93,6 +93,3 @@ class RlimitsBackend:
 
     def close(self) -> None:
         """Do nothing: there is nothing to remove."""
-
-
-__all__ = ["BWRAP_PROCESSES", "RlimitGroup", "RlimitsBackend", "rlimits_for"]

@@ -114,6 +114,3 @@ def _moved(end: str, proc: Path) -> bool:
             return True
         waiting.wait(MOVE_PAUSE_S)
     return False
-
-
-__all__ = ["ScopeRequest"]

@@ -178,21 +178,3 @@ def _start_time(pid: int) -> str:
     except OSError:
         return ""
     return text.rpartition(")")[2].split()[19]
-
-
-__all__ = [
-    "CgroupMount",
-    "backend_name",
-    "cgroup_mounts",
-    "instance_name",
-    "is_stale_group",
-    "keyed",
-    "kill_members",
-    "number",
-    "read",
-    "remove",
-    "remove_if_empty",
-    "remove_own",
-    "sweep",
-    "write",
-]

@@ -68,6 +68,3 @@ class AddressTable:
         if name is not None and name in self._claimed:
             self._claimed.move_to_end(name)
         return name
-
-
-__all__ = ["SYNTHETIC_PREFIX", "AddressTable", "is_synthetic", "synthetic_address"]

@@ -175,6 +175,3 @@ async def _open(address: str, port: int) -> socket.socket:
         sock.close()
         raise
     return sock
-
-
-__all__ = ["Dialled", "Dialler", "NotDialled", "Resolver", "SystemResolver"]

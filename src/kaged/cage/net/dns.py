@@ -135,6 +135,3 @@ def _byte(packet: bytes, at: int) -> int:
     if at >= len(packet):
         raise _MalformedPacket
     return packet[at]
-
-
-__all__ = ["MAX_QUERY_BYTES", "DnsQuestion", "Rcode", "answer_query", "parse_question"]

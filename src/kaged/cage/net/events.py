@@ -222,14 +222,3 @@ class Recorder:
     def flush(self) -> None:
         """Send what was only counted so far."""
         self._denials.flush()
-
-
-__all__ = [
-    "AuditSink",
-    "ConnectVia",
-    "ConnectionEnd",
-    "DenialLog",
-    "NetEvent",
-    "Recorder",
-    "shown_host",
-]

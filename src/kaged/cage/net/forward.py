@@ -184,6 +184,3 @@ class Forwarder:
                     left -= len(chunk)
         except (TimeoutError, OSError):
             return
-
-
-__all__ = ["Forwarder"]

@@ -196,6 +196,3 @@ def _connection_limit(wanted: int) -> int:
 def _report(name: str, error: BaseException) -> None:
     loop = asyncio.get_running_loop()
     loop.call_exception_handler({"message": f"{name} failed", "exception": error})
-
-
-__all__ = ["NetGate"]

@@ -265,15 +265,3 @@ def _socks_host(kind: int, raw: bytes) -> str | None:
     if not name or not name.isascii() or not name.decode("ascii").isprintable():
         return None
     return name.decode("ascii")
-
-
-__all__ = [
-    "Asked",
-    "More",
-    "ProxyHandshake",
-    "ProxyKind",
-    "ProxyOutcome",
-    "ProxyRefused",
-    "Step",
-    "reply_for",
-]

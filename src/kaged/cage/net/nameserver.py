@@ -51,6 +51,3 @@ class NameServer:
             except OSError:
                 # Nothing left to read, or the asker is gone; the next packet wakes us again.
                 return
-
-
-__all__ = ["NameServer"]

@@ -330,6 +330,3 @@ def _failure(step: str, number: int) -> NamespaceUnavailable:
         step=step,
         errno=number,
     )
-
-
-__all__ = ["NamespaceHelper", "NamespaceUnavailable", "SocketSpec", "TrialCage"]

@@ -238,14 +238,3 @@ def _hand_over(family: int, port: int) -> bytes:
     return load_port + _expression(
         b"tproxy", _attribute(1, _be32(family)), _attribute(3, _be32(_REG))
     )
-
-
-__all__ = [
-    "NETLINK_NETFILTER",
-    "NETLINK_ROUTE",
-    "NetlinkBatch",
-    "catch_all_route",
-    "extra_address",
-    "merge_batches",
-    "trap_rules",
-]

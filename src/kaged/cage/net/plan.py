@@ -297,19 +297,3 @@ class _Listeners:
                 fix="grant fewer ports, or host:* where every port is meant",
             )
         return tuple(self._found.values())
-
-
-__all__ = [
-    "DNS_ADDRESS",
-    "EXTRA_ADDRESS",
-    "LOOPBACK",
-    "LOOPBACK6",
-    "PROXY_PORT",
-    "TRAP_PORT",
-    "CageListener",
-    "ListenerKind",
-    "NetFacts",
-    "NetPlan",
-    "NetPlanTooLarge",
-    "plan_network",
-]

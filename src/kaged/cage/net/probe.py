@@ -149,6 +149,3 @@ async def _try_all(trial: _Trial) -> list[NetProbe]:
 
 def _row(name: str, wrong: str, right: str, fix: str) -> NetProbe:
     return NetProbe(name, ok=not wrong, detail=wrong or right, fix=fix if wrong else "")
-
-
-__all__ = ["NetProbe", "facts_from", "probe_network"]

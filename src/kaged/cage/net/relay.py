@@ -184,6 +184,3 @@ def close_socket(sock: socket.socket, *, broken: bool) -> None:
             sock.close()
             return
     sock.close()
-
-
-__all__ = ["RelayBuffer", "RelayResult", "SocketRelay", "close_socket"]

@@ -236,6 +236,3 @@ class NetSession:
         if address in (LOOPBACK, LOOPBACK6) and self._localhost_granted:
             return LOCALHOST
         return address
-
-
-__all__ = ["ConnectionBudget", "LoopbackService", "NetSession", "OnConnect"]

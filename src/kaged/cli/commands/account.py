@@ -135,6 +135,3 @@ def _capability_rows(provider: dict[str, Any]) -> list[list[str]]:
         [one["id"], provider["name"], provider["kind"], state, ", ".join(one["operations"])]
         for one in offered
     ]
-
-
-__all__ = ["build", "build_capability"]

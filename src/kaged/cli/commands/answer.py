@@ -115,6 +115,3 @@ def _follow(
         _send(client, asked, body)
         ended = talk.watch(talk.next_run(before))
     raise typer.Exit(ended.exit)
-
-
-__all__ = ["register"]

@@ -134,13 +134,3 @@ def at_terminal(prompt: str) -> str:
         return input(prompt)
     except EOFError:
         raise typer.Abort from None
-
-
-__all__ = [
-    "answer_of",
-    "ask_person",
-    "at_terminal",
-    "gist_of",
-    "show_answer",
-    "show_interaction",
-]

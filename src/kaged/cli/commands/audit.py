@@ -269,6 +269,3 @@ def _data(row: dict[str, Any], output: Output) -> str:
     if output.for_people and len(shown) > SHOWN_DATA_CHARS:
         return f"{shown[: SHOWN_DATA_CHARS - 1]}…"
     return shown
-
-
-__all__ = ["build"]

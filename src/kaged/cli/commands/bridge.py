@@ -84,6 +84,3 @@ def _variable(text: str) -> tuple[str, str]:
     if not equals or not name.isidentifier():
         raise typer.BadParameter(f"{text[:80]!r} is not NAME=VALUE", param_hint="--env")
     return name, value
-
-
-__all__ = ["build"]

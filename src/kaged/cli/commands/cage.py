@@ -129,6 +129,3 @@ async def _shell(settings: Settings, request: CageRequest) -> int:
 def _tell_denial(event: NetEvent) -> None:
     if event.name == "cage.net.denied":
         typer.echo(f"\r\n[kaged] not granted: {harmless(event.host)}:{event.port}\r", err=True)
-
-
-__all__ = ["build"]

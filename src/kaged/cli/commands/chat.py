@@ -282,6 +282,3 @@ class _history:  # noqa: N801 - used as `with _history():`
 
             with suppress(OSError):
                 readline.write_history_file(self._file)
-
-
-__all__ = ["Chat", "register"]

@@ -37,6 +37,3 @@ def register(app: typer.Typer) -> None:
         output.result({"shell": shell.value, "script": script})
         if not as_json:
             output.raw(script)
-
-
-__all__ = ["register"]

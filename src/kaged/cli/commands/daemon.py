@@ -158,6 +158,3 @@ def _register_access(app: typer.Typer) -> None:
             if not webbrowser.open(link["url"]):
                 output.note("No browser could be opened; use the link above within a minute.")
                 raise typer.Exit(Exit.ERROR)
-
-
-__all__ = ["build"]

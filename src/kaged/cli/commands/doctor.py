@@ -54,6 +54,3 @@ def _look_ourselves() -> list[dict[str, Any]]:
          "fix": row.fix}
         for row in rows
     ]  # fmt: skip
-
-
-__all__ = ["register"]

@@ -251,13 +251,3 @@ def begin_session(client: ProjectClient, *, text: str, model: str | None) -> str
 def someone_there() -> bool:
     """Return whether a person can be asked: both ends of the terminal are theirs."""
     return sys.stdin.isatty() and sys.stdout.isatty()
-
-
-__all__ = [
-    "EndedRun",
-    "RunNotStarted",
-    "WatchedSession",
-    "begin_session",
-    "someone_there",
-    "summary_of",
-]

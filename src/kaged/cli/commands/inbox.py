@@ -123,6 +123,3 @@ def _decide(request: str, body: dict[str, Any], project: str, as_json: bool) -> 
         found = client.post(f"/interactions/{request}/answer", body)
     output.result(found)
     output.line(f"Answered {request}.")
-
-
-__all__ = ["build"]

@@ -113,15 +113,3 @@ def plain_value(kind: str | None, text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
-
-
-__all__ = [
-    "HERE",
-    "InProject",
-    "ProjectClient",
-    "file_of",
-    "in_project",
-    "pairs_of",
-    "plain_value",
-    "text_or_file",
-]

@@ -188,6 +188,3 @@ def _register_moving(app: typer.Typer) -> None:
 def _facts(update: dict[str, Any]) -> str:
     facts = update["metadata"] or {}
     return ", ".join(f"{name} {value}" for name, value in facts.items())
-
-
-__all__ = ["build"]

@@ -49,6 +49,3 @@ def _row(server: dict[str, Any]) -> list[str]:
         " ".join(server["command"]),
         server["configured_by"],
     ]
-
-
-__all__ = ["build"]

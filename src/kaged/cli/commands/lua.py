@@ -136,6 +136,3 @@ def _show_check(found: dict[str, Any], output: Output) -> None:
         output.line(f"  listens to {', '.join(found['events'])}")
     for text in found["notices"]:
         output.line(f"  says: {text}")
-
-
-__all__ = ["build"]

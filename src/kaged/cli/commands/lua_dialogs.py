@@ -90,6 +90,3 @@ def script_has(client: ProjectClient, name: str) -> bool:
 def on_terminal() -> bool:
     """Return whether somebody can be asked here."""
     return sys.stdin.isatty() and sys.stderr.isatty()
-
-
-__all__ = ["ask", "on_terminal", "run_script_command", "script_has"]

@@ -21,6 +21,3 @@ def register(app: typer.Typer) -> None:
         output.result({"page": page})
         if not as_json:
             output.raw(page)
-
-
-__all__ = ["register"]

@@ -115,6 +115,3 @@ def _row(server: dict[str, Any]) -> list[str]:
         str(server["restarts"]),
         server["note"],
     ]
-
-
-__all__ = ["build"]

@@ -84,6 +84,3 @@ def _explain(one: dict[str, Any], output: Output) -> None:
         output.note(f"  the server says: {error['vendor_says']}")
     if error["fix"]:
         output.note(f"  fix: {error['fix']}")
-
-
-__all__ = ["build"]

@@ -276,6 +276,3 @@ def _trace_json(report: TraceReport) -> dict[str, Any]:
         "payload": report.payload,
         "extensions": report.extensions,
     }
-
-
-__all__ = ["PipelineFileNotFound", "TraceInputInvalid", "build"]

@@ -232,6 +232,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(str(item) for item in value)
     return "" if value is None else str(value)
-
-
-__all__ = ["build"]

@@ -248,12 +248,3 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value)
-
-
-__all__ = [
-    "ConsentRefused",
-    "ParametersInvalid",
-    "register_consents",
-    "register_knobs",
-    "require_consent",
-]

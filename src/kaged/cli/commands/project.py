@@ -204,6 +204,3 @@ def _show_problems(found: dict[str, Any], output: Output) -> None:
     for problem in found["problems"]:
         place = f"{problem['file']}:{problem['line']}" if problem["line"] else problem["file"]
         output.note(f"{problem['severity']}: {place}: {problem['key_path']}: {problem['message']}")
-
-
-__all__ = ["ProjectAmbiguous", "ProjectNotLoaded", "build", "find_project"]

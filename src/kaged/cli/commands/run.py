@@ -64,6 +64,3 @@ def _task(given: str) -> str:
     if len(data) > TEXT_LIMIT_BYTES:
         raise typer.BadParameter(f"the task has more than {TEXT_LIMIT_BYTES} bytes")
     return data.decode("utf-8")
-
-
-__all__ = ["Agent", "MaxSteps", "ModelAlias", "Thinking", "register"]

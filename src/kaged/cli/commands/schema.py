@@ -44,6 +44,3 @@ def register(app: typer.Typer) -> None:
             )
         # A schema is JSON whether or not --json was given.
         output.raw(json.dumps(found[name], indent=2, ensure_ascii=True))
-
-
-__all__ = ["SchemaNotFound", "register"]

@@ -291,6 +291,3 @@ def _when(moment: str | None) -> str:
 
 def _plain(value: object) -> bool:
     return isinstance(value, str | int | float | bool) or value is None
-
-
-__all__ = ["build"]

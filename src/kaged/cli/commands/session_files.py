@@ -78,6 +78,3 @@ def _read(file: Path) -> bytes:
     if len(data) > IMPORT_LIMIT_BYTES:
         raise typer.BadParameter(f"{file} has more than {IMPORT_LIMIT_BYTES} bytes")
     return data
-
-
-__all__ = ["CURRENT", "Which", "register_files"]

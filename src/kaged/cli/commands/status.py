@@ -44,6 +44,3 @@ def show_status(found: dict[str, Any], output: Output) -> None:
     )
     for warning in found["warnings"]:
         output.note(f"warning: {warning}")
-
-
-__all__ = ["register", "show_status"]

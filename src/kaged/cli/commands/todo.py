@@ -113,6 +113,3 @@ def _act(body: dict[str, Any], issue: int, project: str, as_json: bool) -> None:
 def _show(found: dict[str, Any], output: Output) -> None:
     output.result(found)
     output.line(found["markdown"] or "Nothing on the list.")
-
-
-__all__ = ["build"]

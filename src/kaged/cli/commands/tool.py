@@ -205,6 +205,3 @@ def _show(found: dict[str, Any], output: Output) -> None:
     for one in found["gates"]:
         if one["passed"] is False and one["remedy"]:
             output.note(f"To change this: {one['remedy']}")
-
-
-__all__ = ["build", "read_params"]

@@ -92,6 +92,3 @@ def _row(step: dict[str, Any]) -> list[str]:
         step["run_id"],
         files,
     ]
-
-
-__all__ = ["build"]

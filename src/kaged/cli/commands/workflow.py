@@ -127,6 +127,3 @@ def _input(pair: tuple[str, dict[str, Any]]) -> str:
 def _value(types: dict[str, Any], name: str, text: str) -> Any:
     """Read a value as the type that the input has; what does not fit the daemon complains about."""
     return plain_value(types.get(name, {}).get("type"), text)
-
-
-__all__ = ["build"]

@@ -113,6 +113,3 @@ def _fs_paths(
 
 def _net_targets(caps: CapabilitySet) -> tuple[NetTarget, ...]:
     return tuple(item.target for item in caps if isinstance(item, NetCapability))
-
-
-__all__ = ["CapabilityBases", "cage_policy", "project_paths"]

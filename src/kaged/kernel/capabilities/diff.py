@@ -46,6 +46,3 @@ def diff(old: CapabilitySet, new: CapabilitySet) -> CapabilityDiff:
         widening=tuple(item for item in added if not old.covers(item)),
         widens=not new.issubset(old),
     )
-
-
-__all__ = ["CapabilityDiff", "diff"]

@@ -107,6 +107,3 @@ def _explain_net(target: NetTarget) -> CapabilityExplanation:
 
 def _place(place: CapabilityPath) -> str:
     return f"{place.path}{_OF_BASE[place.base]}"
-
-
-__all__ = ["CapabilityExplanation", "explain"]

@@ -21,7 +21,8 @@ from kaged.kernel.capabilities.terms import (
     StorageAccess,
     StorageCapability,
 )
-from kaged.kernel.net import NetTargetInvalid, parse_target
+from kaged.kernel.hosts import NetTargetInvalid
+from kaged.kernel.net import parse_target
 from kaged.kernel.paths import PathInvalid, normalise
 from kaged.kernel.policy import FsMode
 
@@ -174,13 +175,3 @@ def _nearest(value: object) -> str:
         except _MalformedCapability:
             continue
     return ""
-
-
-__all__ = [
-    "FORMS",
-    "MAX_CAPABILITY_CHARS",
-    "CapabilityInvalid",
-    "CapabilityProblem",
-    "parse_capability",
-    "shown",
-]

@@ -38,6 +38,3 @@ def _place(text: str) -> str:
     plain = re.split(r"[*?\[]", rest.lstrip("~"))[0]
     parts = [part for part in plain.split("/") if part not in ("", ".", "..")]
     return f"{prefix}/{'/'.join(parts)}" if parts else ""
-
-
-__all__ = ["guesses"]

@@ -187,6 +187,3 @@ def _mode_at(modes: _Modes, place: CapabilityPath) -> FsMode | None:
 def _mode_above(modes: _Modes, place: CapabilityPath) -> FsMode | None:
     above = (modes.get(CapabilityPath(place.base, path)) for path in parents(place.path))
     return next((mode for mode in above if mode is not None), None)
-
-
-__all__ = ["MAX_CAPABILITIES", "CapabilitySet", "parse_capabilities"]

@@ -128,17 +128,3 @@ def covers(one: ManifestCapability, other: ManifestCapability) -> bool:
             return one.access is StorageAccess.WRITE or other.access is StorageAccess.READ
         case _:
             return False
-
-
-__all__ = [
-    "CapabilityPath",
-    "ExecCapability",
-    "FsCapability",
-    "ManifestCapability",
-    "NetCapability",
-    "NoNetCapability",
-    "PathBase",
-    "StorageAccess",
-    "StorageCapability",
-    "covers",
-]

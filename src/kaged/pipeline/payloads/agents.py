@@ -60,11 +60,3 @@ class AgentPostInvokePayload(PluginPayload):
 
 AgentPreInvokeResult = PluginResult[AgentPreInvokePayload]
 AgentPostInvokeResult = PluginResult[AgentPostInvokePayload]
-
-__all__ = [
-    "AgentHookType",
-    "AgentPostInvokePayload",
-    "AgentPostInvokeResult",
-    "AgentPreInvokePayload",
-    "AgentPreInvokeResult",
-]

@@ -76,14 +76,3 @@ def warn_of_headers(value: object, info: ValidationInfo, owner: str) -> object:
             stacklevel=4,
         )
     return value
-
-
-__all__ = [
-    "HOST",
-    "HttpHeaderPayload",
-    "PluginPayload",
-    "StructuredData",
-    "coerce_messages",
-    "coerce_nested",
-    "warn_of_headers",
-]

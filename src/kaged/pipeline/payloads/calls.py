@@ -96,21 +96,3 @@ PromptPrehookResult = PluginResult[PromptPrehookPayload]
 PromptPosthookResult = PluginResult[PromptPosthookPayload]
 ResourcePreFetchResult = PluginResult[ResourcePreFetchPayload]
 ResourcePostFetchResult = PluginResult[ResourcePostFetchPayload]
-
-__all__ = [
-    "PromptHookType",
-    "PromptPosthookPayload",
-    "PromptPosthookResult",
-    "PromptPrehookPayload",
-    "PromptPrehookResult",
-    "ResourceHookType",
-    "ResourcePostFetchPayload",
-    "ResourcePostFetchResult",
-    "ResourcePreFetchPayload",
-    "ResourcePreFetchResult",
-    "ToolHookType",
-    "ToolPostInvokePayload",
-    "ToolPostInvokeResult",
-    "ToolPreInvokePayload",
-    "ToolPreInvokeResult",
-]

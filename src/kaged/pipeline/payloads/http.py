@@ -81,17 +81,3 @@ HttpPreRequestResult = PluginResult[HttpHeaderPayload]
 HttpPostRequestResult = PluginResult[HttpHeaderPayload]
 HttpAuthResolveUserResult = PluginResult[dict[str, Any]]
 HttpAuthCheckPermissionResult = PluginResult[HttpAuthCheckPermissionResultPayload]
-
-__all__ = [
-    "HttpAuthCheckPermissionPayload",
-    "HttpAuthCheckPermissionResult",
-    "HttpAuthCheckPermissionResultPayload",
-    "HttpAuthResolveUserPayload",
-    "HttpAuthResolveUserResult",
-    "HttpHeaderPayloadResult",
-    "HttpHookType",
-    "HttpPostRequestPayload",
-    "HttpPostRequestResult",
-    "HttpPreRequestPayload",
-    "HttpPreRequestResult",
-]

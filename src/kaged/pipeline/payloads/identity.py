@@ -76,14 +76,3 @@ class DelegationResult(PluginPayload):
 
 IdentityResolveResult = PluginResult[IdentityResult]
 TokenDelegateResult = PluginResult[DelegationResult]
-
-__all__ = [
-    "AttenuationConfig",
-    "DelegationPayload",
-    "DelegationResult",
-    "IdentityHookType",
-    "IdentityPayload",
-    "IdentityResolveResult",
-    "IdentityResult",
-    "TokenDelegateResult",
-]

@@ -287,36 +287,3 @@ class MessagePayload(PluginPayload):
 
 
 MessageResult = PluginResult[MessagePayload]
-
-__all__ = [
-    "AnyContentPart",
-    "AudioContentPart",
-    "Channel",
-    "CmfHookType",
-    "ContentPart",
-    "ContentType",
-    "DocumentContentPart",
-    "ImageContentPart",
-    "MediaSource",
-    "Message",
-    "MessageHookType",
-    "MessagePayload",
-    "MessageResult",
-    "PromptRequest",
-    "PromptRequestContentPart",
-    "PromptResult",
-    "PromptResultContentPart",
-    "Resource",
-    "ResourceContentPart",
-    "ResourceRefContentPart",
-    "ResourceReference",
-    "ResourceType",
-    "Role",
-    "TextContent",
-    "ThinkingContent",
-    "ToolCall",
-    "ToolCallContentPart",
-    "ToolResult",
-    "ToolResultContentPart",
-    "VideoContentPart",
-]

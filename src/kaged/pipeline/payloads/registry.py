@@ -31,8 +31,9 @@ from kaged.pipeline.payloads.http import (
     HttpPostRequestPayload,
     HttpPreRequestPayload,
 )
-from kaged.pipeline.results import PluginResult, PluginViolation
+from kaged.pipeline.results import PluginResult
 from kaged.pipeline.slots import Extensions
+from kaged.pipeline.violations import PluginViolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,5 +180,3 @@ def _same(hook: str, payload: type[PluginPayload]) -> HookKind:
 
 
 _LATE_HOOKS = frozenset({"identity_resolve", "token_delegate", "evaluate"})
-
-__all__ = ["HookKind", "HookRegistry", "parse_result"]

@@ -13,9 +13,10 @@ from kaged.pipeline.payloads import ToolPreInvokePayload
 from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.policies.options import Options, read_options
 from kaged.pipeline.policies.texts import compile_names
-from kaged.pipeline.results import PluginResult, PluginViolation
+from kaged.pipeline.results import PluginResult
 from kaged.pipeline.settings import PluginConfig
 from kaged.pipeline.slots import Extensions, SubjectExtension
+from kaged.pipeline.violations import PluginViolation
 
 _NEEDS = {
     "roles": {"read_roles"},
@@ -173,6 +174,3 @@ def _agent_id(extensions: Extensions | None) -> str:
 def _environment(extensions: Extensions | None) -> str | None:
     request = None if extensions is None else extensions.request
     return None if request is None else request.environment
-
-
-__all__ = ["DenyRules"]

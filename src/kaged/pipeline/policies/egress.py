@@ -11,9 +11,10 @@ from kaged.pipeline.payloads import ToolPreInvokePayload
 from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.policies.options import Options, read_options
 from kaged.pipeline.policies.texts import compile_names
-from kaged.pipeline.results import PluginResult, PluginViolation
+from kaged.pipeline.results import PluginResult
 from kaged.pipeline.settings import PluginConfig
 from kaged.pipeline.slots import Extensions
+from kaged.pipeline.violations import PluginViolation
 
 NET_ANNOTATION = "net"
 """Annotation of a tool by the host: whether it can reach the network."""
@@ -82,6 +83,3 @@ class EgressGuard(Plugin):
             if isinstance(stated, bool):
                 return stated
         return self._unknown_leaves
-
-
-__all__ = ["NET_ANNOTATION", "EgressGuard"]

@@ -57,6 +57,3 @@ class HeaderAllowlist(Plugin):
         return PluginResult(
             modified_extensions=extensions.model_copy(update={"http": HttpExtension(headers=kept)})
         )
-
-
-__all__ = ["HeaderAllowlist"]

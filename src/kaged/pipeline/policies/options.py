@@ -27,6 +27,3 @@ def read_options(model: type[M], config: PluginConfig) -> M:
             for fault in error.errors()
         )
         raise ValueError(faults) from error
-
-
-__all__ = ["Options", "read_options"]

@@ -16,9 +16,10 @@ from kaged.pipeline.payloads import ToolPreInvokePayload
 from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.policies.options import Options, read_options
 from kaged.pipeline.policies.texts import compile_names
-from kaged.pipeline.results import PluginResult, PluginViolation
+from kaged.pipeline.results import PluginResult
 from kaged.pipeline.settings import PluginConfig
 from kaged.pipeline.slots import Extensions
+from kaged.pipeline.violations import PluginViolation
 
 MAX_SUBJECTS = 100_000
 """Buckets kept at once; beyond it the one unused for longest is forgotten."""
@@ -110,6 +111,3 @@ class SubjectRateLimit(Plugin):
             bucket.tokens -= 1
             return None
         return (1 - bucket.tokens) / self._per_s
-
-
-__all__ = ["SubjectRateLimit"]

@@ -122,6 +122,3 @@ def _grouped(pattern: str) -> str:
     except re.error as error:
         raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
     return f"(?:{pattern})"
-
-
-__all__ = ["KNOWN_SECRETS", "SecretRedaction"]

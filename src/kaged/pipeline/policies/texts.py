@@ -60,6 +60,3 @@ def compile_names(patterns: Iterable[str]) -> Callable[[str], bool]:
         return lambda _name: False
     test = re.compile("|".join(sources))
     return lambda name: test.match(name) is not None
-
-
-__all__ = ["compile_names", "map_texts"]

@@ -30,6 +30,3 @@ class AgentExtension(Slot):
     agent_id: str | None = None
     parent_agent_id: str | None = None
     conversation: ConversationContext | None = None
-
-
-__all__ = ["MAX_HISTORY", "AgentExtension", "ConversationContext"]

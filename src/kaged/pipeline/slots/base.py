@@ -50,5 +50,3 @@ class Slot(Frozen):
 
 
 _NONE_HERE = frozenset({"__pydantic_extra__", "__pydantic_private__"})
-
-__all__ = ["LIGHT_MODELS", "Frozen", "Slot"]

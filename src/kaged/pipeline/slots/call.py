@@ -49,12 +49,3 @@ class MetaExtension(Slot):
     tags: frozenset[str] = frozenset()
     scope: str | None = None
     properties: dict[str, str] = Field(default_factory=dict)
-
-
-__all__ = [
-    "FrameworkExtension",
-    "HttpExtension",
-    "MetaExtension",
-    "ProvenanceExtension",
-    "RequestExtension",
-]

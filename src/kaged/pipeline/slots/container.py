@@ -44,6 +44,3 @@ class Extensions(Frozen):  # noqa: PLW1641 - pydantic adds the hash of a frozen 
         if not isinstance(other, Extensions):
             return NotImplemented
         return self.__dict__ == other.__dict__
-
-
-__all__ = ["Extensions"]

@@ -58,6 +58,3 @@ class DelegationExtension(Slot):
             delegated=True,
             age_seconds=age,
         )
-
-
-__all__ = ["DelegationExtension", "DelegationHop"]

@@ -49,6 +49,3 @@ class MCPExtension(Slot):
     tool: ToolMetadata | None = None
     resource: ResourceMetadata | None = None
     prompt: PromptMetadata | None = None
-
-
-__all__ = ["MCPExtension", "PromptMetadata", "ResourceMetadata", "ToolMetadata"]

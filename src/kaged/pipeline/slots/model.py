@@ -44,6 +44,3 @@ class LLMExtension(Slot):
     model_id: str | None = None
     provider: str | None = None
     capabilities: list[str] = Field(default_factory=list)
-
-
-__all__ = ["CompletionExtension", "LLMExtension", "StopReason", "TokenUsage"]

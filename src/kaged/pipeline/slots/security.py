@@ -63,13 +63,3 @@ class SecurityExtension(Slot):
     subject: SubjectExtension | None = None
     objects: dict[str, ObjectSecurityProfile] = Field(default_factory=dict)
     data: dict[str, DataPolicy] = Field(default_factory=dict)
-
-
-__all__ = [
-    "DataPolicy",
-    "ObjectSecurityProfile",
-    "RetentionPolicy",
-    "SecurityExtension",
-    "SubjectExtension",
-    "SubjectType",
-]

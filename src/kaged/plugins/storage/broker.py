@@ -306,6 +306,3 @@ def _access(capabilities: CapabilitySet) -> StorageAccess | None:
 def _require(access: StorageAccess | None, needed: StorageAccess, method: str) -> None:
     if access is None or (needed is StorageAccess.WRITE and access is not StorageAccess.WRITE):
         raise StorageAccessDenied(f"{method} needs the capability kaged:storage:{needed.value}")
-
-
-__all__ = ["Rewriter", "StorageBroker"]

@@ -168,6 +168,3 @@ def _is_option(words: list[str], place: int) -> bool:
 
 def _as(token: Token, kind: TokenType, text: str) -> Token:
     return Token(kind, text, token.line, token.col, token.start, token.end)
-
-
-__all__ = ["named_parameter", "parse_statement", "replace_names"]

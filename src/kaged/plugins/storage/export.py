@@ -119,6 +119,3 @@ def _literal(value: str | bytes | float | None) -> str:
     if "\0" in value or raw != value.encode("utf-8", "replace"):
         return f"CAST(X'{raw.hex()}' AS TEXT)"
     return "'" + value.replace("'", "''") + "'"
-
-
-__all__ = ["StorageExport", "write_export"]

@@ -57,6 +57,3 @@ def _check_object(first: str, following: list[str]) -> None:
         raise StorageAccessDenied(
             f"{first} {following[0][:40]} is not allowed: plugins have tables and indexes only"
         )
-
-
-__all__ = ["SQL_LIMIT_CHARS", "check_statement"]

@@ -68,6 +68,3 @@ def outside(table: str) -> StorageAccessDenied:
 def quoted(name: str) -> str:
     """Write a name so that SQLite reads exactly it."""
     return '"' + name.replace('"', '""') + '"'
-
-
-__all__ = ["OUTSIDE_TABLES", "PluginSchema", "outside", "quoted"]

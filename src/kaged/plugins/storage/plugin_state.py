@@ -115,6 +115,3 @@ def _full(limit: str, value: int) -> PluginError:
         f"the transaction is too large; the limit is {value}",
         detail={"limit": limit, "value": value},
     )
-
-
-__all__ = ["REST_S", "TRANSACTION_IDLE_S", "PluginStorageState", "StorageTransaction"]

@@ -30,6 +30,3 @@ class StorageQuota:
     def writing(self) -> GuestLimits:
         """Return the limits of one transaction."""
         return GuestLimits(self.write_time_s, self.rows, self.result_bytes, self.database_bytes)
-
-
-__all__ = ["ENVELOPE_BYTES", "StorageQuota"]

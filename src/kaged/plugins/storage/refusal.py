@@ -63,6 +63,3 @@ def denied_event(
 
 def _unavailable() -> PluginError:
     return PluginError("the storage cannot be used now", detail={"kind": "unavailable"})
-
-
-__all__ = ["denied_event", "refusal"]

@@ -51,13 +51,3 @@ def parse_transaction(params: JsonValue) -> str:
     if not isinstance(found, str):
         raise InvalidParams("transaction is missing or not a string")
     return found
-
-
-__all__ = [
-    "BEGIN",
-    "COMMIT",
-    "ROLLBACK",
-    "StatementRequest",
-    "parse_request",
-    "parse_transaction",
-]

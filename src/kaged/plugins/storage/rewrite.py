@@ -265,6 +265,3 @@ def _unquoted(text: str) -> str:
 
 def _not_understood() -> StorageAccessDenied:
     return StorageAccessDenied("the statement has a form that the host does not understand")
-
-
-__all__ = ["rewrite"]

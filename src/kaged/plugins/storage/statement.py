@@ -53,6 +53,3 @@ class Rewritten:
             if inserted in name:
                 name = name.replace(inserted, original)
         return name
-
-
-__all__ = ["Rewritten", "StatementKind"]

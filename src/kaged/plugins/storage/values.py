@@ -84,6 +84,3 @@ def _shown(value: str | bytes | float | None) -> JsonValue:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-__all__ = ["VALUES_LIMIT", "parse_values", "shape_rows"]

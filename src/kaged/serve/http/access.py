@@ -316,25 +316,3 @@ def _is_trusted_proxy(rules: AccessRules, connection: PeerConnection) -> bool:
         for network in rules.trusted_proxies
         if network.version == address.version
     )
-
-
-__all__ = [
-    "CHAT_ID_HEADER",
-    "CHAT_TYPE_HEADER",
-    "COOKIE_NAME",
-    "LAUNCH_PATH",
-    "LOOPBACK_HOSTS",
-    "AccessDenied",
-    "AccessRequest",
-    "AccessRules",
-    "AuthVia",
-    "Credentials",
-    "FrontEnd",
-    "HostNotAllowed",
-    "HttpCaller",
-    "OriginNotAllowed",
-    "Unauthenticated",
-    "cookie_of",
-    "is_loopback",
-    "require_caller",
-]

@@ -106,6 +106,3 @@ def add_subsystem_routes(app: FastAPI) -> None:
     ):
         module.add_routes(app, API_PREFIX)
     app.openapi_schema = None  # drawn anew, with everything in it
-
-
-__all__ = ["API_PREFIX", "add_subsystem_routes", "create_app"]

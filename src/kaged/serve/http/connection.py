@@ -223,14 +223,3 @@ class KagedHttpProtocol(HttpToolsProtocol):
             return
         self.transport.write_eof()
         self._linger_timer = self.loop.call_later(LINGER_S, self.transport.abort)
-
-
-__all__ = [
-    "HEAD_TIMEOUT_S",
-    "MAX_CONNECTIONS",
-    "MAX_HEAD_BYTES",
-    "STATE_KEY",
-    "KagedHttpProtocol",
-    "PeerConnection",
-    "peer_of",
-]

@@ -98,6 +98,3 @@ class RequestContext:
             status=status,
             ms=round(seconds * 1000, 2),
         )
-
-
-__all__ = ["SECURITY_HEADERS", "RequestContext"]

@@ -211,19 +211,3 @@ def _digest(value: str) -> bytes:
 
 def _unusable(path: Path, why: str, fix: str) -> TokenFileUnusable:
     return TokenFileUnusable(f"The token file {path} {why}.", fix=fix, path=str(path))
-
-
-__all__ = [
-    "LAUNCH_LIFETIME_S",
-    "MAX_COOKIE_SESSIONS",
-    "MAX_LAUNCH_TOKENS",
-    "SESSION_LIFETIME_S",
-    "CookieSessions",
-    "LaunchToken",
-    "LaunchTokenInvalid",
-    "LaunchTokens",
-    "TokenFile",
-    "TokenFileUnusable",
-    "read_token",
-    "write_secret",
-]

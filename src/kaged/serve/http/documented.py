@@ -60,6 +60,3 @@ def completed(document: dict[str, Any]) -> dict[str, Any]:
     }
     document["security"] = [{"bearer": []}, {"session": []}]
     return document
-
-
-__all__ = ["ResponseDocs", "completed", "errors"]

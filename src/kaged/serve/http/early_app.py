@@ -83,6 +83,3 @@ def _load(services: HttpServices) -> FastAPI:
     from kaged.serve.http.app import create_app  # noqa: PLC0415 - the point of this module
 
     return create_app(services)
-
-
-__all__ = ["EarlyApp"]

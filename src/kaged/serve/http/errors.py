@@ -119,18 +119,3 @@ def _reason(found: Mapping[str, Any]) -> str:
 
 def _place(loc: Sequence[object]) -> str:
     return ".".join(str(part) for part in loc)[:MAX_PROBLEM_CHARS]
-
-
-__all__ = [
-    "DaemonStopping",
-    "Internal",
-    "InvalidHttpRequest",
-    "NotFound",
-    "PayloadTooLarge",
-    "RequestTimeout",
-    "error_body",
-    "error_response",
-    "error_shape",
-    "invalid_request",
-    "request_id_of",
-]

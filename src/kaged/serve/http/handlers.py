@@ -69,6 +69,3 @@ async def on_fault(request: HTTPConnection, error: Exception) -> Response:
     """Leave a fault of ours to the layers around the routes, where the framework raises it."""
     del request, error
     return _NoResponse()
-
-
-__all__ = ["on_fault", "on_http_exception", "on_kaged_error", "on_validation_error"]

@@ -170,16 +170,3 @@ def _encode(record: JsonObject) -> str:
     except (UnicodeEncodeError, TypeError, ValueError):  # half a pair, or what only the other takes
         return _encode_ascii(record)
     return data.decode("ascii") if data.isascii() else _encode_ascii(record)
-
-
-__all__ = [
-    "MAX_EVENT_BYTES",
-    "MAX_SUBSCRIBERS",
-    "READ_BATCH",
-    "RING_EVENTS",
-    "Event",
-    "EventHub",
-    "Gap",
-    "TooManySubscribers",
-    "topic_filter",
-]

@@ -25,6 +25,3 @@ def caller_identity(caller: HttpCaller) -> CallerIdentity | None:
             chat_id=caller.front_end.chat_id,
         )
     return CallerIdentity(caller.operator_id, chat_type=PRIVATE, provider=OWN_PROVIDER)
-
-
-__all__ = ["OWN_PROVIDER", "PRIVATE", "caller_identity"]

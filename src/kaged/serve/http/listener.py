@@ -203,14 +203,3 @@ def addresses(sockets: Sequence[socket.socket]) -> tuple[str | None, str | None]
             shown = str(_EVERYWHERE.get(host, host))
             url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
     return unix, url
-
-
-__all__ = [
-    "BindFailed",
-    "HttpServer",
-    "InsecureBindRefused",
-    "PortInUse",
-    "addresses",
-    "bind_tcp",
-    "bind_unix",
-]

@@ -73,6 +73,3 @@ class Metrics:
     def exposition(self) -> bytes:
         """Write all of it in the Prometheus text format."""
         return generate_latest(self.registry)
-
-
-__all__ = ["CONTENT_TYPE", "Metrics"]

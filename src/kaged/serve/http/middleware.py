@@ -234,12 +234,3 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 def _too_large(limit: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"The body may have {limit} bytes.", limit_bytes=limit)
-
-
-__all__ = [
-    "BODY_TIMEOUT_S",
-    "MAX_BODY_BYTES",
-    "REQUEST_TIMEOUT_S",
-    "AccessMiddleware",
-    "LimitsMiddleware",
-]

@@ -226,29 +226,3 @@ class ProjectDetailOut(ProjectOut):
         dict[str, Any] | None,
         Field(description="The agent tree: model, cage, tools, plugins, and where each came from."),
     ]
-
-
-__all__ = [
-    "ApiModel",
-    "AuditHealthOut",
-    "AuditRowOut",
-    "DoctorOut",
-    "DoctorRowOut",
-    "ErrorDetail",
-    "ErrorOut",
-    "FindingOut",
-    "HealthOut",
-    "IndexOut",
-    "LaunchOut",
-    "LoadProjectIn",
-    "PageOut",
-    "ProblemOut",
-    "ProjectDetailOut",
-    "ProjectOut",
-    "RequestBody",
-    "StatusOut",
-    "TokenRotatedOut",
-    "TrustIn",
-    "VerifyOut",
-    "WhoamiOut",
-]

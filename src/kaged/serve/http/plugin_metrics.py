@@ -85,6 +85,3 @@ def _latency(counted: list[tuple[str, Any]]) -> Metric:
             buckets.append((le, below))
         family.add_metric([plugin], buckets, metrics["latency_sum_ms"] / _MS_PER_S)
     return family
-
-
-__all__ = ["PluginCollector"]

@@ -67,14 +67,3 @@ class PluginsOut(ApiModel):
     """The installed plugins."""
 
     items: list[dict[str, Any]]
-
-
-__all__ = [
-    "ApproveChangedFilesIn",
-    "ConsentAnswerIn",
-    "ConsentIn",
-    "ConsentsOut",
-    "KnobWriteIn",
-    "PluginPathIn",
-    "PluginsOut",
-]

@@ -336,19 +336,3 @@ class ScriptPort(Protocol):
     async def check(self, name: str, source: str) -> JsonObject:
         """Load a script without letting it do anything."""
         ...
-
-
-__all__ = [
-    "AccountsPort",
-    "CheckRow",
-    "CheckStatus",
-    "CodePort",
-    "ModelPort",
-    "PluginPort",
-    "Principal",
-    "ProjectPort",
-    "ProjectView",
-    "ScriptPort",
-    "ToolPort",
-    "UndoPort",
-]

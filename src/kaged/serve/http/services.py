@@ -202,14 +202,3 @@ async def principal_of(connection: HTTPConnection) -> Principal:
     assert isinstance(caller, HttpCaller)
     assert isinstance(request_id, str)
     return Principal(caller, request_id)
-
-
-__all__ = [
-    "DaemonStarting",
-    "HttpServices",
-    "ReadinessGate",
-    "Subsystems",
-    "accounts_of",
-    "principal_of",
-    "services_of",
-]

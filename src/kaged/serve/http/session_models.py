@@ -220,29 +220,3 @@ class ImportedOut(ApiModel):
 
     session: SessionRowOut
     imported_from: Annotated[str, Field(description="Its id where it came from.")]
-
-
-__all__ = [
-    "AgentRunOut",
-    "AgentRunsOut",
-    "CancelledOut",
-    "CompactIn",
-    "EntriesOut",
-    "EntryOut",
-    "EntryRef",
-    "ForkIn",
-    "HitOut",
-    "HitsOut",
-    "ImportedOut",
-    "MessageIn",
-    "MoveOut",
-    "RunStartOut",
-    "SessionDetailOut",
-    "SessionEditIn",
-    "SessionIn",
-    "SessionRowOut",
-    "SessionTreeOut",
-    "SessionsOut",
-    "ToolCallOut",
-    "ToolCallsOut",
-]

@@ -363,6 +363,3 @@ HTTP_STATUS: Final[Mapping[str, int]] = MappingProxyType(
 def status_of(code: str) -> int:
     """Return the HTTP status of an error code; a code that is not in the table is a 500."""
     return HTTP_STATUS.get(code, UNKNOWN_STATUS)
-
-
-__all__ = ["HTTP_STATUS", "UNKNOWN_STATUS", "status_of"]

@@ -50,6 +50,3 @@ class ToolCollector(Collector):
         yield calls
         yield errors
         yield seconds
-
-
-__all__ = ["ToolCollector"]

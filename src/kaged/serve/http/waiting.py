@@ -43,6 +43,3 @@ class ReadinessMiddleware:
                     await error_response(error, request_id)(scope, receive, send)
                     return
         await self._app(scope, receive, send)
-
-
-__all__ = ["EARLY", "ReadinessMiddleware"]

@@ -299,31 +299,3 @@ class InteractionAnswerIn(RequestBody):
     files: Files = Field(default_factory=dict)
     decision: CheckpointDecision | None = None
     text: Annotated[str | None, Field(max_length=65536)] = None
-
-
-__all__ = [
-    "BindIn",
-    "CommentIn",
-    "CommentedOut",
-    "FileIn",
-    "InteractionAnswerIn",
-    "InteractionOut",
-    "InteractionsOut",
-    "IssueCreatedOut",
-    "IssueDetailOut",
-    "IssueEditIn",
-    "IssueEditedOut",
-    "IssueIn",
-    "IssueOut",
-    "IssuesOut",
-    "RunIn",
-    "RunOut",
-    "RunStartedOut",
-    "RunsOut",
-    "SessionOut",
-    "TodoActionIn",
-    "TodosOut",
-    "TransitionIn",
-    "TransitionedOut",
-    "WorkflowsOut",
-]

@@ -42,6 +42,3 @@ def annotations_of(entry: RegisteredTool) -> JsonObject:
         "idempotentHint": read_only or entry.name in REPEATABLE,
         "openWorldHint": unknown or runs or reaches_net,
     }
-
-
-__all__ = ["annotations_of"]

@@ -238,6 +238,3 @@ class McpEndpoint:
 
 def _task_failed(name: str, error: BaseException) -> None:
     _log.warning("mcp.task_failed", task=name, error=repr(error))
-
-
-__all__ = ["McpEndpoint", "TooManyClients"]

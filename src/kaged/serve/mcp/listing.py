@@ -55,6 +55,3 @@ def _listed(tool: ListedTool, name: str, *, returns: bool) -> JsonObject:
     if promised is not None:
         listed["outputSchema"] = promised
     return listed
-
-
-__all__ = ["META_NAME", "META_SCHEMA", "ToolList"]

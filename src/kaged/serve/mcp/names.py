@@ -52,6 +52,3 @@ class NameMap:
             if wanted not in self._names:
                 return wanted
         raise KeyError(name)  # two names with one SHA-256
-
-
-__all__ = ["MAX_NAME_CHARS", "NameMap"]

@@ -151,17 +151,3 @@ class AgentPorts(Protocol):
     def port(self, project_id: str, agent: str) -> AgentPort:
         """Return the port. Raises ProjectNotFound, AgentNotFound."""
         ...
-
-
-__all__ = [
-    "MAX_OPEN_CALLS",
-    "AgentPort",
-    "AgentPorts",
-    "ListedResource",
-    "ListedTool",
-    "McpClientSession",
-    "PromptNotFound",
-    "ResourceContent",
-    "ResourceNotFound",
-    "TooManyCalls",
-]

@@ -77,6 +77,3 @@ def _error(shown: JsonObject) -> JsonObject:
 
 def _json(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-__all__ = ["MAX_RESULT_BYTES", "output_schema", "tool_failure", "tool_result"]

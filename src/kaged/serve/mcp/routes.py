@@ -272,6 +272,3 @@ def _place(connection: HTTPConnection) -> tuple[str, str]:
     if len(agent) > MAX_AGENT_CHARS or not _AGENT.fullmatch(agent):
         raise InvalidHttpRequest("agent is an agent's path, such as primary.subagents.coder.")
     return project_id, agent
-
-
-__all__ = ["McpPort", "add_mcp"]

@@ -324,6 +324,3 @@ def _protocol_error(error: KagedError) -> MCPError:
 def _task_failed(name: str, error: BaseException) -> None:
     if not isinstance(error, KagedError):  # those are the answers of calls
         _log.warning("mcp.task_failed", task=name, error=repr(error))
-
-
-__all__ = ["AgentServer"]

@@ -131,6 +131,3 @@ async def _hang_up(websocket: WebSocket, end: _StreamEnd) -> None:
             await websocket.close(end.code, end.reason)
     except (TimeoutError, WebSocketDisconnect, RuntimeError):
         return  # it has left already
-
-
-__all__ = ["MAX_MESSAGE_BYTES", "serve_stream"]

@@ -186,6 +186,3 @@ class _Connection:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
-
-
-__all__ = ["ForeignToken", "RpcLimits", "SandboxMethods", "SandboxRpc"]

@@ -121,20 +121,3 @@ def _id(value: JsonObject) -> RequestId:
     if isinstance(found, str) and len(found) <= _ID_LIMIT_CHARS:
         return found
     return found if type(found) is int else None
-
-
-__all__ = [
-    "CAPABILITY_ERROR",
-    "INVALID_REQUEST",
-    "INVALID_TOKEN",
-    "PARSE_ERROR",
-    "UNKNOWN_METHOD",
-    "RequestId",
-    "RequestRefused",
-    "RpcRequest",
-    "error_answer",
-    "fault_answer",
-    "parse_request",
-    "refusal_answer",
-    "result_answer",
-]

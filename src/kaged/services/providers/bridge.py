@@ -325,6 +325,3 @@ def _linked(found: AccountLinked) -> CapabilityAuthCompleteResult:
     return CapabilityAuthCompleteResult(
         found.account_ref, found.credential_material, found.metadata
     )
-
-
-__all__ = ["BridgeProvider", "parse_moment"]

@@ -91,15 +91,3 @@ def bridge_env(
         found.pop(name, None)
     found[SECRET_VARIABLE] = secret
     return tuple(found.items())
-
-
-__all__ = [
-    "DEFAULT_CONCURRENCY",
-    "DEFAULT_OUTPUT_BYTES",
-    "INHERITED",
-    "BridgeMode",
-    "BridgeSpec",
-    "bridge_env",
-    "find_program",
-    "open_to_others",
-]

@@ -79,6 +79,3 @@ class BridgeOrphans:
 
 def _report_failure(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=type(error).__name__)
-
-
-__all__ = ["BridgeOrphans"]

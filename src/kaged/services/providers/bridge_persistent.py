@@ -172,6 +172,3 @@ class PersistentBridge:
 
 def _report_failure(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=type(error).__name__)
-
-
-__all__ = ["PersistentBridge"]

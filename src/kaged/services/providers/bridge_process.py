@@ -298,11 +298,3 @@ _CAGE_SETS: Final = frozenset({"HOME", "TMP", "TEMP", "TMPDIR", "USER", "PATH"})
 
 def _report_failure(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=type(error).__name__)
-
-
-__all__ = [
-    "GLOBAL_CONCURRENCY",
-    "BridgePlace",
-    "BridgeRunner",
-    "Collector",
-]

@@ -224,6 +224,3 @@ def _basic(user: str, password: str) -> dict[str, str]:
         raise CapabilityInvalidInput("a user name has no colon")
     joined = base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
     return {"Authorization": f"Basic {joined}"}
-
-
-__all__ = ["CalDavCalendar", "CalendarSettings"]

@@ -270,6 +270,3 @@ def _may_write(props: ET.Element) -> bool:
 
 def _last(path: str) -> str:
     return unquote(path.rstrip("/").rpartition("/")[2]) or "calendar"
-
-
-__all__ = ["CalDavClient", "Calendar", "CalendarObject"]

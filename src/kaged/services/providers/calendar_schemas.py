@@ -143,6 +143,3 @@ def _object(properties: JsonObject, *required: str) -> JsonObject:
 def _result(properties: JsonObject, *required: str) -> JsonObject:
     names: list[JsonValue] = [*required]
     return {"type": "object", "properties": properties, "required": names}
-
-
-__all__ = ["LIST_LIMIT", "calendar_definition"]

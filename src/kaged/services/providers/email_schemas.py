@@ -223,6 +223,3 @@ def _object(properties: JsonObject, *required: str) -> JsonObject:
 def _result(properties: JsonObject, *required: str) -> JsonObject:
     names: list[JsonValue] = [*required]
     return {"type": "object", "properties": properties, "required": names}
-
-
-__all__ = ["LIST_LIMIT", "MOVE_LIMIT", "email_definition"]

@@ -196,14 +196,3 @@ def _shown(moment: date | datetime | None) -> str | None:
 def _text(event: Any, name: str, limit: int) -> str:
     value = event.get(name)
     return "" if value is None else str(value)[:limit]
-
-
-__all__ = [
-    "caldav_moment",
-    "change_event",
-    "describe_events",
-    "matches",
-    "new_event_name",
-    "parse_moment",
-    "write_event",
-]

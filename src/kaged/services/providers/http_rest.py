@@ -291,6 +291,3 @@ def _said(data: JsonValue) -> str:
     if not isinstance(message, str) or not message.isprintable():
         return ""
     return f": {message[:200]}"
-
-
-__all__ = ["HttpRest", "RestAuth", "RestSettings"]

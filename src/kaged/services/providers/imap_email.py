@@ -341,6 +341,3 @@ def _draft(given: JsonObject) -> Draft:
         in_reply_to=None if reply is None else str(reply),
         references=texts("references"),
     )
-
-
-__all__ = ["EmailSettings", "ImapEmail"]

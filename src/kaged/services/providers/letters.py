@@ -269,14 +269,3 @@ def _html_text(page: str) -> str:
     stripper.feed(page[: TEXT_LIMIT_CHARS * 4])
     lines = ("".join(stripper.words)).splitlines()
     return "\n".join(" ".join(line.split()) for line in lines)
-
-
-__all__ = [
-    "MESSAGE_LIMIT_BYTES",
-    "TEXT_LIMIT_CHARS",
-    "Draft",
-    "describe_head",
-    "read_letter",
-    "recipients",
-    "write_letter",
-]

@@ -156,6 +156,3 @@ async def _linked(
 
 def _ref(label: str) -> str:
     return f"acct_{_NOT_IN_REF.sub('_', label).strip('_')[:_REF_CHARS] or 'default'}"
-
-
-__all__ = ["PASSWORD_KIND", "Linking", "OAuthLinking", "PasswordLinking", "TryLogin"]

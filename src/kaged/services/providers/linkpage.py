@@ -262,6 +262,3 @@ def _response(status: str, body: str) -> bytes:
 
 def _hashed(code: str) -> bytes:
     return hashlib.sha256(code.strip().encode("utf-8", "replace")).digest()
-
-
-__all__ = ["ATTEMPTS_LIMIT", "OFFER_LIFE_S", "LinkPage", "Try"]

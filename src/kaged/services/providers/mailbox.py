@@ -351,16 +351,3 @@ def _guarded(ask: Callable[[], Any]) -> Any:
 
 def _unavailable() -> CapabilityBackendUnavailable:
     return CapabilityBackendUnavailable("the mail server cannot be reached or broke off")
-
-
-__all__ = [
-    "Criterion",
-    "FetchedMessage",
-    "Login",
-    "MailHost",
-    "Mailbox",
-    "Security",
-    "decode_name",
-    "encode_name",
-    "quoted",
-]

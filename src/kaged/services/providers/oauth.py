@@ -344,6 +344,3 @@ def _positive(value: JsonValue, otherwise: int) -> int:
 
 def _short(value: JsonValue) -> str | None:
     return value[:256] if isinstance(value, str) and value.isprintable() and value else None
-
-
-__all__ = ["EARLY_S", "KIND", "OAuthClient", "OAuthSettings", "Person"]

@@ -321,13 +321,3 @@ def _read(file: Path) -> Mapping[str, Any]:
 
 def _bad(text: str) -> CapabilityInvalidInput:
     return CapabilityInvalidInput(text)
-
-
-__all__ = [
-    "ParameterLocation",
-    "RestDescription",
-    "RestOperation",
-    "RestParameter",
-    "load_description",
-    "require_base_url",
-]

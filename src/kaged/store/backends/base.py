@@ -113,6 +113,3 @@ class DatabaseBackend(Protocol):
     def translate(self, error: BaseException) -> StoreError | None:
         """Return what a database error means for a caller; None if it is not a database error."""
         ...
-
-
-__all__ = ["DatabaseBackend"]

@@ -41,6 +41,3 @@ def backend_for(url: str, backup_dir: Path) -> DatabaseBackend:
 def sqlite_url(path: Path) -> str:
     """Write the storage URL of a SQLite file, whatever characters its path has."""
     return URL.create("sqlite", database=str(path)).render_as_string()
-
-
-__all__ = ["backend_for", "sqlite_url"]

@@ -284,6 +284,3 @@ def _driver(conn: Connection) -> sqlite3.Connection:
     driver = conn.connection.dbapi_connection
     assert isinstance(driver, sqlite3.Connection)
     return driver
-
-
-__all__ = ["SqliteBackend"]

@@ -68,6 +68,3 @@ def _escaped(raw: bytes) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-__all__ = ["DumpedTable", "dump_table", "faithful_text"]

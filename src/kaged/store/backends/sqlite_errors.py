@@ -85,6 +85,3 @@ def corrupt(place: str, reason: str) -> StoreCorrupt:
         fix=_CORRUPT_FIX,
         place=place,
     )
-
-
-__all__ = ["corrupt", "translate", "unavailable"]

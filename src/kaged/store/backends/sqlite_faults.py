@@ -75,6 +75,3 @@ def open_fault(error: Exception, place: str) -> GuestFault:
 def is_syntax(error: Exception) -> bool:
     """Return whether SQLite could not read a statement."""
     return any(mark in str(error) for mark in _SYNTAX)
-
-
-__all__ = ["STATEMENT_ERRORS", "fault_of", "is_syntax", "open_fault"]

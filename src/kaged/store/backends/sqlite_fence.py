@@ -94,6 +94,3 @@ def _harmless(action: int, *_: object) -> int:
     # Some pragmas work while they are compiled.
     forbidden = {sqlite3.SQLITE_PRAGMA, sqlite3.SQLITE_ATTACH}
     return sqlite3.SQLITE_DENY if action in forbidden else sqlite3.SQLITE_OK
-
-
-__all__ = ["SCRATCH_LIMIT_BYTES", "raise_fence", "scratch_bytes", "syntax_problem"]

@@ -124,6 +124,3 @@ def _sync(path: Path, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-__all__ = ["copy_database", "examine_file", "place_new_file", "reading_options", "restrict_modes"]

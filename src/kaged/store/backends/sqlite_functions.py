@@ -138,6 +138,3 @@ class _Functions:
 
 def _lenient(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
-
-
-__all__ = ["use_linear_functions"]

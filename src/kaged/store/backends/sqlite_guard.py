@@ -237,13 +237,3 @@ _ACTIONS = {
         "pragma", "read", "recursive", "reindex", "savepoint", "select", "transaction", "update",
     )
 }  # fmt: skip
-
-__all__ = [
-    "FUNCTIONS",
-    "TABLE_FUNCTIONS",
-    "VALUE_LIMIT_BYTES",
-    "Guard",
-    "QueryDenial",
-    "Verb",
-    "verb_of",
-]

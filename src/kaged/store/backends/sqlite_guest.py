@@ -231,6 +231,3 @@ def _over(kind: FaultKind, message: str, limit: float) -> GuestFault:
 
 def _lenient(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
-
-
-__all__ = ["GuestConnection", "driver_of"]

@@ -216,17 +216,3 @@ def _taken(name: str) -> GuestFault:
 
 def _text(raw: bytes) -> str:
     return fold_name(raw.decode("utf-8", "replace"))
-
-
-__all__ = [
-    "Catalog",
-    "NameChange",
-    "OwnedName",
-    "PluginNameRegistry",
-    "drop_names",
-    "read_catalog",
-    "read_usage",
-    "record_names",
-    "record_usage",
-    "require_own_parents",
-]

@@ -79,6 +79,3 @@ def _string(term: Term) -> str:
     # In quotes nothing is an operator; a quote cannot be in there, and is doubled all the same.
     quoted = term.text.replace('"', '""')
     return f'"{quoted}"*' if term.prefix else f'"{quoted}"'
-
-
-__all__ = ["create_index", "drop_text", "index_name", "matches", "put_text"]

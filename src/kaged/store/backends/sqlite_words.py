@@ -29,6 +29,3 @@ def leading_words(sql: str, count: int) -> list[str]:
         words.append(word.group().upper())
         position = word.end()
     return words
-
-
-__all__ = ["fold_name", "leading_words"]

@@ -77,6 +77,3 @@ def upgrade(conn: Connection, backend: DatabaseBackend) -> None:
     )
     metadata.create_all(conn, checkfirst=False)
     backend.forbid_changes(conn, "audit_events")
-
-
-__all__ = ["upgrade"]

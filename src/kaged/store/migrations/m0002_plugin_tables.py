@@ -32,6 +32,3 @@ def upgrade(conn: Connection, backend: DatabaseBackend) -> None:
         Column("bytes", big, nullable=False),
     )
     metadata.create_all(conn, checkfirst=False)
-
-
-__all__ = ["upgrade"]

@@ -159,6 +159,3 @@ def _interactions(metadata: MetaData) -> None:
         unique=True,
         sqlite_where=interactions.c.status == "pending",
     )
-
-
-__all__ = ["upgrade"]

@@ -143,6 +143,3 @@ def _tool_calls(metadata: MetaData) -> None:
         tool_calls.c.seq,
         sqlite_where=tool_calls.c.status == "running",
     )
-
-
-__all__ = ["upgrade"]

@@ -125,6 +125,3 @@ def _calls(metadata: MetaData) -> None:
     )
     Index("service_plans_user", service_plans.c.user_id, service_plans.c.status)
     Index("service_plans_expiry", service_plans.c.expires_at_ms)
-
-
-__all__ = ["upgrade"]

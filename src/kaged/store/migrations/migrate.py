@@ -116,6 +116,3 @@ def _failed(error: Exception, backend: DatabaseBackend, backup: Path | None) -> 
         fix="go back to the version of kaged that you had, and report this",
         backup=str(backup) if backup else None,
     )
-
-
-__all__ = ["Migrated", "Migration", "current_version", "migrate", "require_not_newer"]

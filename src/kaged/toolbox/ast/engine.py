@@ -217,6 +217,3 @@ def _facts(job: AstJob, answer: JsonValue) -> list[PatternFacts]:
             )
         )
     return facts
-
-
-__all__ = ["AstEngine", "AstJob", "PatternFacts", "Read", "Take", "WorkerEngine"]

@@ -46,12 +46,3 @@ class AstEngineUnavailable(KagedError):
     """The ast-grep binding cannot be loaded: the daemon cannot start without it."""
 
     code: ClassVar[str] = "engine_unavailable"
-
-
-__all__ = [
-    "AstEngineFailed",
-    "AstEngineUnavailable",
-    "AstTimeUp",
-    "InvalidAstPattern",
-    "SourceUnparsable",
-]

@@ -92,15 +92,3 @@ def languages_of(paths: Iterable[str]) -> dict[str, int]:
         owner = "cpp" if "cpp" in counts and "c" not in counts else "c"
         counts[owner] = counts.get(owner, 0) + headers
     return counts
-
-
-__all__ = [
-    "EXTENSIONS",
-    "LANGUAGES",
-    "extension_of",
-    "guessable_names",
-    "is_of",
-    "language_of",
-    "languages_of",
-    "names_of",
-]

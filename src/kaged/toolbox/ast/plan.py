@@ -154,6 +154,3 @@ def apply_edits(data: bytes, edits: tuple[Edit, ...]) -> bytes:
         done = edit.byte_end
     pieces.append(data[done:])
     return b"".join(pieces)
-
-
-__all__ = ["Edit", "FilePlan", "RewritePlan", "apply_edits", "change_of", "new_contents"]

@@ -336,6 +336,3 @@ def _unclear_language(counts: dict[str, int]) -> InvalidToolParams:
         f"cannot be told from the files, which are of several languages: {listed}",
         fix="name lang, or narrow path or glob",
     )
-
-
-__all__ = ["edit_ast_tool"]

@@ -253,6 +253,3 @@ def _entry(name: str, match: list[JsonValue], *, readable: bool) -> JsonObject:
         "context_before": before,
         "context_after": after,
     }
-
-
-__all__ = ["search_ast_tool"]

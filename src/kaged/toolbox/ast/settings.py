@@ -21,6 +21,3 @@ class AstSettings:
     max_changes: int = 50_000
     file_bytes: int = 5 * 1024 * 1024
     omit_outside: bool = False
-
-
-__all__ = ["AstSettings"]

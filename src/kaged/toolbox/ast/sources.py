@@ -108,6 +108,3 @@ def _read_all(handle: int, limit: int) -> bytes:
     while len(data) <= limit and (more := os.read(handle, limit + 1 - len(data))):
         data += more
     return data
-
-
-__all__ = ["FileFinder", "Sources", "start_of"]

@@ -24,6 +24,3 @@ def ast_tools(
         search_ast_tool(engine, finder, chosen, time),
         edit_ast_tool(engine, finder, chosen, time),
     )
-
-
-__all__ = ["ast_tools"]

@@ -279,13 +279,3 @@ def _library_directory() -> str:
             fix="install the package ast-grep-py into the daemon's environment",
         )
     return str(Path(spec.origin).resolve().parent.parent)
-
-
-__all__ = [
-    "AstWorker",
-    "AstWorkers",
-    "ProcessWorker",
-    "WorkerGone",
-    "all_done",
-    "found_in_files",
-]

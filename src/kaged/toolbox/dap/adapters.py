@@ -232,13 +232,3 @@ def _found(
             detail={"runtime": runtime, "command": list(argv), "install": hint},
         )
     return (found, *argv[1:])
-
-
-__all__ = [
-    "BUILTIN",
-    "AdapterPlan",
-    "Kind",
-    "needs_ptrace",
-    "plan_adapter",
-    "require_known",
-]

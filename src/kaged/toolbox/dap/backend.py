@@ -109,6 +109,3 @@ async def _refuse(command: str, arguments: JsonObject) -> JsonObject:
     # the same cage.
     del arguments
     raise DapRequestFailed(f"{command} is not offered by this client")
-
-
-__all__ = ["ProcessBackend", "start_backend"]

@@ -140,6 +140,3 @@ def note(one: SourceBreakpoint | OtherBreakpoint, answer: JsonObject) -> None:
     line = answer.get("line")
     if isinstance(one, SourceBreakpoint) and type(line) is int:
         one.actual_line = line
-
-
-__all__ = ["MAX_BREAKPOINTS", "Breakpoints", "OtherBreakpoint", "SourceBreakpoint", "note_answers"]

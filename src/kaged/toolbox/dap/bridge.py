@@ -20,7 +20,8 @@ from kaged.toolbox.dap.errors import (
     DapSessionEnded,
 )
 from kaged.toolbox.dap.process import CageLauncher, launch_uncaged
-from kaged.toolbox.dap.session import DebugSession, EndReason, State, ended
+from kaged.toolbox.dap.session import DebugSession, ended
+from kaged.toolbox.dap.state import EndReason, State
 
 if TYPE_CHECKING:
     from kaged.cage import CageProcess, Spawner
@@ -239,6 +240,3 @@ class DapBridge:
 
 def _owner(call: ToolInvocation) -> tuple[str, str]:
     return call.context.session_id, call.context.caller
-
-
-__all__ = ["WAIT_S", "DapBridge"]

@@ -116,6 +116,3 @@ class BunDialect:
         """Bun goes by itself: the relay asks it not to wait."""
         del method, params
         return False
-
-
-__all__ = ["BunDialect"]

@@ -228,6 +228,3 @@ def _object(body: bytes) -> JsonObject:
     except NotJson:
         return {}
     return cast("JsonObject", found) if isinstance(found, dict) else {}
-
-
-__all__ = ["MAX_CHANNELS", "AdapterChannel", "Channels"]

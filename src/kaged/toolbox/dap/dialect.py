@@ -80,6 +80,3 @@ class Dialect(Protocol):
     def ends(self, method: str, params: JsonObject) -> bool:
         """Return whether an event means that the program is over and waits for us to leave."""
         ...
-
-
-__all__ = ["Ask", "Dialect", "ScopeView"]

@@ -47,14 +47,3 @@ class DapRequestFailed(ToolError):
     """The adapter or the debugged program answered with an error; the session goes on."""
 
     code: ClassVar[str] = "dap_request_failed"
-
-
-__all__ = [
-    "DapAdapterNotFound",
-    "DapNotStopped",
-    "DapRequestFailed",
-    "DapRequiresRelaxedSeccomp",
-    "DapSessionActive",
-    "DapSessionEnded",
-    "DapUnsupported",
-]

@@ -364,6 +364,3 @@ class Family:
 
 def _failed(name: str, error: BaseException) -> None:
     _log.debug("dap.task_ended", task=name, error=repr(error))
-
-
-__all__ = ["Family", "Member"]

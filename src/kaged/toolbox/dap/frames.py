@@ -59,6 +59,3 @@ def _frames(body: JsonObject) -> list[JsonObject]:
     listed = body.get("stackFrames")
     frames = listed if isinstance(listed, list) else []
     return [one for one in frames[:MAX_FRAMES] if isinstance(one, dict)]
-
-
-__all__ = ["MAX_FRAMES", "Frames"]

@@ -304,6 +304,3 @@ class InspectorAdapter:
 
 def _failed(name: str, error: BaseException) -> None:
     _log.debug("inspector.task_ended", task=name, error=repr(error))
-
-
-__all__ = ["InspectorAdapter"]

@@ -116,6 +116,3 @@ def _log_arguments(message: str) -> str:
     if not values:
         text = text.replace("%%", "%")
     return ", ".join((encode_json(text).decode(), *values))
-
-
-__all__ = ["InspectorBreakpoint", "InspectorBreakpoints", "condition_of"]

@@ -59,6 +59,3 @@ class LoadedScripts:
         if script is None or script.map is None:
             return line, column
         return script.map.written(line, column)
-
-
-__all__ = ["LoadedScript", "LoadedScripts"]

@@ -154,6 +154,3 @@ class InspectedStack:
         result = body.get("result")
         shown = describe("", result if isinstance(result, dict) else {}, self._handles)
         return {**shown, "result": shown["value"]}
-
-
-__all__ = ["InspectedStack"]

@@ -166,6 +166,3 @@ def declared_names(source: str) -> list[str]:
             if name not in _WORDS and len(found) < MAX_NAMES:
                 found[name] = None
     return list(found)
-
-
-__all__ = ["Handles", "declared_names", "describe", "members", "text_of", "type_of"]

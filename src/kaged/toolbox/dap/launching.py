@@ -76,6 +76,3 @@ def attach_arguments(plan: AdapterPlan, host: str, port: int) -> JsonObject:
         case _:
             arguments |= {"host": host, "port": port}
     return arguments
-
-
-__all__ = ["adapter_cwd", "attach_arguments", "launch_arguments"]

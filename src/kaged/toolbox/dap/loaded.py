@@ -79,6 +79,3 @@ def check_custom(args: JsonObject) -> None:
         raise InvalidToolParams.of_field(
             "command", f"{args['command']} is the bridge's own business"
         )
-
-
-__all__ = ["check_custom", "custom_request", "loaded_sources", "modules"]

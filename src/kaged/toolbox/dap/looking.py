@@ -170,12 +170,3 @@ def _describe(one: JsonObject, prefix: str) -> JsonObject:
 def _expandable(one: JsonObject) -> bool:
     reference = one.get("variablesReference")
     return type(reference) is int and reference > 0
-
-
-__all__ = [
-    "evaluate",
-    "scopes",
-    "stack_trace",
-    "threads",
-    "variables",
-]

@@ -92,6 +92,3 @@ def check_data(args: JsonObject) -> None:
         base64.b64decode(cast("str", args["data"]), validate=True)
     except (binascii.Error, ValueError) as error:
         raise InvalidToolParams.of_field("data", "is not base64") from error
-
-
-__all__ = ["check_data", "disassemble", "read_memory", "write_memory"]

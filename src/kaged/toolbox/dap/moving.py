@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kaged.base import JsonValue
-from kaged.toolbox.dap.session import State
+from kaged.toolbox.dap.state import State
 from kaged.toolbox.dap.view import View
 
 if TYPE_CHECKING:
@@ -45,6 +45,3 @@ async def pause(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
         await session.ask("pause", {"threadId": thread})
         await session.settled(bridge.wait_s)
     return await view.state()
-
-
-__all__ = ["move", "pause"]

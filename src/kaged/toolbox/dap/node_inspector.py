@@ -118,6 +118,3 @@ def object_id_of(scope: JsonObject) -> str | None:
     found = scope.get("object")
     name = found.get("objectId") if isinstance(found, dict) else None
     return name if isinstance(name, str) else None
-
-
-__all__ = ["NodeDialect", "object_id_of"]

@@ -154,6 +154,3 @@ def _moved(one: JsonValue, name: str, base: int) -> JsonValue:
     if not isinstance(one, dict) or type(number) is not int or none:
         return one
     return {**one, name: number + base}
-
-
-__all__ = ["BreakpointList", "Numbers"]

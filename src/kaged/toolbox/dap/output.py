@@ -31,6 +31,3 @@ class CapturedOutput:
         self._texts.clear()
         self._chars = 0
         return text
-
-
-__all__ = ["OUTPUT_LIMIT_CHARS", "CapturedOutput"]

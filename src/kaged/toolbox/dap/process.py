@@ -125,6 +125,3 @@ class AdapterProcess:
         report = await self.process.stop(term_grace_s=TERM_GRACE_S)
         self.process.close()
         return report.exit.exit_code
-
-
-__all__ = ["AdapterProcess", "CageLauncher", "caged_launcher", "launch_uncaged"]

@@ -292,6 +292,3 @@ def _object(value: JsonValue) -> JsonObject:
 
 def _failed(name: str, error: BaseException) -> None:
     _log.error("dap.task_failed", task=name, error=repr(error))
-
-
-__all__ = ["REQUEST_LIMIT_S", "Adapter", "DapConnection", "OnEvent", "Taking", "failure_text"]

@@ -357,6 +357,3 @@ def ended() -> DapSessionEnded:
 def _failed(name: str, error: BaseException) -> None:
     # A refused launch is awaited by whoever sent it; this is the second report of it.
     _log.debug("dap.task_ended", task=name, error=repr(error))
-
-
-__all__ = ["DebugSession", "EndReason", "State", "ended"]

@@ -105,6 +105,3 @@ def _decode(segment: str) -> list[int]:
         numbers.append(-(value >> 1) if value & 1 else value >> 1)
         value = shift = 0
     return numbers
-
-
-__all__ = ["SourceMap"]

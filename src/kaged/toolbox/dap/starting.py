@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from kaged.base import JsonObject, JsonValue
-from kaged.kernel.net import NetTarget, NetTargetInvalid, parse_target
+from kaged.kernel.hosts import NetTargetInvalid
+from kaged.kernel.net import NetTarget, parse_target
 from kaged.kernel.requirements import NetRequirement
 from kaged.toolbox.dap.launching import adapter_cwd, attach_arguments, launch_arguments
-from kaged.toolbox.dap.session import State
+from kaged.toolbox.dap.state import State
 from kaged.toolbox.dap.view import View
 from kaged.tools.errors import InvalidToolParams, ToolCapabilityRefused
 from kaged.workspace.errors import FileMissing
@@ -118,6 +119,3 @@ def _require_reachable(call: ToolInvocation, host: str, port: int) -> None:
             detail=f"net:{host}:{port}",
             decision=refusal,
         )
-
-
-__all__ = ["attach", "disconnect", "launch"]

@@ -55,6 +55,3 @@ class Stop:
     reason: str
     thread_id: int
     body: JsonObject
-
-
-__all__ = ["DebugBackend", "EndReason", "State", "Stop"]

@@ -159,15 +159,3 @@ def _require_space(session: DebugSession) -> None:
         raise InvalidToolParams.of_field(
             "action", f"there are {MAX_BREAKPOINTS} breakpoints already"
         )
-
-
-__all__ = [
-    "data_breakpoint_info",
-    "list_breakpoints",
-    "remove_breakpoint",
-    "remove_data_breakpoint",
-    "remove_instruction_breakpoint",
-    "set_breakpoint",
-    "set_data_breakpoint",
-    "set_instruction_breakpoint",
-]

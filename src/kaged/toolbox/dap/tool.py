@@ -211,6 +211,3 @@ def _check(args: JsonObject) -> None:
         )
     if action.check is not None:
         action.check(args)
-
-
-__all__ = ["ACTIONS", "DEFINITION", "dap_tools"]

@@ -9,7 +9,8 @@ from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.realpath import real_path
 from kaged.toolbox.dap.breakpoints import SourceBreakpoint
 from kaged.toolbox.dap.errors import DapRequestFailed
-from kaged.toolbox.dap.session import DebugSession, State, ended
+from kaged.toolbox.dap.session import DebugSession, ended
+from kaged.toolbox.dap.state import State
 from kaged.workspace.errors import PathRefused
 
 if TYPE_CHECKING:
@@ -165,6 +166,3 @@ def _real(path: str | None) -> str | None:
 
 def _int(value: JsonValue, default: int) -> int:
     return value if type(value) is int else default
-
-
-__all__ = ["View", "objects_in", "path_of"]

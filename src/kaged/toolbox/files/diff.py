@@ -152,6 +152,3 @@ def _lines_after(body: bytes, end: int) -> bytes:
 def _shown(line: bytes) -> str:
     text = line[: MAX_DIFF_LINE_CHARS * 4 + 4].decode("utf-8", "replace").removesuffix("\r")
     return text if len(text) <= MAX_DIFF_LINE_CHARS else text[:MAX_DIFF_LINE_CHARS] + "…"
-
-
-__all__ = ["MAX_DIFF_LINES", "first_line", "unified_diff"]

@@ -236,6 +236,3 @@ def edit_tool() -> Tool:
         paths=path_param,
         changes=True,
     )
-
-
-__all__ = ["MAX_MORE_EDITS", "edit_text", "edit_tool"]

@@ -23,6 +23,3 @@ class NoChange(ToolError):
     """Old and new text are the same."""
 
     code: ClassVar[str] = "no_change"
-
-
-__all__ = ["MultipleMatches", "NoChange", "OldStringNotFound"]

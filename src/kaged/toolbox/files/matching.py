@@ -110,6 +110,3 @@ def _is_crlf_at(body: bytes, start: int, end: int) -> bool:
 
 def _with_crlf(text: bytes) -> bytes:
     return text.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
-
-
-__all__ = ["MAX_SPANS", "Match", "Replacement", "Span", "TextMatch", "find", "replace", "split_bom"]

@@ -219,6 +219,3 @@ def _first_difference(found: list[str], wanted: str, first: int) -> JsonObject |
                 "you_sent": yours[column : column + 20],
             }
     return None
-
-
-__all__ = ["MAX_BODY_BYTES", "NearMiss", "closest"]

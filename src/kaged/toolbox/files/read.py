@@ -205,6 +205,3 @@ def read_tool() -> Tool:
 def path_param(args: JsonObject) -> tuple[PathParam, ...]:
     """Read the one path out of the arguments of a file tool."""
     return (PathParam("path", cast("str", args["path"])),)
-
-
-__all__ = ["DEFAULT_LIMIT", "MAX_ENTRIES", "MAX_READ_BYTES", "path_param", "read_file", "read_tool"]

@@ -50,6 +50,3 @@ def mime_of_binary(start: bytes, name: str) -> str | None:
     guessed = mimetypes.guess_type(name)[0]
     # The bytes say that it is no text; a name that says otherwise is wrong.
     return guessed if guessed and not guessed.startswith("text/") else FALLBACK_MIME
-
-
-__all__ = ["FALLBACK_MIME", "SNIFFED_BYTES", "mime_of_binary"]

@@ -81,6 +81,3 @@ def _entries(workspace: Workspace, directory: str) -> list[os.DirEntry[str]]:
         return []
     finally:
         os.close(handle)
-
-
-__all__ = ["MAX_LOOKED_AT", "MAX_SUGGESTIONS", "did_you_mean"]

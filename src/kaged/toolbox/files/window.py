@@ -112,6 +112,3 @@ def _fitting(lines: list[str]) -> list[str]:
         if size > MAX_CONTENT_CHARS:
             return lines[: max(index, 1)]
     return lines
-
-
-__all__ = ["BOM", "CUT_MARK", "MAX_CONTENT_CHARS", "MAX_LINE_CHARS", "LineWindow"]

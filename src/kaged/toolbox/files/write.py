@@ -182,6 +182,3 @@ def _definition(name: str, description: str) -> ToolDefinition:
         returns=RETURNS,
         requires=(FsRequirement(FsMode.RW),),
     )
-
-
-__all__ = ["author_of", "create_file", "create_tool", "encoded", "write_file", "write_tool"]

@@ -96,6 +96,3 @@ def _asked(question: LspCall) -> str | None:
             )
         return named
     return question.bridge.workspace_language(question.path) if question.call.paths else None
-
-
-__all__ = ["raw_request", "reload_servers", "show_capabilities", "show_status"]

@@ -130,6 +130,3 @@ def _changed(call: ToolInvocation, result: JsonObject) -> list[ProjectPath]:
         return list(call.paths)
     names = [one.get("path") for one in files[:MAX_FILES] if isinstance(one, dict)]
     return [call.workspace.resolve(name) for name in names if isinstance(name, str)]
-
-
-__all__ = ["EditDiagnosis"]

@@ -240,6 +240,3 @@ def has_file_list(root: str, paths: Iterable[str]) -> bool:
             folder = os.path.dirname(folder)  # noqa: PTH120 - a text
     names = (FILE_LIST, f"build/{FILE_LIST}")
     return any(os.path.exists(f"{one}/{name}") for one in folders for name in names)  # noqa: PTH110 - many
-
-
-__all__ = ["INDEX_WAIT_S", "LspBridge", "Ready", "has_file_list"]

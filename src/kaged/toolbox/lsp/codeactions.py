@@ -103,6 +103,3 @@ def _line(edit: RawEdit) -> int:
         return position_numbers(range_ends(edit.range)[0])[0] + 1
     except TypeError:
         return 1
-
-
-__all__ = ["suggest"]

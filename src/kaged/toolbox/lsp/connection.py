@@ -13,6 +13,3 @@ class LspConnection(Connection):
     def _say_cancel(self, call_id: int) -> None:
         with contextlib.suppress(PeerGone, PeerStalled):
             self.notify("$/cancelRequest", {"id": call_id})
-
-
-__all__ = ["LspConnection"]

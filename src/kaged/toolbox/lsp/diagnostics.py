@@ -218,6 +218,3 @@ def describe(item: JsonObject, file: OpenFile, server: LspServer) -> JsonObject:
 def _wanted(one: JsonObject, question: LspCall) -> bool:
     severity = question.text("severity")
     return severity in ("", "all") or severity == one["severity"]
-
-
-__all__ = ["FileDiagnostics", "describe", "find_problems", "problems_of"]

@@ -143,13 +143,3 @@ def _malformed(why: str) -> RenameNotPossible:
         f"the language server's edit cannot be applied: {why}; nothing was changed",
         fix="change the files with edit.text instead",
     )
-
-
-__all__ = [
-    "EditPlan",
-    "RawEdit",
-    "TextEdit",
-    "apply_edits",
-    "located",
-    "parse_workspace_edit",
-]

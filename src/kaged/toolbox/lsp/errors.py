@@ -41,13 +41,3 @@ class RenameScopeExceedsCage(ToolRefused):
     """The rename would change files that the caller may not write; nothing was changed."""
 
     code: ClassVar[str] = "rename_scope_exceeds_cage"
-
-
-__all__ = [
-    "LspRequestFailed",
-    "LspServerNotFound",
-    "LspServerUnavailable",
-    "LspTimeout",
-    "RenameNotPossible",
-    "RenameScopeExceedsCage",
-]

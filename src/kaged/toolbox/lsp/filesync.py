@@ -226,6 +226,3 @@ def _watched(server: LspServer, path: str, kind: int) -> None:
     server.notify(
         "workspace/didChangeWatchedFiles", {"changes": [{"uri": to_uri(path), "type": kind}]}
     )
-
-
-__all__ = ["MAX_FILE_BYTES", "FileSync", "decoded", "is_skipped"]

@@ -178,6 +178,3 @@ def _entries(params: JsonValue, name: str) -> list[JsonObject]:
     if not isinstance(found, list):
         return []
     return [cast("JsonObject", one) for one in found if isinstance(one, dict)]
-
-
-__all__ = ["CLIENT_CAPABILITIES", "Capabilities", "initialize_params"]

@@ -72,6 +72,3 @@ def word_at(source: SourceText, spot: Spot) -> TextSpan:
         if found.start() <= spot.character <= found.end():
             return TextSpan(Spot(spot.line, found.start()), Spot(spot.line, found.end()))
     return TextSpan(spot, spot)
-
-
-__all__ = ["describe_symbol", "markup_text", "split_markup", "word_at"]

@@ -123,12 +123,3 @@ def install_hint(command: tuple[str, ...]) -> str:
     """Return how to get a server's program."""
     program = PurePosixPath(command[0]).name
     return _INSTALL.get(program, f"install {program} and make sure it is on the daemon's PATH")
-
-
-__all__ = [
-    "DEFAULT_COMMANDS",
-    "FileLanguage",
-    "Languages",
-    "extensions_of",
-    "install_hint",
-]

@@ -186,6 +186,3 @@ class Loading:
 def _token(params: JsonValue) -> str | None:
     token = params.get("token") if isinstance(params, dict) else None
     return f"{type(token).__name__}:{token}" if isinstance(token, str | int) else None
-
-
-__all__ = ["Loading"]

@@ -51,6 +51,3 @@ async def find_references(question: LspCall) -> JsonValue:
     if not indexed:
         result["indexing"] = True
     return result
-
-
-__all__ = ["find_references", "find_targets"]

@@ -276,6 +276,3 @@ class LspPool:
 
     def _task_failed(self, name: str, error: BaseException) -> None:
         _log.error("lsp.task_failed", task=name, error=repr(error))
-
-
-__all__ = ["IDLE_S", "MAX_RESTARTS", "LspPool", "LspServerState", "ServerStopReason"]

@@ -149,16 +149,3 @@ def negotiated(capabilities: JsonObject) -> Encoding:
         return Encoding(cast("str", chosen))
     except ValueError:
         return Encoding.UTF16
-
-
-__all__ = [
-    "Encoding",
-    "SourceText",
-    "Spot",
-    "TextSpan",
-    "from_units",
-    "negotiated",
-    "position_numbers",
-    "range_ends",
-    "to_units",
-]

@@ -130,6 +130,3 @@ class PublishedDiagnostics:
 
     def _provisional(self, found: Published) -> bool:
         return not found.items and found.at_s - self._born_s < YOUNG_S
-
-
-__all__ = ["Published", "PublishedDiagnostics"]

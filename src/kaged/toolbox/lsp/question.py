@@ -190,6 +190,3 @@ def places_in(answer: JsonValue) -> list[LspLocation]:
         if path is not None and where is not None:
             found.append(LspLocation(path, where))
     return found
-
-
-__all__ = ["LspCall", "LspLocation", "column_of", "places_in"]

@@ -242,6 +242,3 @@ def _result(changed: list[_Changed]) -> JsonObject:
         "total_edits": sum(one.edits for one in changed),
         "files_changed": len(edited),
     }
-
-
-__all__ = ["rename_file", "rename_symbol"]

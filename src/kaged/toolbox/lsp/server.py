@@ -428,6 +428,3 @@ def is_passing(error: LspRequestFailed) -> bool:
     """Return whether a refusal is one of those that go away by asking again."""
     code = error.detail.get("code") if isinstance(error.detail, dict) else None
     return code in _REQUEST_CANCELLED
-
-
-__all__ = ["MAX_OPEN_FILES", "REQUEST_LIMIT_S", "LspServer", "OpenFile", "is_passing"]

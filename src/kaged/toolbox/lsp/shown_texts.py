@@ -59,6 +59,3 @@ class ShownTexts:
             while self._chars > MAX_KEPT_CHARS:
                 _, (_, dropped) = self._kept.popitem(last=False)
                 self._chars -= len(dropped.text)
-
-
-__all__ = ["MAX_KEPT_CHARS", "ShownTexts"]

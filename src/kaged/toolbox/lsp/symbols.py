@@ -125,6 +125,3 @@ def _limited(question: LspCall, found: list[JsonValue]) -> JsonObject:
     if len(found) > limit:
         result["total"] = len(found)
     return result
-
-
-__all__ = ["kind_word", "list_symbols"]

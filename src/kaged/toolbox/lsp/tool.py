@@ -203,6 +203,3 @@ def _check(args: JsonObject) -> None:
 
 def _action(args: JsonObject) -> str:
     return str(args["action"])
-
-
-__all__ = ["ACTIONS", "CHANGING", "DEFINITION", "lsp_tools", "requires_of"]

@@ -70,6 +70,3 @@ def _position(said: JsonValue) -> JsonObject | None:
     if type(line) is not int or type(offset) is not int or line < 1 or offset < 1:
         return None  # a problem without a place is shown at the file's beginning
     return {"line": line - 1, "character": offset - 1}
-
-
-__all__ = ["asks_tsserver", "tsserver_problems"]

@@ -33,6 +33,3 @@ def from_uri(uri: object) -> str | None:
     if b"\0" in raw:
         return None
     return os.path.normpath(os.fsdecode(raw))
-
-
-__all__ = ["from_uri", "to_uri"]

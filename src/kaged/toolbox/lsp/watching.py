@@ -185,6 +185,3 @@ class ProjectWatch:
 
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
-
-
-__all__ = ["CHANGED", "CREATED", "DELETED", "ProjectWatch"]

@@ -196,6 +196,3 @@ def _writable(text: str) -> bool:
 
 def _unwritable(name: str, _text: str) -> tuple[str, str]:
     return name, "has a lone surrogate, which is no character"
-
-
-__all__ = ["CheckpointDecision", "FieldType", "OperatorAnswer", "checked_answer"]

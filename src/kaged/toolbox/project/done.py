@@ -14,6 +14,3 @@ class Done:
     result: JsonObject
     event: str | None = None
     facts: JsonObject = field(default_factory=dict)
-
-
-__all__ = ["Done"]

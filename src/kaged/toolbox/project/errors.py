@@ -87,18 +87,3 @@ class UploadRefused(WorkError):
     """A file cannot be put into the project's folder for uploads."""
 
     code: ClassVar[str] = "upload_refused"
-
-
-__all__ = [
-    "AnswerInvalid",
-    "ContentAddressingHint",
-    "FileInputNotSupported",
-    "InteractionWithdrawn",
-    "InvalidAssignment",
-    "InvalidTransition",
-    "TodoNotFound",
-    "UploadRefused",
-    "WorkError",
-    "WorkflowNotFound",
-    "WorkflowRunnerMissing",
-]

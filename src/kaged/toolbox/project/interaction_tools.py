@@ -231,6 +231,3 @@ def _require_unique(field: str, name: str, listed: list[dict[str, Any]]) -> None
 
 def _listed(args: JsonObject, name: str) -> list[dict[str, Any]]:
     return cast("list[dict[str, Any]]", args[name])  # by the schema
-
-
-__all__ = ["interaction_tools"]

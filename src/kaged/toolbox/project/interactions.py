@@ -253,6 +253,3 @@ def answer_json(record: InteractionRecord) -> JsonObject:
             request_id=record.request_id,
         )
     return {"request_id": record.request_id, "kind": record.kind.value, **record.answer}
-
-
-__all__ = ["InteractionService", "answer_json", "interaction_json"]

@@ -75,15 +75,3 @@ def require_move(current: IssueStatus, target: IssueStatus) -> None:
             to=target.value,
             legal=[one.value for one in legal],
         )
-
-
-__all__ = [
-    "FINAL",
-    "MOVES",
-    "NEEDS_COMMENT",
-    "OPEN_STATUSES",
-    "IssueStatus",
-    "UpdateKind",
-    "Visibility",
-    "require_move",
-]

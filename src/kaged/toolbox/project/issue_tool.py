@@ -186,6 +186,3 @@ def _whole(args: JsonObject, name: str, default: int) -> int:
     value = args.get(name, default)
     assert isinstance(value, int)  # by the schema
     return value
-
-
-__all__ = ["AUTHOR", "PARAMETERS", "issue_tool"]

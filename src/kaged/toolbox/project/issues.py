@@ -273,6 +273,3 @@ def _numbered(number: int) -> int:
 
 def _fields(record: IssueRecord | IssueUpdate, names: Collection[str]) -> JsonObject:
     return {name: getattr(record, name) for name in names}
-
-
-__all__ = ["LIST_DEFAULT", "LIST_LIMIT", "UNCHANGED", "IssueService"]

@@ -86,18 +86,3 @@ def require_action_params(
 def _absent(value: JsonValue, drawn: JsonValue) -> bool:
     default = drawn.get("default") if isinstance(drawn, dict) else None
     return value in ("", []) or (value == default and type(value) is type(default))
-
-
-__all__ = [
-    "BODY_LIMIT_BYTES",
-    "NOTE_LIMIT_CHARS",
-    "NUMBER_LIMIT",
-    "PHASE_LIMIT_CHARS",
-    "TITLE_LIMIT_CHARS",
-    "TODO_LIMIT_CHARS",
-    "require_action_params",
-    "require_body",
-    "require_line",
-    "require_title",
-    "require_unicode",
-]

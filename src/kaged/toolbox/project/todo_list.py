@@ -284,21 +284,3 @@ def _folded(text: str) -> str:
 def _flat(text: str) -> str:
     """Keep an item on its line, so that no text can pose as another item."""
     return " ".join(text.split())
-
-
-__all__ = [
-    "NewItems",
-    "TodoKind",
-    "TodoStatus",
-    "adding",
-    "as_json",
-    "completing",
-    "dropping",
-    "find",
-    "listed",
-    "markdown",
-    "noting",
-    "reminder",
-    "replacing",
-    "starting",
-]

@@ -131,6 +131,3 @@ def todo_tool(service: TodoService) -> Tool:
         changes=lambda args: args.get("action") != TodoAction.VIEW,
         check=require_todo_params,
     )
-
-
-__all__ = ["PARAMETERS", "require_todo_params", "todo_tool"]

@@ -191,6 +191,3 @@ def _items(args: JsonObject) -> NewItems:
         phase,
         str(args.get("origin_agent") or ROOT_CALLER),
     )
-
-
-__all__ = ["ITEMS_LIMIT", "TodoAction", "TodoService"]

@@ -36,6 +36,3 @@ def project_tools(work: ProjectWork) -> tuple[Tool, ...]:
         *workflow_tools(work.workflows),
         *interaction_tools(work.interactions),
     )
-
-
-__all__ = ["ProjectWork", "project_tools"]

@@ -152,6 +152,3 @@ def _write(name: str, data: bytes, place: int) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-__all__ = ["FILES_LIMIT", "Stored", "Upload", "safe_name", "store_uploads"]

@@ -115,6 +115,3 @@ def _described(one: WorkflowInput) -> JsonObject:
     if one.values:
         drawn["values"] = list[JsonValue](one.values)
     return drawn
-
-
-__all__ = ["checked_inputs", "describe_inputs", "refuse_files"]

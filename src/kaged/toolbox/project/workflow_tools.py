@@ -129,6 +129,3 @@ def _definition(
         requires=(),
         principal_scope="root-only",
     )
-
-
-__all__ = ["workflow_tools"]

@@ -300,6 +300,3 @@ def _kept(result: JsonValue) -> JsonValue:
     except (TypeError, ValueError):
         return {"left_out": "the result is no JSON"}
     return result if size <= RESULT_LIMIT_CHARS else {"left_out": f"the result has {size} bytes"}
-
-
-__all__ = ["WorkflowRunner", "WorkflowService", "WorkflowSource", "run_json"]

@@ -160,6 +160,3 @@ class EngineRunner:
 def _own_git_settings() -> tuple[tuple[str, str], ...]:
     names = ("HOME", "XDG_CONFIG_HOME")
     return tuple((name, os.environ[name]) for name in names if os.environ.get(name))
-
-
-__all__ = ["ChildExit", "EngineRunner", "Reader"]

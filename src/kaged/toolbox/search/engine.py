@@ -91,6 +91,3 @@ class SearchEngine(Protocol):
     ) -> ListOutcome:
         """List files; with `links` also links to files, but then never below a linked directory."""
         ...
-
-
-__all__ = ["GrepMode", "GrepOutcome", "GrepQuery", "ListOutcome", "Scope", "SearchEngine"]

@@ -24,6 +24,3 @@ class EngineFailed(ToolError):
     """The search engine gave up for a reason of its own; `detail` has its words."""
 
     code: ClassVar[str] = "internal_error"
-
-
-__all__ = ["EngineFailed", "EngineUnavailable", "InvalidSearchPattern"]

@@ -214,6 +214,3 @@ def _result(listing: Listing, *, limited: bool, complete: bool) -> JsonObject:
     if not complete:
         result["timed_out"] = True
     return result
-
-
-__all__ = ["glob_tool"]

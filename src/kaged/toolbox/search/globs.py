@@ -243,6 +243,3 @@ def _class_source(part: str, index: int, whole: str) -> tuple[str, int]:
 
 def _unbracketed(part: str) -> str:
     return part.replace("[", "\\[") if part != "**" else part
-
-
-__all__ = ["PathGlob", "climbs", "compile_glob"]

@@ -276,6 +276,3 @@ def _result(
     if hint:
         result["hint"] = hint
     return result
-
-
-__all__ = ["grep_tool"]

@@ -55,6 +55,3 @@ def _in_repository(root: str) -> bool:
 
 def _strays_above(root: str) -> bool:
     return any(os.path.lexists(f"{place}/.gitignore") for place in _ancestors(root))
-
-
-__all__ = ["IgnorePlan", "plan_ignoring"]

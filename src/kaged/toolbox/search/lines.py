@@ -78,6 +78,3 @@ def _as_utf8(data: bytes) -> bytes:
         if data.startswith(mark):
             return data.removeprefix(mark).decode(name, "replace").encode("utf-8", "replace")
     return data.removeprefix(codecs.BOM_UTF8)
-
-
-__all__ = ["LINE_CHARS", "MARK", "content_of", "reread"]

@@ -146,6 +146,3 @@ def find_link_directories(directories: Iterable[bytes], root: str) -> list[bytes
         except OSError:
             continue
     return found
-
-
-__all__ = ["Entry", "Listing", "Newest", "find_link_directories", "look_up"]

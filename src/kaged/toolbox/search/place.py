@@ -84,6 +84,3 @@ class Sight:
 def shown(path: bytes) -> str:
     """Return a path as text that can be sent."""
     return sendable(os.fsdecode(path))
-
-
-__all__ = ["SearchRoot", "Sight", "place_of", "shown"]

@@ -237,6 +237,3 @@ class PathReader:
             del self.paths[self._limit :]
             self.capped = True
         return self.capped
-
-
-__all__ = ["CountReader", "HitReader", "Keep", "PathReader", "RawCount", "RawHit", "Sieve"]

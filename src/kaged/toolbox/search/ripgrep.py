@@ -302,6 +302,3 @@ def _require_success(ended: ChildExit) -> None:
                 detail=words,
             )
     raise EngineFailed("the search engine failed", detail=words[:1000])
-
-
-__all__ = ["MIN_VERSION", "RipgrepEngine", "find_ripgrep"]

@@ -52,6 +52,3 @@ async def fill(
         if number % _TURN == _TURN - 1:
             await asyncio.sleep(0)
     return entries, True
-
-
-__all__ = ["PER_FILE", "fair_share", "fill"]

@@ -28,6 +28,3 @@ class SearchSettings:
     max_hits: int = 5_000
     glob_files: int = 100
     outside: OutsideHits = OutsideHits.MARK
-
-
-__all__ = ["OutsideHits", "SearchSettings"]

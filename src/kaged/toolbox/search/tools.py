@@ -16,6 +16,3 @@ def search_tools(
     """Return `search.grep` and `search.glob`."""
     chosen = settings or SearchSettings()
     return grep_tool(engine, chosen), glob_tool(engine, chosen, clock or SystemClock())
-
-
-__all__ = ["search_tools"]

@@ -3,9 +3,10 @@
 bash (tool) → launch (caged or not, environment) → broker (terminal, scrollback) → orphan processes
 """
 
-from kaged.toolbox.shell.bash import ShellSettings, shell_tools
+from kaged.toolbox.shell.bash import shell_tools
 from kaged.toolbox.shell.broker import PtyBroker, PtySession
 from kaged.toolbox.shell.errors import ShellSpawnFailed
+from kaged.toolbox.shell.interpreters import ShellSettings
 from kaged.toolbox.shell.launch import (
     Attach,
     Attachment,

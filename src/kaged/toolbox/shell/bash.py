@@ -10,7 +10,6 @@ from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
 from kaged.toolbox.shell.broker import PtyBroker
 from kaged.toolbox.shell.errors import ShellSpawnFailed
 from kaged.toolbox.shell.interpreters import (
-    DEFINITION,
     MORE_INTERPRETERS,
     SHELL,
     TIMEOUT_RANGE_MS,
@@ -187,6 +186,3 @@ def _require_directory(resolved: str, shown: str) -> None:
             fix="name a directory",
             detail={"cwd": shown},
         )
-
-
-__all__ = ["COMMAND_LIMIT_BYTES", "DEFINITION", "ShellSettings", "shell_tools"]

@@ -178,6 +178,3 @@ class _PtyReader(asyncio.Protocol):
 
 async def _until(what: Awaitable[object]) -> None:
     await what
-
-
-__all__ = ["KILL_GRACE_S", "CommandExit", "PtyBroker", "PtySession"]

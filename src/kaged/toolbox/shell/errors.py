@@ -11,6 +11,3 @@ class ShellSpawnFailed(ToolError):
     """The command could not be started; the message has the system's reason."""
 
     code: ClassVar[str] = "shell_spawn_failed"
-
-
-__all__ = ["ShellSpawnFailed"]

@@ -137,14 +137,3 @@ def definition_of(one: Interpreter, settings: ShellSettings) -> ToolDefinition:
 
 
 DEFINITION: Final = definition_of(SHELL, ShellSettings(environ={}))
-
-
-__all__ = [
-    "DEFINITION",
-    "MORE_INTERPRETERS",
-    "SHELL",
-    "TIMEOUT_RANGE_MS",
-    "Interpreter",
-    "ShellSettings",
-    "definition_of",
-]

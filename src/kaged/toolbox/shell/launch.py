@@ -151,16 +151,3 @@ async def launch_uncaged(
             stdio=TERMINAL,
         )
     )
-
-
-__all__ = [
-    "NOTHING",
-    "OWN_VARIABLES",
-    "Attach",
-    "Attachment",
-    "CageLauncher",
-    "ShellCommand",
-    "attach_nothing",
-    "caged_launcher",
-    "launch_uncaged",
-]

@@ -75,6 +75,3 @@ def readable(raw: bytes) -> str:
     """Decode terminal output: bad bytes replaced, no colours or cursor moves."""
     text = raw.decode("utf-8", errors="replace")
     return _ESCAPES.sub("", text) if "\x1b" in text else text
-
-
-__all__ = ["CUT_MARK", "OUTPUT_LIMIT_BYTES", "TAIL_BYTES", "Scrollback", "cut_mark", "readable"]

@@ -169,6 +169,3 @@ def parse_moment(text: str | None, name: str) -> int | None:
             fix="Write it like 2026-01-31T12:00:00Z.",
         )
     return max(0, round(moment.timestamp() * 1000))
-
-
-__all__ = ["add_routes", "audit_filter", "parse_moment"]

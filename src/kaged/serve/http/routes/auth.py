@@ -153,6 +153,3 @@ async def _record_token(
         caller=principal.caller.label,
     )
     await services.audit.record(event)
-
-
-__all__ = ["TcpDisabled", "add_routes"]

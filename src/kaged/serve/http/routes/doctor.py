@@ -34,6 +34,3 @@ async def examine(services: Annotated[HttpServices, Depends(services_of)]) -> Do
             for row in rows
         ]
     )
-
-
-__all__ = ["add_routes"]

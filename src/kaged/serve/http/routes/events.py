@@ -209,6 +209,3 @@ def _slow(after: int) -> SlowClient:
 
 def _text(message: JsonObject) -> str:
     return json.dumps(message, separators=(",", ":"))
-
-
-__all__ = ["SEND_TIMEOUT_S", "SlowClient", "UnexpectedMessage", "add_routes"]

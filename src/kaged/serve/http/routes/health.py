@@ -67,6 +67,3 @@ async def healthz(
 async def metrics(services: Annotated[HttpServices, Depends(services_of)]) -> Response:
     """Return all counters and gauges in the Prometheus text format."""
     return Response(services.metrics.exposition(), media_type=CONTENT_TYPE)
-
-
-__all__ = ["add_routes"]

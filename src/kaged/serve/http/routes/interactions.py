@@ -95,6 +95,3 @@ async def _ended(context: ProjectRequest, closed: InteractionRecord) -> Interact
         },
     )
     return InteractionOut.model_validate(interaction_json(closed))
-
-
-__all__ = ["add_routes"]

@@ -136,6 +136,3 @@ async def bind(
         detail=found.detail,
         issue_number=body.number,
     )
-
-
-__all__ = ["add_routes"]

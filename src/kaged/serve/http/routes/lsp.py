@@ -67,6 +67,3 @@ async def list_servers(
 ) -> LanguageServersOut:
     """Return what is known of each language's server; none is started."""
     return LanguageServersOut.model_validate(bridges.servers(project_id))
-
-
-__all__ = ["add_routes"]

@@ -223,6 +223,3 @@ async def front(service: Service, project_id: ProjectId, body: FrontIn) -> dict[
 async def check(service: Service, body: ScriptCheckIn) -> CheckOut:
     """Return whether it loads, what it asks for and what it registers."""
     return CheckOut.model_validate(await service.check(body.name, body.source))
-
-
-__all__ = ["add_routes"]

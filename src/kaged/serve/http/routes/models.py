@@ -106,6 +106,3 @@ async def check_model(
 ) -> ModelCheckOut:
     """Ask it once, with few tokens; a model that does not answer is an answer, too."""
     return ModelCheckOut.model_validate(await service.check(body.alias))
-
-
-__all__ = ["add_routes"]

@@ -362,6 +362,3 @@ async def call_post(
 ) -> dict[str, Any]:
     """Call a method; the body's members are its parameters."""
     return {"result": await service.call(name, method, body or {}, who, session_id=session)}
-
-
-__all__ = ["add_routes"]

@@ -162,6 +162,3 @@ def _fields(view: ProjectView) -> dict[str, object]:
         "agents": view.agents,
         "problems": [ProblemOut.model_validate(problem.as_json()) for problem in view.problems],
     }
-
-
-__all__ = ["PROJECT_ID", "add_routes", "detail", "summary"]

@@ -207,6 +207,3 @@ async def decide(service: Service, who: Who, plan_id: PlanId, body: DecisionIn) 
 async def rotate(service: Service, who: Who) -> VaultRotatedOut:
     """Make a new key for the vault and forget the old one."""
     return VaultRotatedOut.model_validate(await service.rotate_vault(who))
-
-
-__all__ = ["add_routes"]

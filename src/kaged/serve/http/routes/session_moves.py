@@ -10,7 +10,7 @@ from kaged.serve.http.documented import errors
 from kaged.serve.http.routes.session_request import SESSIONS, SessionRequest, Sessions, Which
 from kaged.serve.http.session_models import ForkIn, MoveOut
 from kaged.sessions.errors import MoveVetoed
-from kaged.sessions.navigation import SwitchOutcome
+from kaged.sessions.move import SwitchOutcome
 from kaged.store.session_rows import SessionRecord
 
 
@@ -107,6 +107,3 @@ async def _moved(
         "current": current,
     }
     return MoveOut.model_validate(facts)
-
-
-__all__ = ["add_routes"]

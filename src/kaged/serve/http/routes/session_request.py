@@ -118,13 +118,3 @@ Sessions = Annotated[SessionRequest, Depends(_sessions)]
 Which = Annotated[
     str, Path(pattern=SESSION_ID, description="Its id, a unique beginning of it, or `current`.")
 ]
-
-__all__ = [
-    "SESSIONS",
-    "SessionRequest",
-    "Sessions",
-    "SessionsAbsent",
-    "Which",
-    "next_cursor",
-    "session_out",
-]

@@ -148,6 +148,3 @@ def _call_out(call: ToolCallRecord) -> ToolCallOut:
         "finished_at": None if call.finished_at_ms is None else iso_utc(call.finished_at_ms),
     }
     return ToolCallOut.model_validate(facts)
-
-
-__all__ = ["add_routes"]

@@ -268,6 +268,3 @@ def _entry_out(entry: Entry) -> EntryOut:
         superseded_by=entry.superseded_by,
         content=entry.content,
     )
-
-
-__all__ = ["add_routes"]

@@ -26,6 +26,3 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 async def status(services: Annotated[HttpServices, Depends(services_of)]) -> StatusOut:
     """Return version, addresses, uptime, projects and the health of the audit trail."""
     return services.status()
-
-
-__all__ = ["add_routes"]

@@ -47,6 +47,3 @@ async def act(context: InProject, number: Number, body: TodoActionIn) -> TodosOu
     given.setdefault("origin_agent", OPERATOR)
     done = await context.work.todos.act(issue_id, given, operator=True)
     return TodosOut.model_validate(await context.recorded(done))
-
-
-__all__ = ["add_routes"]

@@ -227,6 +227,3 @@ async def explain(
     """Take a call through every gate without running it."""
     found = service.explain(project_id, body.agent, body.tool, body.params, who)
     return ExplanationOut.model_validate(found)
-
-
-__all__ = ["add_routes"]

@@ -127,6 +127,3 @@ async def undo(service: Service, who: Who, project_id: ProjectId, body: UndoIn) 
         project_id, session_id=body.session_id, run_id=body.run_id, count=body.count, who=who
     )
     return UndoneOut.model_validate(found)
-
-
-__all__ = ["add_routes"]

@@ -127,17 +127,3 @@ def uploads_of(files: Mapping[str, FileIn]) -> dict[str, Upload]:
             raise invalid_request([problem]) from error
         found[field] = Upload(file.name, data)
     return found
-
-
-__all__ = [
-    "OPERATOR",
-    "Cursor",
-    "InProject",
-    "Limit",
-    "Number",
-    "ProjectRequest",
-    "WorkAbsent",
-    "offset_of",
-    "page_of",
-    "uploads_of",
-]

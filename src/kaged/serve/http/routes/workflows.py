@@ -90,6 +90,3 @@ async def cancel(context: InProject, run_id: RunId) -> RunOut:
             {"run_id": run.run_id, "workflow_name": run.workflow_name},
         )
     return RunOut.model_validate(run_json(run))
-
-
-__all__ = ["add_routes"]
