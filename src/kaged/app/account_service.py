@@ -303,7 +303,7 @@ def _provider_row(entry: ProviderEntry) -> CheckRow:
             CheckStatus.FAIL,
             what,
             f"It is not available: {entry.reason}.",
-            "Run its command by hand; `kaged bridge check` says what is wrong with it.",
+            "Run its command by hand; `kaged bridge check` shows what is wrong with it.",
         )
     if entry.kind == "bridge" and entry.caged is False:
         return CheckRow(

@@ -284,11 +284,15 @@ class _Check:
             add(
                 f"isolation.{capability.text}",
                 CheckVerdict.WARN,
-                f"{harmless[0]} answered somebody who never linked an account",
+                f"{harmless[0]} answered for a person who never linked an account",
                 "answer capability_auth_required for people whom the bridge does not know",
             )
         else:
-            add(f"isolation.{capability.text}", CheckVerdict.OK, "a stranger gets nothing")
+            add(
+                f"isolation.{capability.text}",
+                CheckVerdict.OK,
+                "a person without an account gets nothing",
+            )
 
     # -- own -------------------------------------------------------------------------------------
 

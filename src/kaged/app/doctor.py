@@ -233,7 +233,7 @@ def _token(places: Locations) -> CheckRow:
 
 
 def _socket(places: Locations) -> CheckRow:
-    what = "The Unix socket, which nobody else can open."
+    what = "The Unix socket, which only you can open."
     path = places.socket
     try:
         info = path.lstat()

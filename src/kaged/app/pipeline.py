@@ -155,7 +155,7 @@ def file_row(settings: Settings) -> CheckRow:
         document = parse_document(file.read_text(encoding="utf-8"), str(file))
     except (OSError, UnicodeDecodeError) as error:
         return CheckRow("pipeline", CheckStatus.FAIL, WHAT, f"{file} cannot be read: {error}",
-                        "Mend it, or leave [pipeline] file out.")  # fmt: skip
+                        "Correct it, or leave [pipeline] file out.")  # fmt: skip
     if document.faulty:
         return CheckRow("pipeline", CheckStatus.FAIL, WHAT, _listed(document.problems), CHECK)
     if document.problems:

@@ -52,7 +52,7 @@ class WorkProjects:
         if tree is None:
             raise ProjectNotFound(
                 f"The files of project {project_id} cannot be used.",
-                fix="`kaged project check` tells what is wrong with them",
+                fix="`kaged project check` shows what is wrong with them",
             )
         return str(tree.project.root)
 

@@ -140,7 +140,9 @@ class ChainVerifier:
         if anchor.seq > seq:
             gone = anchor.seq - seq
             self._found(
-                seq, FindingKind.TRUNCATED, f"{gone} newest rows are gone, says the {label} anchor"
+                seq,
+                FindingKind.TRUNCATED,
+                f"{gone} newest rows are missing, compared with the {label} anchor",
             )
             return False
         if anchor.seq and self._watched[anchor.seq] != anchor.hash:

@@ -212,7 +212,7 @@ class Launch:
                 pass_fds=inherited,
             )
         except FileNotFoundError as error:
-            raise CageUnavailable("bubblewrap is gone", row="cage.bwrap") from error
+            raise CageUnavailable("bubblewrap is no longer installed", row="cage.bwrap") from error
         return _watched(process.pid, process)
 
     def _as_user(self) -> tuple[str, ...]:

@@ -116,7 +116,7 @@ class _Probe:
             why = f"bubblewrap {version} is too old (it lacks {lacks})"
             return ProbeRow.fail(row, protects, why, fix)
         if facts.bwrap_setuid:
-            why = f"{facts.bwrap} is set-uid root, which cages neither need nor want"
+            why = f"{facts.bwrap} is set-uid root, which cages do not need"
             return ProbeRow.warn(row, protects, why, f"sudo chmod u-s {facts.bwrap}")
         return ProbeRow.ok(row, protects, f"bubblewrap {version}")
 
@@ -154,7 +154,7 @@ class _Probe:
 
     def _stale_groups(self) -> ProbeRow:
         swept = self._spawner.swept
-        detail = f"{swept} groups of a dead daemon were removed" if swept else "none"
+        detail = f"{swept} groups of a daemon that no longer runs were removed" if swept else "none"
         return ProbeRow.ok("cage.leftovers", "the machine, from what a killed daemon left", detail)
 
     # ---- by trying

@@ -135,7 +135,7 @@ class DaemonClient:
     def _unreachable(self, error: Exception) -> DaemonUnreachable:
         return DaemonUnreachable(
             f"No daemon answers on {self._socket}: {error}.",
-            fix="Start one with `kaged daemon start`; `kaged doctor` tells what stands in the way.",
+            fix="Start one with `kaged daemon start`; `kaged doctor` shows what prevents it.",
             socket=str(self._socket),
         )
 
@@ -157,7 +157,7 @@ def _read(response: httpx.Response) -> Any:
     except ValueError as error:
         raise DaemonUnreachable(
             "What answers on the socket is not a kaged daemon.",
-            fix="Look who listens there, or set KAGED_HOME to another folder.",
+            fix="Check which program listens there, or set KAGED_HOME to another folder.",
         ) from error
     if response.is_success:
         return body

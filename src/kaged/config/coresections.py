@@ -92,7 +92,7 @@ class AuthSection:
 
     mode: AuthMode = key(
         Choice(AuthMode),
-        "`insecure` asks nobody who they are and therefore binds to loopback only.",
+        "`insecure` authenticates no caller and therefore binds to loopback only.",
         default=AuthMode.SECURE,
     )
     operator: str = key(

@@ -203,7 +203,7 @@ def _check_owner_and_mode(
         _refuse(
             path,
             "file_permissions",
-            f"names commands that kaged runs but anybody may change it (mode {mode:04o})",
+            f"names commands that kaged runs but any user may change it (mode {mode:04o})",
             f"chmod go-w {path}",
         )
     if mode & 0o020:

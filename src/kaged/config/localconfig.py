@@ -51,7 +51,7 @@ class ModelEntry:
     )
     base_url: str | None = optional(
         TextShape(max_chars=2000, pattern=r"https?://\S+", means="an http or https URL"),
-        "The server, for anything that speaks the OpenAI protocol.",
+        "The server, for anything that supports the OpenAI protocol.",
         default=None,
     )
     api_key: Secret[str] | None = optional(

@@ -186,7 +186,7 @@ class Manifest:
         _RoleAlias(), "The older spelling of `roles`.", name="role", default=None
     )
     hooks: tuple[Hook, ...] = key(
-        ListOf(Choice(Hook), unique=True), "The moments it wants to be told of.", default=()
+        ListOf(Choice(Hook), unique=True), "The hooks it handles.", default=()
     )
     tools: tuple[ToolDeclaration, ...] = key(
         ListOf(RecordShape(ToolDeclaration, unknown=Severity.ERROR), max_items=200),

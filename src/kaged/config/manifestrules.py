@@ -72,7 +72,7 @@ def _check_api(given: Mapping[str, Any], node: Node, place: DocumentPosition) ->
     if api is not None and api > 1:
         DocumentPosition(place.reading, (*place.path, "kaged_api")).error(
             node.child("kaged_api") or node,
-            f"the plugin needs plugin API {api}; this kaged speaks 1",
+            f"the plugin needs plugin API {api}; this kaged supports 1",
             "use a newer kaged, or an older version of the plugin",
             "api_too_new",
         )

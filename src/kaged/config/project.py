@@ -200,7 +200,7 @@ def _check_agent(given: Mapping[str, Any], node: Node, place: DocumentPosition) 
     review = node.child("todo_review")
     if is_root and review is not None:
         DocumentPosition(place.reading, (*place.path, "todo_review")).error(
-            review, "is for subagents only; the primary has nobody above it", "remove it"
+            review, "is for subagents only; the primary has no parent", "remove it"
         )
     tools = node.child("tools")
     if not is_root and tools is not None and "tools" in given:

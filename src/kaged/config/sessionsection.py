@@ -17,6 +17,6 @@ class SessionsSection:
 
     idle_seconds: int = key(
         Whole(1, MAX_IDLE_SECONDS),
-        "After how many seconds without a run a session counts as idle and plugins are told.",
+        "After how many seconds without a run a session counts as idle and plugins are notified.",
         default=DEFAULT_IDLE_SECONDS,
     )

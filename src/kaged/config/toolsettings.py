@@ -108,7 +108,7 @@ class ToolsSection:
     )
     outside_hits: OutsideHitsWord = key(
         Choice(OutsideHitsWord),
-        "What searches tell a caged agent about files outside its cage: `mark` shows path and "
+        "What searches show a caged agent of files outside its cage: `mark` shows path and "
         "line, `omit` nothing.",
         default=OutsideHitsWord.MARK,
     )
@@ -129,6 +129,6 @@ class ToolsSection:
         Choice(SealWord),
         "Whose tools cannot change a project's `.kaged`, where cages are defined: `caged` is every "
         "agent with a cage whose `fs` does not name `.kaged` itself, `all` is every agent, `off` "
-        "nobody.",
+        "no agent.",
         default=SealWord.CAGED,
     )

@@ -118,7 +118,7 @@ def _check_input(given: Mapping[str, Any], node: Node, place: DocumentPosition) 
 class WorkflowStep:
     """One message to one agent."""
 
-    message: str = key(TextShape(one_line=False), "What the agent is told.")
+    message: str = key(TextShape(one_line=False), "The message that the agent gets.")
     agent: str = key(
         TextShape(max_chars=1000),
         "The agent's path; by default the workflow's agent.",

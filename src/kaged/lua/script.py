@@ -178,7 +178,7 @@ class Script:
         """
         if self.state is not ScriptState.RUNNING:
             raise ScriptDown(
-                f"The script {self.stem} is {self.state}.", fix="`kaged lua list` tells why."
+                f"The script {self.stem} is {self.state}.", fix="`kaged lua list` shows why."
             )
         try:
             answer = await self._exchange(method, params, focus)

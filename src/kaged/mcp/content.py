@@ -49,16 +49,16 @@ def parse_content(
         McpAnswerInvalid: this is no tool result, or not the declared one.
     """
     if not isinstance(answer, dict):
-        raise McpAnswerInvalid(f"{server} answered {tool} with something that is no tool result")
+        raise McpAnswerInvalid(f"{server} answered {tool} with an invalid tool result")
     blocks = answer.get("content", [])
     if not isinstance(blocks, list) or len(blocks) > MAX_BLOCKS:
-        raise McpAnswerInvalid(f"{server} answered {tool} with content that makes no sense")
+        raise McpAnswerInvalid(f"{server} answered {tool} with invalid content")
     budget = _ContentBudget(limit_bytes)
     texts: list[str] = []
     attachments: list[JsonValue] = []
     for block in blocks:
         if not isinstance(block, dict):
-            raise McpAnswerInvalid(f"{server} answered {tool} with content that makes no sense")
+            raise McpAnswerInvalid(f"{server} answered {tool} with invalid content")
         if block.get("type") == "text":
             texts.append(budget.text(str(block.get("text") or "")))
         else:
@@ -74,8 +74,8 @@ def parse_content(
     structured = answer.get("structuredContent")
     if fits is not None and not fits(structured):
         raise McpAnswerInvalid(
-            f"{server} answered {tool} with something else than it declares",
-            fix=f"tell whoever runs {server}; `kaged mcp logs {server}` may say more",
+            f"{server} answered {tool} with a result that does not match its schema",
+            fix=f"report it to the operator of {server}; see `kaged mcp logs {server}`",
         )
     found: JsonObject = {"from": f"outside MCP server {server}", "text": text}
     if structured is not None and budget.take(len(json.dumps(structured))):

@@ -179,8 +179,8 @@ async def _shake_hands(connection: Connection, name: str, timeout_s: float) -> M
     version = said.get("protocolVersion")
     if version not in KNOWN_VERSIONS:
         raise McpServerUnavailable(
-            f"{name} speaks MCP version {one_line(version, 40)}, which is not known here",
-            fix=f"use a server that speaks {PROTOCOL_VERSION}",
+            f"{name} uses MCP version {one_line(version, 40)}, which is not supported",
+            fix=f"use a server that supports {PROTOCOL_VERSION}",
         )
     connection.notify("notifications/initialized", {})
     info, offers = said.get("serverInfo"), said.get("capabilities")

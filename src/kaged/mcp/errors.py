@@ -33,6 +33,6 @@ class McpCallFailed(ToolError):
 
 
 class McpAnswerInvalid(McpCallFailed):
-    """An MCP server answered with something that is no answer, or not the one it declares."""
+    """An MCP server answered with an invalid result, or not the one it declares."""
 
     code: ClassVar[str] = "mcp_answer_invalid"

@@ -69,14 +69,14 @@ class Offers:
         answer = _bounded(server, await server.fetch("prompts/get", sent))
         messages = answer.get("messages")
         if not isinstance(messages, list):
-            raise McpAnswerInvalid(f"{server.name} gave a prompt without messages")
+            raise McpAnswerInvalid(f"{server.name} returned a prompt without messages")
         said = clean_text(answer.get("description") or "", MAX_DESCRIPTION_CHARS)
         result: JsonValue = {"description": said, "messages": messages}
         if hooked is not None:
             outcome = await policy_answer(hooked.after_prompt(name, result, about), undone=_UNDONE)  # pyright: ignore[reportPossiblyUnboundVariable] - set with `hooked`
             result = _json(outcome.payload.result) if outcome.changed else result
         if not isinstance(result, dict):
-            raise McpAnswerInvalid("a policy plugin made a prompt into something that is none")
+            raise McpAnswerInvalid("a policy plugin changed a prompt into something invalid")
         return result
 
     async def read_resource(
@@ -93,13 +93,13 @@ class Offers:
         answer = _bounded(server, await server.fetch("resources/read", {"uri": uri}))
         contents = answer.get("contents")
         if not isinstance(contents, list):
-            raise McpAnswerInvalid(f"{server.name} gave a resource without contents")
+            raise McpAnswerInvalid(f"{server.name} returned a resource without contents")
         result: JsonValue = {"contents": contents}
         if hooked is not None:
             outcome = await policy_answer(hooked.after_resource(uri, result, about), undone=_UNDONE)  # pyright: ignore[reportPossiblyUnboundVariable] - set with `hooked`
             result = _json(outcome.payload.content) if outcome.changed else result
         if not isinstance(result, dict):
-            raise McpAnswerInvalid("a policy plugin made a resource into something that is none")
+            raise McpAnswerInvalid("a policy plugin changed a resource into something invalid")
         return result
 
     def guarded(self, kind: str, scope: str, context: ToolCallContext) -> HookedCall | None:
@@ -143,7 +143,7 @@ async def hooked_resource(
     about = ResourceMetadata(uri=uri, server_id="kaged", mime_type="application/json")
     outcome = await policy_answer(hooked.before_resource(uri, {}, about), undone=_UNDONE)
     if outcome.changed and str(outcome.payload.uri) != uri:
-        raise PipelineRefused("a policy plugin sends this elsewhere, which is not possible here")
+        raise PipelineRefused("a policy plugin redirected this call, which is not possible here")
     text = await read()
     outcome = await policy_answer(hooked.after_resource(uri, text, about), undone=_UNDONE)
     return str(_json(outcome.payload.content)) if outcome.changed else text
@@ -189,7 +189,7 @@ def _resource(one: JsonObject) -> JsonObject:
 def _bounded(server: OutsideServer, answer: JsonObject) -> JsonObject:
     if len(json.dumps(answer)) > server.plan.output_bytes:
         raise McpAnswerInvalid(
-            f"{server.name} gave more than {server.plan.output_bytes} bytes",
+            f"{server.name} returned more than {server.plan.output_bytes} bytes",
             fix="raise max_output_kb of the server, or ask for less",
         )
     return answer

@@ -213,9 +213,7 @@ class OutsideServer:
         """Ask for what is no tool: lists, prompts and resources. Raises as `call`."""
         answer = await self._ask(self._ready(), method, params, method)
         if not isinstance(answer, dict):
-            raise McpAnswerInvalid(
-                f"{self.name} answered {method} with something that is no answer"
-            )
+            raise McpAnswerInvalid(f"{self.name} answered {method} with an invalid result")
         return answer
 
     async def _ask(

@@ -134,7 +134,7 @@ class McpRelay:
             connection.request("DELETE", self._path, None, self._headers)
             connection.getresponse().read(0)
         except (OSError, http.client.HTTPException) as error:
-            _note(f"could not say goodbye: {error}")
+            _note(f"could not end the session: {error}")
         finally:
             connection.close()
 

@@ -112,7 +112,7 @@ class McpServer:
 def _content(answer: JsonValue, server: str, tool: str) -> JsonValue:
     """Read a tool's result. Raises McpCallFailed when it is an error or invalid."""
     if not isinstance(answer, dict):
-        raise McpCallFailed(f"{server} answered {tool} with something that is no tool result")
+        raise McpCallFailed(f"{server} answered {tool} with an invalid tool result")
     blocks = answer.get("content")
     texts = [
         block["text"]

@@ -174,7 +174,7 @@ class ModelCatalogue:
             said = "; ".join(problem.message for problem in entries.broken[alias])
             raise ModelUnknown(
                 f"[models.{alias}] of local.toml cannot be used: {said}",
-                fix="Mend the section, then run `kaged model check`.",
+                fix="Correct the section, then run `kaged model check`.",
                 alias=alias,
             )
         found = entries.good.get(alias)

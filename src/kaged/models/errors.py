@@ -46,7 +46,7 @@ class ModelUnavailable(ModelError):
 
 
 class ModelRateLimited(ModelError):
-    """The vendor wants fewer questions."""
+    """The vendor limits the rate of requests."""
 
     code: ClassVar[str] = "model_rate_limited"
     retryable: ClassVar[bool] = True

@@ -45,12 +45,12 @@ SCRIPTED: Final = "scripted"
 DEFAULT_CONTEXT_TOKENS: Final = 200_000
 
 BUILT_IN: Final = """\
-description: What the scripted model says when nobody gave it a script.
+description: What the scripted model says without a script.
 turns:
   - agent: "*"
     repeat: true
     say: >-
-      I am the scripted model: I say what a script tells me to, and nobody gave me one.
+      I am the scripted model: I play a script, and none is set.
       Name one in local.toml ([models.scripted] model = "scripted:script.yaml"), or a real model.
 """
 
@@ -161,7 +161,7 @@ def fault_error(failure: ScriptedFailure) -> ModelError:
         case Fault.REFUSED:
             return ModelRefused("The script refuses.")
         case Fault.CONTEXT_EXCEEDED:
-            return ModelContextExceeded("The script finds the window too large.")
+            return ModelContextExceeded("The script reports that the window is too large.")
         case Fault.BAD_ANSWER:
             return ModelBadAnswer("The script gives an invalid answer.")
 

@@ -47,7 +47,7 @@ def model_error(error: Exception, alias: str, key: Secret[str] | None) -> ModelE
         )
     if isinstance(error, vendor.ModelRateLimitError):
         return ModelRateLimited(
-            f"The vendor of {alias} wants fewer questions.",
+            f"The vendor of {alias} limits the rate of requests.",
             fix="Wait, or name fallbacks for the model.",
             retry_after_s=after_s,
             vendor_says=says,
@@ -66,12 +66,12 @@ def model_error(error: Exception, alias: str, key: Secret[str] | None) -> ModelE
         )
     if isinstance(error, vendor.ModelNotFoundError):
         return ModelRefused(
-            f"The vendor of {alias} knows no such model.",
+            f"The vendor of {alias} has no such model.",
             fix=f"Check model and base_url in [models.{alias}] of local.toml.",
             vendor_says=says,
         )
     if isinstance(error, (vendor.ModelRequestRejectedError, vendor.ContentFilterError)):
-        return ModelRefused(f"The vendor of {alias} does not take the question.", vendor_says=says)
+        return ModelRefused(f"The vendor of {alias} rejected the request.", vendor_says=says)
     return _by_kind(error, alias, says, after_s)
 
 
@@ -103,7 +103,7 @@ def _by_kind(error: Exception, alias: str, says: str, after_s: float | None) -> 
             fix="See vendor_says; `kaged model check` tries it.",
             vendor_says=says,
         )
-    return ModelBadAnswer(f"What the server behind {alias} sent is no answer.", vendor_says=says)
+    return ModelBadAnswer(f"The server behind {alias} sent an invalid answer.", vendor_says=says)
 
 
 def _gist(error: Exception) -> str:

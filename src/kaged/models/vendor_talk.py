@@ -115,7 +115,9 @@ class VendorTalk:
         message = answer.message()
         reason = response.finish_reason
         if reason == "error":
-            raise ModelUnavailable(f"The server behind {self._alias} gave up on the answer.")
+            raise ModelUnavailable(
+                f"The server behind {self._alias} stopped before the answer was complete."
+            )
         if reason == "content_filter" and not message.text and not message.tool_calls:
             raise ModelRefused(f"The vendor of {self._alias} does not let the model answer this.")
         finish = _FINISHES.get(reason or "stop", "other")

@@ -44,7 +44,7 @@ async def _limit(response: httpx2.Response) -> None:
         )
     packed = response.headers.get("content-encoding", "identity").strip().lower()
     if packed not in {"", "identity"}:
-        raise ModelBadAnswer("The server packs its answers, though it was asked not to.")
+        raise ModelBadAnswer("The server compresses its answers although it was asked not to.")
     whole = response.stream
     assert isinstance(whole, httpx2.AsyncByteStream)
     response.stream = _Limited(whole)

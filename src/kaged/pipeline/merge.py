@@ -50,7 +50,7 @@ MAX_LABELS = 1024
 MAX_LABEL_CHARS = 1024
 MAX_HOPS = 256
 
-_NOBODY = "nobody may change it"
+_NOBODY = "it cannot be changed"
 
 
 @dataclass(frozen=True, slots=True)

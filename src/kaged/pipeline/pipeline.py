@@ -326,7 +326,7 @@ class Pipeline:
         file = self._report.file
         return PipelineNotReady(
             f"calls on {hook} are refused because {file} is faulty",
-            fix=f"run 'kaged pipeline check' and mend {file}",
+            fix=f"run 'kaged pipeline check' and correct {file}",
             hook=hook,
             file=file,
         )

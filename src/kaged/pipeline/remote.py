@@ -34,7 +34,7 @@ class RemotePluginRaised(KagedError):
 
 
 class RemoteAnswerInvalid(KagedError):
-    """A plugin outside our process answered with something that is no answer."""
+    """A plugin outside our process answered with an invalid result."""
 
     code: ClassVar[str] = "plugin_answer_invalid"
 

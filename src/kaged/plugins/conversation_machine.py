@@ -208,7 +208,7 @@ class ConversationMachine:
             case _Delivery.EARLY:
                 return self._be_ready() if error is None else (Fail(_config_fault(error)),)
             case _Delivery.AGAIN if too_early:
-                reason = "it says not_initialized even after initialized"
+                reason = "it answers not_initialized even after initialized"
                 return (Fail(StartFailed("config", reason)),)
             case _Delivery.AGAIN:
                 return () if error is None else (Fail(_config_fault(error)),)

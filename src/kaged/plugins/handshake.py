@@ -95,7 +95,7 @@ def _mismatch(result: JsonObject, manifest: Manifest) -> HandshakeFault | None:
                 "host_api_version": KAGED_API,
                 "plugin_api_version": result["api_version"],
             },
-            f"the host speaks plugin API {KAGED_API}, the plugin {result['api_version']}",
+            f"the host supports plugin API {KAGED_API}, the plugin uses {result['api_version']}",
         )
     return None
 

@@ -162,7 +162,7 @@ def _check_files(directory: Path, runtimes: Mapping[str, Path]) -> _Files:
     _check_command(files, files.manifest, runtimes)
     _check_capabilities(files, files.manifest)
     if not any(directory.glob("README*")):
-        message = "there is no README: people want to know what the plugin does"
+        message = "there is no README that says what the plugin does"
         files.problems.append(
             Problem(
                 str(directory),
@@ -234,7 +234,7 @@ def _check_capabilities(files: _Files, manifest: Manifest) -> None:
         if words.dangerous:
             files.note(
                 "capabilities",
-                f"{item.text} is flagged to everybody who installs it: {words.warning}",
+                f"{item.text} is flagged when the plugin is installed: {words.warning}",
                 "ask for less, if less will do",
                 "dangerous_capability",
                 index=index,

@@ -164,7 +164,7 @@ class Capability:
             else self._methods.get(method)
         )
         if found is None:
-            raise InvalidInput(f"{self.id} does not do {operation or method}")
+            raise InvalidInput(f"{self.id} does not support {operation or method}")
         return found
 
     def _declare(self, method: BridgeMethod, handler: Handler) -> Handler:

@@ -227,7 +227,7 @@ class Conversation:
         if isinstance(api, bool) or api != API_VERSION:
             return (
                 ErrorCode.INVALID_PARAMS,
-                f"the host speaks plugin API {api!r}, this SDK speaks {API_VERSION}",
+                f"the host uses plugin API {api!r}, this SDK supports {API_VERSION}",
             )
         return None
 

@@ -118,7 +118,7 @@ class CallerAdmission:
             found = self._registry.get(wanted.text)
             if found is not None:
                 return found
-        raise CapabilityNotFound(f"nobody offers {wanted.text}")
+        raise CapabilityNotFound(f"no provider offers {wanted.text}")
 
 
 def fault_of(record: Record, error: Exception) -> CapabilityError:

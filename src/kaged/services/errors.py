@@ -147,7 +147,7 @@ class CapabilityIdempotencyConflict(CapabilityError):
 
 
 class CapabilityOutcomeUnknown(CapabilityError):
-    """An earlier call with this key may or may not have taken effect; look before repeating it."""
+    """An earlier call with this key may or may not have taken effect; check before repeating it."""
 
     code: ClassVar[str] = "capability_outcome_unknown"
 

@@ -155,7 +155,7 @@ def _replayed(row: CallRow, fingerprint: str) -> Replay:
         raise provider_error(row.error_code or "", row.error_message or "the provider refused it")
     if row.status is not CallStatus.DONE:
         raise CapabilityOutcomeUnknown(
-            "an earlier call with this key may have taken effect; look before repeating it",
+            "an earlier call with this key may have taken effect; check before repeating it",
             earlier_request_id=row.request_id,
         )
     output: JsonObject = {"status": "completed"}

@@ -102,7 +102,7 @@ class RateLimits:
         if bucket.tokens < 1:
             wait = math.ceil((1 - bucket.tokens) / per_second)
             raise CapabilityRateLimited(
-                f"too many calls; come back in {wait} s", retry_after_seconds=wait
+                f"too many calls; try again in {wait} s", retry_after_seconds=wait
             )
         bucket.tokens -= 1
         self.changed = True

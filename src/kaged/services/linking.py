@@ -203,7 +203,9 @@ class AccountLinking:
             )
         except CapabilityNotFound:
             record.gate = gate
-            raise CapabilityAuthFlowInvalid("the provider of this flow is gone") from None
+            raise CapabilityAuthFlowInvalid(
+                "the provider of this flow is no longer available"
+            ) from None
 
     async def _on_record(
         self, event: str, caller: ServiceCaller, work: Callable[[Record], Awaitable[JsonObject]]

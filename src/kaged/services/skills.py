@@ -75,7 +75,7 @@ def parse_skill_metadata(name: str, found: Mapping[str, Any]) -> SkillMetadata:
     for variable in variables if isinstance(variables, list | tuple | Mapping) else ():
         if isinstance(variable, str) and _SECRET_NAME.search(variable):
             raise SkillMetadataInvalid(
-                f"skill {name} wants the secret variable {variable}",
+                f"skill {name} asks for the secret variable {variable}",
                 fix="use a capability: the host keeps the credential",
             )
     declared = found.get("capabilities")

@@ -85,7 +85,7 @@ def parse_ring(text: str, place: str) -> KeyRing:
         sound, lengths, ring = False, False, new_ring()
     if not (sound and lengths):
         raise VaultKeyInvalid(
-            f"what lies in {place} is no key of the vault",
+            f"{place} holds no key of the vault",
             fix="restore it from your backup; without it linked accounts must be linked again",
             place=place,
         )

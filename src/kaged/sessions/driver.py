@@ -307,7 +307,7 @@ class SessionDriver:
         """Return a session in which a run may start."""
         session = await self._store.sessions.of_id(session_id)
         if session.status == SessionStatus.ENDED.value or self._closing:
-            raise SessionEnded("This session is over.", fix="fork it, or start another")
+            raise SessionEnded("This session has ended.", fix="fork it, or start another")
         if session_id in self._by_session:
             raise SessionBusy(
                 "A run of this session is active.",
@@ -437,7 +437,7 @@ class SessionDriver:
             if not timer.expired():
                 raise
             await self._parts.tools.close(agent_run, CANCELLED)
-            raise BudgetSpent("The run ends here: its time is used up.") from error
+            raise BudgetSpent("The run was stopped: its time is used up.") from error
 
     async def _end(
         self, live: _Live, status: AgentRunStatus, error: JsonObject | None, end: AgentEnd

@@ -121,7 +121,7 @@ def require_context_space(agent_run: AgentRun) -> None:
         )
     spent = agent_run.run.spending.exceeded()
     if spent is not None:
-        raise BudgetSpent(f"The run ends here: {spent}.", fix="start another run with more")
+        raise BudgetSpent(f"The run was stopped: {spent}.", fix="start another run with more")
 
 
 async def ask(agent_run: AgentRun, parts: LoopParts) -> ModelTurn:
@@ -206,7 +206,7 @@ async def _timed(
     except TimeoutError as error:
         if not timer.expired():
             raise
-        raise BudgetSpent("The run ends here: its time is used up.") from error
+        raise BudgetSpent("The run was stopped: its time is used up.") from error
     if hooked is None:
         return turn
     latency_ms = round((parts.clock.monotonic_s() - started_s) * 1000)

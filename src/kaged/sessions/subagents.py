@@ -69,7 +69,7 @@ class Delegations:
         depth = _depth(path) - _depth(run.top)
         if depth > MAX_DEPTH:
             raise DelegationTooDeep(
-                f"Agents called agents {depth} deep; {MAX_DEPTH} is the most.", agent=path
+                f"Agents called agents {depth} levels deep; the limit is {MAX_DEPTH}.", agent=path
             )
         message, extra = str(call.args["message"]), call.args.get("context")
         if extra:

@@ -56,7 +56,7 @@ async def summarize(
     except TimeoutError as error:
         raise ModelUnavailable("the summary took too long") from error
     if turn is None or not turn.message.text.strip():
-        raise ModelBadAnswer("the model gave no summary")
+        raise ModelBadAnswer("the model returned no summary")
     return turn.message.text.strip()[:SUMMARY_LIMIT_CHARS], turn.usage
 
 

@@ -293,7 +293,7 @@ def _fork_place(conn: Connection, source: SessionRecord, at: str | None) -> Entr
         return find_place(conn, source, at)
     if source.head_entry is None or source.head_position <= HEADER_POSITION:
         raise NothingToFork(
-            "This session has no entries to fork at.", fix="say something in it first"
+            "This session has no entries to fork at.", fix="send a message in it first"
         )
     return find_place(conn, source, source.head_entry)
 

@@ -72,7 +72,7 @@ class Database:
             future.cancel()
             raise StoreUnavailable(
                 f"the database did not answer within {WRITE_TIMEOUT_S:.0f} s",
-                fix="look at the disk",
+                fix="check the disk",
             ) from error
 
     async def read(self, work: Callable[[Connection], T], timeout_s: float = READ_TIMEOUT_S) -> T:

@@ -227,7 +227,7 @@ def require_open(record: InteractionRecord) -> None:
     """Raise InteractionClosed if a question has its answer already."""
     if record.status is not InteractionStatus.PENDING:
         raise InteractionClosed(
-            f"This was {record.status} before.",
+            f"This was already {record.status}.",
             fix="look at what else is pending",
             request_id=record.request_id,
             status=record.status.value,

@@ -215,7 +215,7 @@ class PluginTables:
         grown = conn.used_bytes() - before
         if grown > 0 and used + grown > limits.database_bytes:
             raise GuestFault(
-                FaultKind.DATABASE, "there is no room left", limit=limits.database_bytes
+                FaultKind.DATABASE, "there is no space left", limit=limits.database_bytes
             )
         if grown:
             record_usage(conn, guest.plugin, used + grown)

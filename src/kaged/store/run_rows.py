@@ -152,7 +152,7 @@ def _one(conn: Connection, run_id: str, project_id: str | None = None) -> RunRec
     if found is None:
         raise RunNotFound(
             f"There is no workflow run {run_id} in this project.",
-            fix="use the run_id that starting the workflow gave",
+            fix="use the run_id that starting the workflow returned",
             run_id=run_id,
         )
     return _record(found)

@@ -56,7 +56,7 @@ def parse_text_query(text: str) -> TextQuery:
     if len(text) > QUERY_LIMIT_CHARS:
         raise SearchInvalid(f"has more than {QUERY_LIMIT_CHARS} characters")
     if text.count('"') % 2:
-        raise SearchInvalid("has a quote without its partner")
+        raise SearchInvalid("has an unclosed quote")
     groups: list[list[Term]] = [[]]
     negate = False
     for found in _PIECE.finditer(_INVISIBLE.sub(" ", text)):

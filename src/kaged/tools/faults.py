@@ -58,7 +58,7 @@ def broken_tool(error: Exception, context: ToolCallContext, tool_name: str) -> T
         trace="".join(traceback.format_exception(error)),
     )
     return ToolInternalError(
-        f"{tool_name} failed for a reason of its own",
+        f"{tool_name} failed with an internal error",
         fix="try again or do without it; the operator finds the reason in the daemon's log",
         detail={"request_id": context.request_id},
     )

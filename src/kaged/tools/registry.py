@@ -110,7 +110,7 @@ class ToolRegistry:
                     name=name,
                 )
         if len(self._tools) >= MAX_TOOLS:
-            raise ToolDefinitionInvalid(f"there are {MAX_TOOLS} tools and no room for another")
+            raise ToolDefinitionInvalid(f"there are {MAX_TOOLS} tools, which is the limit")
         self._tools[entry.name] = entry
         self._found[entry.name] = FoundTool(entry)
         for alias, extra in tool.aliases.items():

@@ -95,7 +95,7 @@ class CallTrail:
         except AuditUnavailable as error:
             raise ChangeNotRecorded(
                 f"{self.tool_name} would change something and the audit log cannot be written",
-                fix="calls that only read still work; the operator has to look after the disk",
+                fix="calls that only read still work; the operator has to check the disk",
             ) from error
 
     async def ended(self, error: ToolError | None, duration_ms: float) -> None:

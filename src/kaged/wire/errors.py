@@ -186,7 +186,7 @@ class InvalidParams(RpcError):
 
 
 class InternalError(RpcError):
-    """The other side failed for a reason of its own, or did not answer in time."""
+    """The other side failed with an internal error, or did not answer in time."""
 
     code: ClassVar[str] = "internal_error"
     default_number: ClassVar[int] = ErrorCode.INTERNAL_ERROR

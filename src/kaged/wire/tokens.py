@@ -71,7 +71,7 @@ _TEXTS = {
     TokenReason.DECODE: "a segment cannot be decoded",
     TokenReason.HEADER: "unexpected algorithm, type or version",
     TokenReason.SIGNATURE: "the signature does not match",
-    TokenReason.CLAIMS: "a claim is absent, malformed, expired or meant for somebody else",
+    TokenReason.CLAIMS: "a claim is absent, malformed, expired or meant for another audience",
 }
 
 

@@ -115,7 +115,7 @@ class DirectoryHandles:
             except FileNotFoundError:
                 if above == self._root:
                     # Never made anew: what it was and who may use it is not ours to decide.
-                    raise ProjectRootInvalid("the project's directory is gone") from None
+                    raise ProjectRootInvalid("the project's directory no longer exists") from None
                 above, _, name = above.rpartition("/")
                 above = above or "/"
                 missing.append(name)
@@ -158,7 +158,7 @@ def refuse_place(path: ProjectPath, error: OSError) -> NoReturn:
         raise FileMissing(path.relative) from error
     if error.errno == errno.ENOTDIR:
         raise WrongKind(
-            path.relative, "lies below something that is no directory", fix="name another path"
+            path.relative, "is below something that is no directory", fix="name another path"
         ) from error
     if error.errno == errno.ELOOP:
         raise PathRefused(

@@ -178,7 +178,7 @@ def test_consent_over_the_command_line(own: Path, tmp_path: Path) -> None:
     declared = {"stub": {"package": "stub", "source": "./tools/stub"}}
     root = write_project(tmp_path / "boats", {"plugins": declared})
     facts(root / "tools" / "stub")
-    assert "No project waits" in run(own, "plugin", "consents")
+    assert "No consent requests" in run(own, "plugin", "consents")
     assert "kaged plugin consents" in run(own, "project", "load", str(root))
     (asked,) = ask(own, "plugin", "consents", "--project", "boats")
     assert ask(own, "project", "list")[0]["state"] == "pending"

@@ -165,7 +165,7 @@ async def test_the_same_key_makes_one_event(lab: ProviderLab) -> None:
 
 
 async def test_of_several_calendars_one_must_be_chosen(lab: ProviderLab) -> None:
-    with pytest.raises(CapabilityInvalidInput, match="say which calendar"):
+    with pytest.raises(CapabilityInvalidInput, match="name the calendar"):
         await lab.invoke(
             "create", title="x", start="2026-03-05T10:00:00Z", end="2026-03-05T11:00:00Z"
         )

@@ -108,7 +108,7 @@ async def test_a_mailbox_is_linked_by_a_password_that_no_chat_sees(lab: Provider
     assert begun.auth_url.startswith("http://127.0.0.1:")
     wrong = await enter(begun.auth_url, email="ann@example.org", password="nonsense")
     assert wrong.status_code == 401
-    assert "does not take this login" in wrong.text
+    assert "does not accept this login" in wrong.text
     right = await enter(begun.auth_url, email="ann@example.org", password="ann-pass-1")
     found = re.search(r"<code>([^<]+)</code>", right.text)
     assert found is not None

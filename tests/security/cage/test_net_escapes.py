@@ -144,7 +144,7 @@ def test_e59_the_proxy_asked_for_what_is_not_granted(result: Result) -> None:
 def test_e60_the_proxy_asked_for_more_than_connections(result: Result) -> None:
     assert result.said["E60 socks"] == ["code 7"] * 2
     assert result.said["E60 get"].startswith("HTTP/1.1 405 ")
-    assert "only knows CONNECT" in result.said["E60 get"]
+    assert "only supports CONNECT" in result.said["E60 get"]
 
 
 def test_e61_an_ungranted_name_is_not_found_and_not_asked_for_outside(result: Result) -> None:

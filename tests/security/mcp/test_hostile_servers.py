@@ -192,7 +192,7 @@ async def test_a_server_gets_nothing_from_the_host_when_it_asks(lab: OutsideLab)
     [
         ("fails", McpCallFailed, "the disk is full"),
         ("refuses", McpCallFailed, "not today"),
-        ("nonsense", McpAnswerInvalid, "no tool result"),
+        ("nonsense", McpAnswerInvalid, "invalid tool result"),
     ],
 )
 async def test_a_failing_tool_is_an_error_with_its_own_words(
@@ -208,7 +208,7 @@ async def test_an_answer_that_is_not_the_declared_one_is_refused_and_recorded(
 ) -> None:
     await lab.start("typed")
     assert (await lab.call("out.echo", text="x"))["structured"] == {"n": 1}
-    with pytest.raises(McpAnswerInvalid, match="something else than it declares"):
+    with pytest.raises(McpAnswerInvalid, match="does not match its schema"):
         await lab.call("out.echo")
     assert lab.audit.of("mcp.answer_invalid")[0]["tool"] == "out.echo"
 

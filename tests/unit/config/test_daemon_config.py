@@ -255,7 +255,7 @@ def test_broken_toml_and_a_file_anybody_may_change_are_refused(operator: Operato
     (problem,) = operator.config_problems("[daemon\n")
     assert (problem.code, problem.line) == ("toml_syntax", 1)
     operator.config_toml.chmod(0o666)
-    with pytest.raises(ConfigFileInvalid, match="anybody may change"):
+    with pytest.raises(ConfigFileInvalid, match="any user may change"):
         load_daemon_config(operator.config_toml, {})
 
 

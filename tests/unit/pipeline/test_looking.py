@@ -84,7 +84,7 @@ async def test_a_trace_tells_what_each_plugin_saw_changed_and_was_refused(
     assert edits.changed == ("custom", "payload.name")
     assert edits.refused == (
         "http: write_headers is not granted",
-        "provenance: nobody may change it",
+        "provenance: it cannot be changed",
     )
     assert (edits.outcome, boom.outcome, denies.outcome) == ("allowed", "ValueError", "denied")
     assert "s3cret" not in repr(tracer.steps)

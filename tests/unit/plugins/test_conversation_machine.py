@@ -255,7 +255,7 @@ def test_too_early_even_after_initialized_fails_the_start() -> None:
     machine = in_state(CONFIGURING)
     machine.config_answered(TOO_EARLY)
     failed = failure_of(machine.config_answered(TOO_EARLY))
-    assert failed.reason == "it says not_initialized even after initialized"
+    assert failed.reason == "it answers not_initialized even after initialized"
 
 
 @pytest.mark.parametrize("again", [False, True])

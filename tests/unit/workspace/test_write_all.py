@@ -582,6 +582,6 @@ def test_an_error_of_the_system_is_told_without_the_place(
 def test_a_project_that_is_gone_is_not_made_anew(workspace: Workspace, root: Path) -> None:
     root.rmdir()
     for text in ("a", "deep/er/a"):
-        with pytest.raises(ProjectRootInvalid, match="gone"):
+        with pytest.raises(ProjectRootInvalid, match="no longer exists"):
             workspace.write_bytes(workspace.resolve(text), b"x")
     assert not root.exists()

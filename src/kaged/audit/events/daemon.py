@@ -112,7 +112,7 @@ DAEMON = Chapter(
         ),
         event(
             "audit.recovered",
-            "This log can be written again. `lost` counts events that found no room in the "
+            "This log can be written again. `lost` counts events that could not be kept in the "
             "meantime.",
             "duration_ms:num lost:int refused:int",
             "lost_by_name:obj",
@@ -126,7 +126,7 @@ DAEMON = Chapter(
         ),
         event(
             "audit.exported",
-            "Someone took a copy of this log.",
+            "A copy of this log was exported.",
             "rows:int complete:bool",
             "filter:obj",
         ),

@@ -63,7 +63,7 @@ MCP = Chapter(
         ),
         event(
             "mcp.answer_invalid",
-            "An outside server answered with something else than it declares.",
+            "An outside server answered with a result that does not match its schema.",
             "server:str tool:str reason:cut",
         ),
     ),

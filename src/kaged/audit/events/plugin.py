@@ -26,7 +26,7 @@ PLUGIN_HOST = Chapter(
         ),
         event(
             "plugin.api_mismatch",
-            "The plugin speaks another version of the plugin API and was killed.",
+            "The plugin uses another version of the plugin API; its process was killed.",
             "name:str reason:str host_api_version:int plugin_api_version:any",
         ),
         event(
@@ -211,7 +211,7 @@ PLUGIN_HOST = Chapter(
         ),
         event(
             "plugin.knob_write",
-            "The operator changed a knob and the plugin was told.",
+            "The operator changed a knob and the plugin was notified.",
             "name:str knob:str agent_path:str request_id:str",
             gates=True,
         ),

@@ -44,7 +44,7 @@ SERVICE_CAPABILITIES = Chapter(
         event("capability_auth_revoke", "An account link was taken back.", _AUTH, _SCOPE_MORE),
         event(
             "capability_output_rejected",
-            "A provider's answer held something like a credential; only its place is written.",
+            "A provider's answer contained something like a credential; only its place is kept.",
             "request_id:str capability.id:str operation:str path:str",
             f"{_SCOPE} {_SCOPE_MORE} rule:str masked:bool",
         ),
@@ -62,7 +62,7 @@ SERVICE_CAPABILITIES = Chapter(
         ),
         event(
             "capability_account_revoked",
-            "The operator took somebody's account back.",
+            "The operator revoked a person's account.",
             "user_id:str capability.id:str account_ref:str provider_revoked:bool",
         ),
         event(

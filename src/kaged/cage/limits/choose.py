@@ -48,7 +48,7 @@ def choose_backend(
     try:
         first.prepare()
         if not first.enforces >= _NEEDED:
-            raise OSError("the memory and pids controllers are not ours to divide")
+            raise OSError("the daemon may not divide the memory and pids controllers")
         _try(first)
     except OSError as error:
         first.close()

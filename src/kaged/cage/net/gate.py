@@ -158,7 +158,9 @@ def _open_namespace(child_pid: int, parent_pid: int | None) -> int:
     try:
         net_fd = os.open(f"/proc/{child_pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
-        raise _no_namespace("the cage is gone or not ours", error) from error
+        raise _no_namespace(
+            "the cage has ended or does not belong to this daemon", error
+        ) from error
     try:
         if os.path.samestat(os.fstat(net_fd), Path("/proc/self/ns/net").stat()):
             raise _no_namespace("the process is not in a network of its own")

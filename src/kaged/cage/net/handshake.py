@@ -115,7 +115,7 @@ class ProxyHandshake:
         if first == _SOCKS5:
             return self._read_greeting()
         if first == _SOCKS4:
-            raise _No(b"\x00\x5b" + bytes(6), "SOCKS4 is not spoken here; use SOCKS5")
+            raise _No(b"\x00\x5b" + bytes(6), "SOCKS4 is not supported; use SOCKS5")
         if not _A <= first <= _Z:
             raise _no_http(400, "this is neither HTTP nor SOCKS5")
         return self._read_http()
@@ -235,7 +235,9 @@ def _parse_connect(line: bytes, fields: list[bytes]) -> tuple[str, int]:
     if not all(_FIELD.fullmatch(field) for field in fields):
         raise _no_http(400, "a header field is malformed")
     if request[1] != b"CONNECT":
-        raise _no_http(405, "this proxy only knows CONNECT; plain requests go straight to the host")
+        raise _no_http(
+            405, "this proxy only supports CONNECT; send plain requests directly to the host"
+        )
     found = _AUTHORITY.fullmatch(request[2].decode("ascii"))
     if found is None or not 0 < int(found[2]) <= MAX_PORT:
         raise _no_http(400, "CONNECT takes host:port and nothing else")

@@ -17,7 +17,7 @@ User = Annotated[str | None, typer.Option("--user", "-u", help="Only this person
 def build() -> typer.Typer:
     """Build the group `account`."""
     app = typer.Typer(
-        help="See and take back linked accounts; answer requests for consent.",
+        help="List and revoke linked accounts; answer requests for consent.",
         no_args_is_help=True,
     )
     _register_accounts(app)
@@ -28,7 +28,7 @@ def build() -> typer.Typer:
 def build_capability() -> typer.Typer:
     """Build the group `capability`."""
     app = typer.Typer(
-        help="See what can be done with people's accounts, and through whom.", no_args_is_help=True
+        help="List the service capabilities and their providers.", no_args_is_help=True
     )
 
     @command(app, "list")
@@ -88,7 +88,7 @@ def _register_accounts(app: typer.Typer) -> None:
         with daemon() as client:
             done = client.post("/services/accounts/revoke", body)
         output.result(done)
-        told = "was told" if done["provider_revoked"] else "was not told"
+        told = "was notified" if done["provider_revoked"] else "was not notified"
         output.line(f"{account} of {user} is unlinked; the service itself {told}.")
 
 

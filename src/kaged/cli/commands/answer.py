@@ -29,13 +29,18 @@ def register(app: typer.Typer) -> None:
         ] = None,
         given: Given = None,
         files: Files = None,
-        approve: Annotated[bool, typer.Option("--approve", help="Let it go on.")] = False,
-        reject: Annotated[bool, typer.Option("--reject", help="Tell it that it may not.")] = False,
+        approve: Annotated[
+            bool, typer.Option("--approve", help="Approve what the agent asks for.")
+        ] = False,
+        reject: Annotated[
+            bool, typer.Option("--reject", help="Reject what the agent asks for.")
+        ] = False,
         reply: Annotated[
-            str | None, typer.Option("--reply", help="Say something; beside a decision, or alone.")
+            str | None,
+            typer.Option("--reply", help="A text for the agent; with a decision, or alone."),
         ] = None,
         follow: Annotated[
-            bool, typer.Option("--follow", help="Watch the agent go on to its end.")
+            bool, typer.Option("--follow", help="Watch the agent until it is done.")
         ] = False,
         project: InProject = HERE,
         as_json: AsJson = False,

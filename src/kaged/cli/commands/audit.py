@@ -40,7 +40,9 @@ Lines = Annotated[
 
 def build() -> typer.Typer:
     """Build the group."""
-    app = typer.Typer(help="Follow, ask, check and copy the audit trail.", no_args_is_help=True)
+    app = typer.Typer(
+        help="Follow, query, verify and export the audit trail.", no_args_is_help=True
+    )
     _register_reading(app)
     _register_keeping(app)
     return app

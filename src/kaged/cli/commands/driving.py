@@ -222,7 +222,7 @@ class WatchedSession:
     def _tell_pending(self) -> None:
         asked = self._pending()
         if asked is not None:
-            self._view.note(f"waits for you: {gist_of(asked)}")
+            self._view.note(f"waits for your answer: {gist_of(asked)}")
             self._view.note(f"  answer with: kaged answer {asked['request_id']}")
 
 

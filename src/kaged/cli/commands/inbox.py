@@ -12,7 +12,7 @@ from kaged.cli.context import AsJson, command
 from kaged.cli.output import Output
 
 Request = Annotated[str, typer.Argument(help="The id of the question.")]
-Text = Annotated[str | None, typer.Option("--text", "-t", help="What you want to say with it.")]
+Text = Annotated[str | None, typer.Option("--text", "-t", help="A comment to send along.")]
 
 
 def build() -> typer.Typer:
@@ -100,7 +100,7 @@ def _register_deciding(app: typer.Typer) -> None:
     @command(app, "reply")
     def reply(
         request: Request,
-        text: Annotated[str, typer.Argument(help="What you want to say.")],
+        text: Annotated[str, typer.Argument(help="The text of the reply.")],
         project: InProject = HERE,
         as_json: AsJson = False,
     ) -> None:

@@ -171,7 +171,7 @@ def _register_moving(app: typer.Typer) -> None:
     def bind(
         session: Annotated[str, typer.Option("--session", help="The session's id.")],
         number: Annotated[
-            int | None, typer.Argument(min=1, help="The issue; none takes the binding back.")
+            int | None, typer.Argument(min=1, help="The issue; left out, the binding is removed.")
         ] = None,
         project: InProject = HERE,
         as_json: AsJson = False,

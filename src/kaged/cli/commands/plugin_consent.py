@@ -42,7 +42,7 @@ def require_consent(question: str, output: Output, *, yes: bool) -> None:
         return
     if not output.for_people:
         raise ConsentRefused(
-            "there is no terminal to ask for consent on", fix="run it on a terminal, or say --yes"
+            "there is no terminal to ask for consent on", fix="run it on a terminal, or pass --yes"
         )
     if input(f"{question} ").strip().lower() not in {"y", "yes"}:
         raise ConsentRefused("not agreed to; nothing was changed")
@@ -60,7 +60,7 @@ def register_consents(app: typer.Typer) -> None:
             found = client.get("/consents", {"project_id": wanted})["items"]
         output.result(found)
         if not found:
-            output.line("No project waits for an answer.")
+            output.line("No consent requests are pending.")
             return
         columns = ["id", "name", "step", "version", "source", "answer"]
         output.table(columns, [_row(one, columns) for one in found])

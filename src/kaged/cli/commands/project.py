@@ -162,7 +162,7 @@ def _register_loaded(app: typer.Typer) -> None:
     @command(app, "trust")
     def trust(
         which: Which,
-        revoke: Annotated[bool, typer.Option("--revoke", help="Take the trust back.")] = False,
+        revoke: Annotated[bool, typer.Option("--revoke", help="Withdraw the trust.")] = False,
         as_json: AsJson = False,
     ) -> None:
         """Allow the commands that a project's files name (language servers, debug adapters)."""

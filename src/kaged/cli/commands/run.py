@@ -16,9 +16,10 @@ ModelAlias = Annotated[
     str | None, typer.Option("--model", "-m", help="A model's alias, in place of the agent's own.")
 ]
 MaxSteps = Annotated[
-    int | None, typer.Option("--max-steps", min=1, max=10_000, help="How often it may ask a model.")
+    int | None,
+    typer.Option("--max-steps", min=1, max=10_000, help="How many model calls it may make."),
 ]
-Thinking = Annotated[bool, typer.Option("--thinking", help="Also show what it thinks aloud.")]
+Thinking = Annotated[bool, typer.Option("--thinking", help="Also show the model's thinking.")]
 
 
 def register(app: typer.Typer) -> None:

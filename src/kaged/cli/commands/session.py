@@ -200,7 +200,7 @@ def _register_moving(app: typer.Typer) -> None:
         session: Which = CURRENT,
         agent: Annotated[str, typer.Option("--agent", "-a", help="Whose window.")] = "primary",
         dry_run: Annotated[
-            bool, typer.Option("--dry-run", help="Only tell what it would do.")
+            bool, typer.Option("--dry-run", help="Only show what it would do.")
         ] = False,
         project: InProject = HERE,
         as_json: AsJson = False,

@@ -66,7 +66,9 @@ def register_files(app: typer.Typer) -> None:
             done = client.upload("/sessions/import", data)
         output.result(done)
         made = done["session"]
-        output.line(f"Took in {done['imported_from']} as {made['id']} ({made['entries']} entries).")
+        output.line(
+            f"Imported {done['imported_from']} as {made['id']} ({made['entries']} entries)."
+        )
 
 
 def _read(file: Path) -> bytes:

@@ -24,7 +24,7 @@ RunId = Annotated[str, typer.Argument(help="The run, as `kaged undo list` shows 
 def build() -> typer.Typer:
     """Build the group."""
     app = typer.Typer(
-        help="Take back what agents did to files. A step is one tool call.", no_args_is_help=True
+        help="Undo what agents did to files. A step is one tool call.", no_args_is_help=True
     )
 
     @command(app, "list")
@@ -79,7 +79,7 @@ def _undo(body: dict[str, Any], project: str, as_json: bool) -> None:
     for one in found["files"]:
         output.line(f"{one['change']} {one['path']}")
     count = len(found["steps"])
-    output.note(f"Took back {count} {'step' if count == 1 else 'steps'}.")
+    output.note(f"Undid {count} {'step' if count == 1 else 'steps'}.")
 
 
 def _row(step: dict[str, Any]) -> list[str]:

@@ -83,7 +83,7 @@ class PluginStorageState:
         """
         if now_s < self.rests_until_s:
             raise ResourceBusy(
-                f"a write of this plugin took too long; writes rest for {REST_S:g} s",
+                f"a write of this plugin took too long; writes are paused for {REST_S:g} s",
                 detail={"retry_after_seconds": round(self.rests_until_s - now_s, 3)},
             )
 

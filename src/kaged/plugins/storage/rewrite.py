@@ -60,7 +60,7 @@ def _kind(tree: exp.Expr) -> StatementKind:
         case exp.Alter() if kind == "TABLE":
             return StatementKind.ALTER_TABLE
         case _:
-            raise StorageAccessDenied("statements of this kind are not for plugins")
+            raise StorageAccessDenied("plugins may not run statements of this kind")
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ def require_caller(
     """
     connection = access_request.connection
     if connection is None:
-        raise AccessDenied("The daemon does not know where this request came from.")
+        raise AccessDenied("The origin of this request is unknown.")
     if connection.kind == "unix":
         return _require_unix_caller(rules, connection, access_request)
     host = _require_host(rules, access_request)
@@ -219,7 +219,7 @@ def _require_unix_caller(
             fix="Run the command as the user who runs the daemon, or start a daemon of your own.",
         )
     if access_request.single(b"origin") is not None:
-        raise OriginNotAllowed("Web pages have no business on the Unix socket.")
+        raise OriginNotAllowed("Web pages may not use the Unix socket.")
     if rules.mode is AuthMode.INSECURE:
         return HttpCaller(None, AuthVia.UNIX)
     return HttpCaller(rules.operator_id, AuthVia.UNIX)
@@ -267,7 +267,7 @@ def _require_credential(
     if cookie is not None and credentials.cookies.valid(cookie):
         return AuthVia.COOKIE
     raise Unauthenticated(
-        "Over TCP this daemon wants its bearer token or a browser session.",
+        "Over TCP this daemon requires its bearer token or a browser session.",
         fix="Send `Authorization: Bearer $(kaged daemon token)`, or run `kaged daemon open`.",
     )
 

@@ -69,7 +69,7 @@ def bind_unix(path: Path) -> socket.socket:
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISSOCK(path.lstat().st_mode):
                 raise BindFailed(
-                    f"{path} is in the way and is not a socket.",
+                    f"{path} exists and is not a socket.",
                     fix=f"Move {path} away and start again.",
                     address=str(path),
                 )
@@ -103,7 +103,7 @@ def bind_tcp(host: str, port: int, mode: AuthMode) -> socket.socket:
     """
     if mode is AuthMode.INSECURE and not is_loopback(host):
         raise InsecureBindRefused(
-            f"Insecure mode does not listen on {host}: everybody who reaches it would be let in.",
+            f"Insecure mode does not listen on {host}: anyone who reaches it could use it.",
             fix='Set [auth] mode = "secure", or bind to 127.0.0.1.',
             address=host,
         )

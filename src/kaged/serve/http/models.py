@@ -80,7 +80,7 @@ class WhoamiOut(ApiModel):
     """Who the daemon takes you for."""
 
     operator_id: Annotated[
-        str | None, Field(description="Null in insecure mode, where nobody is authenticated.")
+        str | None, Field(description="Null in insecure mode, where no caller is authenticated.")
     ]
     via: Annotated[str, Field(description="What vouched for you: unix, bearer, cookie, insecure.")]
 

@@ -87,14 +87,14 @@ class ReadinessGate:
         await self._changed.wait()
         if self._failure is not None:
             raise DaemonStarting(
-                f"This part of the daemon did not open: {self._failure.message}",
+                f"This part of the daemon did not start: {self._failure.message}",
                 fix=self._failure.fix or "See the daemon's log.",
             )
 
     def subsystems(self) -> Subsystems:
         """Return the subsystems. Raises DaemonStarting before they are open."""
         if self._subsystems is None:
-            raise DaemonStarting("The daemon is still opening.", fix="Try again in a moment.")
+            raise DaemonStarting("The daemon is still starting.", fix="Try again in a moment.")
         return self._subsystems
 
 

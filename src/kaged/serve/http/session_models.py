@@ -129,7 +129,7 @@ class ForkIn(RequestBody):
     at: Annotated[EntryRef | None, Field(description="An entry's id, or the beginning of it.")] = (
         None
     )
-    switch: Annotated[bool, Field(description="Go to the fork, if nobody vetoes that.")] = False
+    switch: Annotated[bool, Field(description="Switch to the fork unless that is vetoed.")] = False
 
 
 class MoveOut(ApiModel):

@@ -194,7 +194,7 @@ class McpEndpoint:
                 self._leave(old)
         if len(self._client_sessions) >= MAX_CLIENT_SESSIONS:
             raise TooManyClients(
-                f"{MAX_CLIENT_SESSIONS} MCP clients are there already", fix="close one of them"
+                f"{MAX_CLIENT_SESSIONS} MCP clients are connected already", fix="close one of them"
             )
         ulid = key[1] if transport == "stdio" else self._ids.ulid()
         client_session = McpClientSession(

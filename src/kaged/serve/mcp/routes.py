@@ -268,7 +268,7 @@ def _place(connection: HTTPConnection) -> tuple[str, str]:
     project_id = str(connection.path_params["project_id"])
     agent = connection.query_params.get("agent", ROOT)
     if not _PROJECT.fullmatch(project_id):
-        raise InvalidHttpRequest("The project is named by the id that `POST /projects` gave.")
+        raise InvalidHttpRequest("The project is named by the id that `POST /projects` returned.")
     if len(agent) > MAX_AGENT_CHARS or not _AGENT.fullmatch(agent):
         raise InvalidHttpRequest("agent is an agent's path, such as primary.subagents.coder.")
     return project_id, agent

@@ -38,7 +38,7 @@ class _StreamEnd:
 
 _TOO_LARGE: Final = _StreamEnd(1009, f"a message may have {MAX_MESSAGE_BYTES} bytes")
 _NONSENSE: Final = _StreamEnd(1008, "too many lines are no messages")
-_GONE: Final = _StreamEnd(1001, "the daemon stops, or the project is gone")
+_GONE: Final = _StreamEnd(1001, "the daemon is stopping, or the project was unloaded")
 _SLOW: Final = _StreamEnd(1013, "the client does not read what it is sent")
 
 

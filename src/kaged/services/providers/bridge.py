@@ -276,7 +276,7 @@ class BridgeProvider:
 
     def _token(self, context: CapabilityCallContext) -> str:
         if not context.user_id.strip():
-            raise CapabilityInvalidInput("a capability is used for somebody")
+            raise CapabilityInvalidInput("a capability call needs a user")
         return mint_token(
             self._key,
             context.user_id,

@@ -108,7 +108,7 @@ class PersistentBridge:
             if answer.id in self._abandoned:
                 del self._abandoned[answer.id]
                 return
-            self.broke(process, "an answer nobody waits for")
+            self.broke(process, "an answer to no open request")
             return
         self._silent = 0
         future.set_result(answer)

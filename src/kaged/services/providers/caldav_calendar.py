@@ -175,7 +175,7 @@ class CalDavCalendar:
             else start + timedelta(days=WINDOW_DAYS)
         )
         if not timedelta(0) < end - start <= WINDOW_LIMIT:
-            raise CapabilityInvalidInput("start and end span more than nothing, at most two years")
+            raise CapabilityInvalidInput("end must be after start, at most two years later")
         return start, end
 
     async def _chosen(self, client: CalDavClient, given: JsonObject) -> list[str]:
@@ -190,7 +190,7 @@ class CalDavCalendar:
         if len(writable) == 1:
             return writable[0].path
         names = ", ".join(one.path for one in writable[:20])
-        raise CapabilityInvalidInput(f"say which calendar: {names or 'none can be written to'}")
+        raise CapabilityInvalidInput(f"name the calendar: {names or 'none can be written to'}")
 
     @asynccontextmanager
     async def _client(self, headers: dict[str, str]) -> AsyncGenerator[CalDavClient]:

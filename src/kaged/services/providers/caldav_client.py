@@ -141,7 +141,7 @@ class CalDavClient:
         if response.status_code == 412:
             return path  # it is there already: the same call came twice
         if response.status_code >= 400:
-            raise CapabilityInvalidInput("the calendar does not take this event")
+            raise CapabilityInvalidInput("the calendar does not accept this event")
         return path
 
     async def replace(self, found: CalendarObject, text: str) -> None:
@@ -155,7 +155,7 @@ class CalDavClient:
         if response.status_code == 412:
             raise CapabilityInvalidInput("the event was changed meanwhile; read it again")
         if response.status_code >= 400:
-            raise CapabilityInvalidInput("the calendar does not take this change")
+            raise CapabilityInvalidInput("the calendar does not accept this change")
 
     async def delete(self, path: str, etag: str | None) -> bool:
         """Remove a resource; False when it was gone."""
@@ -221,13 +221,15 @@ class CalDavClient:
                 async for chunk in response.aiter_bytes():
                     read += chunk
                     if len(read) > ANSWER_LIMIT_BYTES:
-                        raise CapabilityBackendUnavailable("the calendar server says too much")
+                        raise CapabilityBackendUnavailable(
+                            "the calendar server's answer is too large"
+                        )
         except CapabilityBackendUnavailable:
             raise
         except self._errors:
             raise CapabilityBackendUnavailable("the calendar server cannot be reached") from None
         if response.status_code == 401:
-            raise CapabilityAuthRequired("the calendar server does not take this login")
+            raise CapabilityAuthRequired("the calendar server does not accept this login")
         if response.status_code not in expected:
             raise CapabilityBackendUnavailable("the calendar server refused the request")
         return response, read.decode("utf-8", "replace")

@@ -38,7 +38,7 @@ _RANGE: Final[JsonObject] = {
 _VERSION: Final[JsonObject] = {
     "type": "string",
     "maxLength": 256,
-    "description": "The version that was read: refuses when somebody has changed it since.",
+    "description": "The version that was read: refuses when it was changed since.",
 }
 _EVENTS: Final[JsonObject] = {
     "type": "object",

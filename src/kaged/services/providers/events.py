@@ -53,7 +53,7 @@ def write_event(name: str, given: JsonObject, *, now_ms: int) -> str:
     """Write a new event.
 
     Raises:
-        CapabilityInvalidInput: a time is none, or the end lies before the start.
+        CapabilityInvalidInput: a time is none, or the end is before the start.
     """
     from icalendar import Calendar, Event  # noqa: PLC0415 - heavy, for daemons with calendars only
 
@@ -122,7 +122,7 @@ def _fill(event: Any, given: JsonObject) -> None:
     if end is not None and type(start) is not type(end):
         raise CapabilityInvalidInput("start and end are both times, or both days")
     if end is not None and _utc(end) < _utc(start):
-        raise CapabilityInvalidInput("the end lies before the start")
+        raise CapabilityInvalidInput("the end is before the start")
 
 
 def _moment(name: str, text: str, zone: ZoneInfo | None) -> date | datetime:

@@ -182,7 +182,7 @@ class HttpRest:
         url = self._settings.api.base_url + self._settings.check_path
         answer = await self._ask("GET", url, token, [], None, None)
         if answer.status >= 400:
-            raise CapabilityAuthRequired("The service does not take this token.")
+            raise CapabilityAuthRequired("The service does not accept this token.")
 
     async def _ask(
         self,
@@ -261,12 +261,12 @@ def _output(answer: _RestAnswer) -> JsonObject:
 
     status = answer.status
     if status == 401:
-        raise CapabilityAuthRequired("the service does not take the linked account any more")
+        raise CapabilityAuthRequired("the service no longer accepts the linked account")
     if status == 429:
         wait = answer.headers.get("retry-after", "")
         seconds = min(int(wait), 3600) if wait.isdecimal() else 60
         raise CapabilityRateLimited(
-            "the service wants fewer calls", retry_after_seconds=max(seconds, 1)
+            "the service limits the rate of calls", retry_after_seconds=max(seconds, 1)
         )
     if status >= 500 or 300 <= status < 400:
         raise CapabilityBackendUnavailable(f"the service answered {status}")

@@ -255,11 +255,11 @@ class ImapEmail:
                     smtp.login(login.username, login.password or "")
                 refused = smtp.send_message(letter, sender, everybody)
         except smtplib.SMTPAuthenticationError as error:
-            raise CapabilityAuthRequired("the mail server does not take this login") from error
+            raise CapabilityAuthRequired("the mail server does not accept this login") from error
         except smtplib.SMTPRecipientsRefused as error:
-            raise CapabilityInvalidInput("the mail server takes none of the addresses") from error
+            raise CapabilityInvalidInput("the mail server accepts none of the addresses") from error
         except (smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:
-            raise CapabilityInvalidInput("the mail server does not take this message") from error
+            raise CapabilityInvalidInput("the mail server does not accept this message") from error
         except (smtplib.SMTPException, OSError, ssl.SSLError) as error:
             raise CapabilityBackendUnavailable(
                 "the mail server cannot be reached or broke off"

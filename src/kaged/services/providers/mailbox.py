@@ -336,7 +336,7 @@ def _log_in(imap: imaplib.IMAP4, login: Login) -> None:
         raise _unavailable() from error
     except imaplib.IMAP4.error as error:
         # The server's own words may repeat what it was given.
-        raise CapabilityAuthRequired("the mail server does not take this login") from error
+        raise CapabilityAuthRequired("the mail server does not accept this login") from error
     except (OSError, ssl.SSLError) as error:
         raise _unavailable() from error
 

@@ -257,7 +257,9 @@ class OAuthClient:
                 async for chunk in response.aiter_bytes():
                     read += chunk
                     if len(read) > ANSWER_LIMIT_BYTES:
-                        raise CapabilityBackendUnavailable("the authorization server says too much")
+                        raise CapabilityBackendUnavailable(
+                            "the authorization server's answer is too large"
+                        )
         try:
             body = msgspec.json.decode(bytes(read)) if read else {}
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -330,7 +332,7 @@ def _refused(word: JsonValue) -> Exception:
             return CapabilityAuthFlowExpired("the flow has expired; begin a new one")
         case "invalid_grant" | "invalid_request":
             return CapabilityAuthFlowInvalid(
-                "the authorization server does not take the code; begin a new flow"
+                "the authorization server does not accept the code; begin a new flow"
             )
         case _:
             return CapabilityBackendUnavailable("the authorization server refused the request")

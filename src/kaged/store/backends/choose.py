@@ -29,7 +29,9 @@ def backend_for(url: str, backup_dir: Path) -> DatabaseBackend:
             f"databases of kind {parsed.get_backend_name()!r} are not supported", fix=_FIX
         )
     if parsed.drivername not in {"sqlite", "sqlite+pysqlite"} or parsed.query:
-        raise StoreUrlInvalid("the storage URL has a driver or options we do not know", fix=_FIX)
+        raise StoreUrlInvalid(
+            "the storage URL has a driver or options that are not supported", fix=_FIX
+        )
     if not parsed.database or parsed.database == ":memory:":
         raise StoreUrlInvalid("the storage URL names no file", fix=_FIX)
     path = Path(parsed.database)

@@ -83,7 +83,7 @@ class SqliteBackend:
         except (sqlite3.Error, OSError) as error:
             raise translate(error, self.place) or error from error
         if answer != ("ok",):
-            raise corrupt(self.place, str(answer[0]) if answer else "the check gave no answer")
+            raise corrupt(self.place, str(answer[0]) if answer else "the check returned nothing")
 
     def create(self, build: Callable[[DatabaseBackend], None]) -> None:
         """Fill a file beside the real one, private from its first byte, and move it into place.

@@ -63,7 +63,7 @@ def _by_code(code: int, text: str, place: str) -> StoreError:
         reason, fix = _UNAVAILABLE[primary]
         return unavailable(place, reason, fix, code)
     if primary == sqlite3.SQLITE_CONSTRAINT:
-        return StoreConflict("a row in the database is in the way", sqlite_code=code)
+        return StoreConflict("a row in the database conflicts with it", sqlite_code=code)
     if primary == sqlite3.SQLITE_INTERRUPT:
         return StoreTimeout("the query took too long and was stopped", fix="ask for less at once")
     return StoreError(f"the database refused a query: {text}", sqlite_code=code)

@@ -53,7 +53,7 @@ def _by_code(error: Exception, primary: int) -> GuestFault:
     if primary == sqlite3.SQLITE_CONSTRAINT:
         return GuestFault(FaultKind.CONSTRAINT, str(error))
     if primary == sqlite3.SQLITE_FULL:
-        return GuestFault(FaultKind.DATABASE, "there is no room left")
+        return GuestFault(FaultKind.DATABASE, "there is no space left")
     if primary == sqlite3.SQLITE_INTERRUPT:
         return GuestFault(FaultKind.FAILED, "the statement was stopped")
     if primary in _UNAVAILABLE:

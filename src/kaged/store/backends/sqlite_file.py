@@ -31,7 +31,7 @@ def examine_file(path: Path) -> None:
     if size == 0:
         raise corrupt(str(path), "the file is empty")
     if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
-        raise corrupt(str(path), "it does not begin like a database")
+        raise corrupt(str(path), "it is not a database file")
     page_size = int.from_bytes(header[16:18])
     page_size = 65536 if page_size == 1 else page_size
     pages = int.from_bytes(header[28:32])
@@ -61,7 +61,7 @@ def reading_options(path: Path) -> str:
         return "mode=ro"
     raise unavailable(
         str(path),
-        "it lies on a read-only medium and its newest part is still in the -wal file",
+        "it is on a read-only medium and its newest part is still in the -wal file",
         "copy the database together with its -wal file to a writable folder",
     )
 

@@ -156,7 +156,9 @@ def require_own_parents(conn: GuestConnection, owned: set[str], tables: Iterable
     for table in tables:
         for row in conn.host('SELECT "table" FROM pragma_foreign_key_list(?)', table):
             if _text(row[0]) not in owned:
-                raise GuestFault(FaultKind.DENIED, "a foreign key leads outside", name=table)
+                raise GuestFault(
+                    FaultKind.DENIED, "a foreign key refers to a table of another owner", name=table
+                )
 
 
 def record_names(conn: GuestConnection, change: NameChange, now_ms: int) -> None:
@@ -211,7 +213,7 @@ def _require_mine(name: str, entry: tuple[str, str], mine: set[str]) -> None:
 
 
 def _taken(name: str) -> GuestFault:
-    return GuestFault(FaultKind.DENIED, "the name belongs to somebody else", name=name)
+    return GuestFault(FaultKind.DENIED, "the name belongs to another plugin", name=name)
 
 
 def _text(raw: bytes) -> str:

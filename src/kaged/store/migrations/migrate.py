@@ -48,7 +48,7 @@ def current_version(conn: Connection) -> int:
         if tables:
             names = ", ".join(sorted(tables)[:5])
             raise StoreForeign(
-                f"the database holds other tables ({names}) and none of ours",
+                f"the database holds other tables ({names}) and none of kaged's",
                 fix="set [storage] url to a file of its own",
             )
         return 0
@@ -60,7 +60,7 @@ def require_not_newer(found: int, migrations: Sequence[Migration]) -> None:
     newest = migrations[-1].version
     if found > newest:
         raise StoreNewer(
-            f"the database has schema {found}, this kaged knows schemas up to {newest}",
+            f"the database has schema {found}, this kaged supports schemas up to {newest}",
             fix="upgrade kaged, or restore the backup that was made before the database was "
             "migrated",
             found=found,

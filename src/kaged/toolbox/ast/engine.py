@@ -104,7 +104,9 @@ class WorkerEngine:
                     worker, lambda: worker.ask(_preparing(job)), PREPARE_S
                 )
             except (WorkerGone, TimeoutError):
-                raise InvalidAstPattern.of(job.patterns[0], "the parser gave up on it") from None
+                raise InvalidAstPattern.of(
+                    job.patterns[0], "the parser could not read it"
+                ) from None
         return _facts(job, answer)
 
     async def scan(self, job: AstJob, count: int, read: Read, take: Take, time_s: float) -> bool:

@@ -49,7 +49,7 @@ PARAMETERS: Final[JsonObject] = {
         "lang": {
             "type": "string",
             "enum": list(LANGUAGES),
-            "description": "Language; told from the files when all are of one language.",
+            "description": "Language; determined from the files when all are of one language.",
         },
         "path": {
             "type": "string",
@@ -323,7 +323,7 @@ def _require_bound(pattern: str, template: str, bound: frozenset[str]) -> None:
 
 def _unknown_language(what: str) -> InvalidToolParams:
     return InvalidToolParams.of_field(
-        "lang", f"cannot be told from {what}", fix="name lang, or another file"
+        "lang", f"cannot be determined from {what}", fix="name lang, or another file"
     )
 
 
@@ -333,6 +333,6 @@ def _unclear_language(counts: dict[str, int]) -> InvalidToolParams:
     listed = ", ".join(f"{lang} ({count})" for lang, count in sorted(counts.items()))
     return InvalidToolParams.of_field(
         "lang",
-        f"cannot be told from the files, which are of several languages: {listed}",
+        f"cannot be determined from the files, which are of several languages: {listed}",
         fix="name lang, or narrow path or glob",
     )

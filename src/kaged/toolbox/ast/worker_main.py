@@ -136,7 +136,9 @@ def check_pattern(job: Job, index: int, strictness: str) -> dict[str, Any]:
     if not pattern.strip():
         return {"error": "the pattern is empty"}
     if _DOUBLE.search(pattern) and job.lang not in _DOLLAR_LANGUAGES:
-        return {"error": "$$NAME means nothing; write $NAME for one node or $$$NAME for several"}
+        return {
+            "error": "$$NAME is not a variable; write $NAME for one node or $$$NAME for several"
+        }
     if META.fullmatch(pattern.strip()) and pattern.strip().startswith("$$$"):
         return {"error": "$$$ alone is no code; put it inside something, e.g. f($$$ARGS)"}
     root = parse_pattern(pattern, job.lang)

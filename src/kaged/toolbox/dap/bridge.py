@@ -84,7 +84,7 @@ class DapBridge:
         known = self._sessions.get(_owner(call))
         if known is not None and known.alive:
             raise DapSessionActive(
-                f"you debug something already ({known.id})", fix="disconnect it first"
+                f"you already have a debug session ({known.id})", fix="disconnect it first"
             )
         choice = require_known(runtime, self.adapters)
         policy = call.context.cage_policy

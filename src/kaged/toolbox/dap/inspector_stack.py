@@ -72,7 +72,7 @@ class InspectedStack:
         number = arguments.get("frameId")
         generation, position = divmod(number, MAX_FRAMES) if type(number) is int else (-1, 0)
         if generation != self._generation or position >= len(self._frames):
-            raise DapRequestFailed("the program has gone on; there is no such frame any more")
+            raise DapRequestFailed("the program has continued; there is no such frame any more")
         return self._frames[position]
 
     async def scopes(self, arguments: JsonObject) -> JsonObject:

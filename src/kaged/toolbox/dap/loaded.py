@@ -76,6 +76,4 @@ async def custom_request(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
 def check_custom(args: JsonObject) -> None:
     """Refuse commands that are the bridge's own business."""
     if args.get("command") in _LIFECYCLE:
-        raise InvalidToolParams.of_field(
-            "command", f"{args['command']} is the bridge's own business"
-        )
+        raise InvalidToolParams.of_field("command", f"{args['command']} is reserved for the daemon")

@@ -122,7 +122,7 @@ class DapConnection(asyncio.Protocol):
             DapSessionEnded: it is gone.
         """
         if not self.is_open or len(self._open) >= MAX_OPEN:
-            raise DapSessionEnded("the debug adapter is gone", fix="launch again")
+            raise DapSessionEnded("the debug adapter has ended", fix="launch again")
         answer: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         self._seq += 1
         seq = self._seq

@@ -67,7 +67,7 @@ async def raw_request(question: LspCall) -> JsonValue:
         )
     method = question.text("method")
     if method in _NOT_RAW:
-        raise InvalidToolParams.of_field("method", f"{method} is the bridge's own business")
+        raise InvalidToolParams.of_field("method", f"{method} is reserved for the daemon")
     language = _required(question)
     params = question.call.args.get("params")
     given = cast("JsonObject", {} if params is None else params)

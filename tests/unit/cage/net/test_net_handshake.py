@@ -125,7 +125,7 @@ def test_plain_requests_are_refused_with_the_reason(method: str) -> None:
     assert status(step) == 405
     assert isinstance(step, ProxyRefused)
     assert b"Allow: CONNECT\r\n" in step.reply
-    assert "only knows CONNECT" in step.reason
+    assert "only supports CONNECT" in step.reason
 
 
 def test_a_header_without_end_is_cut_at_the_limit() -> None:

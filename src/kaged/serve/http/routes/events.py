@@ -93,7 +93,7 @@ class _Resume:
             )
         epoch, after = query.get("epoch"), query.get("after")
         if epoch is not None and _EPOCH.fullmatch(epoch) is None:
-            raise InvalidHttpRequest("epoch is the value that an earlier `hello` gave.")
+            raise InvalidHttpRequest("epoch is the value of an earlier `hello`.")
         if after is None:
             return cls(hub.latest, topics, epoch_changed=False)
         if _NUMBER.fullmatch(after) is None:
@@ -201,8 +201,8 @@ def _hello(hub: EventHub, resume: _Resume) -> str:
 
 def _slow(after: int) -> SlowClient:
     return SlowClient(
-        "You read slower than events come; the daemon keeps no queue for you.",
-        fix="Connect again with after= the last number you saw; `gap` tells what is lost.",
+        "The client reads more slowly than events arrive; the daemon keeps no queue for it.",
+        fix="Connect again with after= the last number you saw; `gap` says what was lost.",
         last_seq=after,
     )
 

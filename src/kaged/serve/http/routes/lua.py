@@ -175,7 +175,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
         methods=["POST"],
         tags=["lua"],
         responses=errors(404, 409),
-        summary="Have a script draw, complete or hear a key",
+        summary="Let a script draw, complete or handle a key",
     )
     app.add_api_route(
         f"{prefix}/lua/check",

@@ -79,7 +79,11 @@ async def _outcome(context: SessionRequest, source: str, outcome: SwitchOutcome 
         raise outcome.error
     if outcome.to is None:
         reason = outcome.reason or "no reason was given"
-        raise MoveVetoed(f"The move was vetoed: {reason}", fix="ask who said no", reason=reason)
+        raise MoveVetoed(
+            f"The move was vetoed: {reason}",
+            fix="see which script or plugin vetoed it",
+            reason=reason,
+        )
     made = await context.sessions.service.get(context.project_id, outcome.to)
     if outcome.entry_id is not None:
         await _record_fork(context, made)

@@ -112,7 +112,7 @@ class ToolSeriesOut(ApiModel):
 
     project_id: str
     agent: str
-    tool: Annotated[str, Field(description="`(unknown)` is every name that means no tool.")]
+    tool: Annotated[str, Field(description="`(unknown)` stands for every name that is no tool.")]
     calls: int
     failed: Annotated[int, Field(description="Calls that ended with an error, refusals apart.")]
     denied: Annotated[int, Field(description="Calls that were refused.")]
@@ -181,7 +181,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
         methods=["POST"],
         tags=["tools"],
         responses=errors(404),
-        summary="Say whether a call would be allowed",
+        summary="Explain whether a call would be allowed",
     )
 
 

@@ -82,7 +82,7 @@ OneId = Annotated[str | None, Query(max_length=MAX_ID_CHARS)]
 
 async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> UndoPort:
     if services.undo is None:
-        raise UndoAbsent("This daemon runs without a journal of what tools did.")
+        raise UndoAbsent("This daemon runs without undo.")
     return services.undo
 
 
