@@ -120,7 +120,7 @@ async def test_a_bubblewrap_that_vanishes_is_named_whatever_starts_it(
 ) -> None:
     facts = replace(gather_facts(cage_cache), bwrap=str(place / "gone"))
     spawner = Spawner(CageSettings(cache_dir=cage_cache), on_event=events, facts=facts)
-    assert "gone" in await refusal(spawner, events, None)
+    assert "no longer installed" in await refusal(spawner, events, None)
 
 
 async def test_without_a_filter_nothing_starts(

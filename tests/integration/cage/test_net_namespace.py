@@ -149,7 +149,7 @@ async def test_a_cage_that_is_gone_or_somebody_elses_is_refused(gate: NetGate) -
             await gate.attach(pid, plan, cage="x", cage_id="x", parent_pid=1)
     with suppress(ProcessLookupError):
         await gone(pid)
-    with pytest.raises(NamespaceUnavailable, match="gone"):
+    with pytest.raises(NamespaceUnavailable, match="has ended"):
         await gate.attach(pid, plan, cage="x", cage_id="x")
 
 
