@@ -93,11 +93,13 @@ def build_driver(
         outcome = await navigation.apply(session_id, between_turns=True)
         return outcome is not None and outcome.moved
 
-    tools = ToolRunner(dispatcher, transcript, transforms)
+    tools = ToolRunner(dispatcher, transcript, transforms, lifecycle.emit)
     parts = LoopParts(
         ledger=transcript,
         tools=tools,
-        compactor=Compactor(transcript, hooks, audit, lifecycle.emit, clock=clock, ids=ids),
+        compactor=Compactor(
+            transcript, hooks, audit, lifecycle.emit, transforms, clock=clock, ids=ids
+        ),
         todos=LoopTodos(todos, store.sessions, audit),
         transforms=transforms,
         policies=policies,

@@ -13,11 +13,15 @@ class EventKind(StrEnum):
     NOTIFICATION = "notification"
     TRANSFORM = "transform"
     PREDICATE = "predicate"
-    COLLECT = "collect"
     VETO = "veto"
 
 
-_N, _T, _P, _C, _V = EventKind
+_N, _T, _P, _V = EventKind
+
+_SUMMARY: Final = (
+    "`{ transcript, instruction, prompt, model, summarized, kept }`; may change the `instruction` "
+    "or the `prompt` of a summary, or write the `summary`"
+)
 
 EVENTS: Final = MappingProxyType(
     {
@@ -31,29 +35,38 @@ EVENTS: Final = MappingProxyType(
         "message_end": (_N, "`{ id, usage = { input, output, cache_read, cache_write } }`"),
         "after_provider_response": (_N, "the same as `message_end`, right after it"),
         "tool_call": (_N, "`{ id, name, input }`"),
-        "tool_update": (_N, "`{ id, content, structured? }`"),
+        "tool_update": (
+            _N,
+            "`{ id, content, structured = { done, total } }`, as a tool reports it",
+        ),
         "tool_result": (_N, "`{ id, name, is_error, text }`"),
-        "model_select": (_N, "`{ prev, next, source }`"),
-        "thinking_level_select": (_N, "`{ prev, next, source }`"),
-        "permission_mode_select": (_N, "`{ prev, next, source }`"),
-        "user_bash": (_N, "`{ cmd, exit_code }`"),
-        "user_shell": (_N, "`{ cmd, exit_code }`"),
+        "model_select": (_N, "`{ prev, next, source }`, when a run uses another model"),
         "session_open": (_N, "`{ id, from }`, after a move to another session"),
         "session_close": (_N, "`{ id, to }`, after a move away from a session"),
-        "option_set": (_N, "never fired here"),
-        "color_scheme": (_N, "never fired here"),
         "user": (_N, "`{ text }`, what a person wrote"),
-        "resources_discover": (_C, "no argument; gives `{ skills?, templates?, themes? }`"),
         "transform_context": (_T, "list of messages for one request"),
         "before_provider_request": (_T, "`{ messages }` of one request"),
-        "compact_prepare": (_T, "never fired here"),
-        "should_stop_after_turn": (_P, "`{ index, had_tool_calls, usage }`"),
+        "compact_prepare": (_T, _SUMMARY),
+        "should_stop_after_turn": (_P, "`{ index, had_tool_calls, usage }`; `true` ends the run"),
         "session_before_switch": (_V, "target as text"),
         "session_before_fork": (_V, "entry id as text"),
-        "session_before_tree": (_V, "never fired here"),
     }
 )
 """Name to kind and payload."""
+
+REFUSED_EVENTS: Final = MappingProxyType(
+    {
+        "thinking_level_select": "sessions have no thinking levels",
+        "permission_mode_select": "permissions come from the project file, not from a mode",
+        "user_bash": "the chat runs no shell commands of its own",
+        "user_shell": "the chat runs no shell commands of its own",
+        "option_set": "there are no options that a script could follow",
+        "color_scheme": "the daemon has no color scheme",
+        "resources_discover": "skills, templates and themes are not found through scripts",
+        "session_before_tree": "a session is left by a switch or a fork, never by its tree",
+    }
+)
+"""Events of other hosts that nothing here fires, with the reason. Subscribing is refused."""
 
 CONTEXT_EVENTS: Final = frozenset(
     {

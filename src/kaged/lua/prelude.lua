@@ -452,7 +452,16 @@ function kage.on(event, handler)
   if kind == nil then
     if not warned[event] then
       warned[event] = true
-      say("kage.log", { level = "warn", message = "unknown event " .. tostring(event) })
+      local why = settings.refused[event]
+      if why then
+        -- Shown to people: a handler that never runs must not look as if it did.
+        say("kage.notify", {
+          level = "error",
+          message = "event " .. event .. " never happens here, its handler is not used: " .. why,
+        })
+      else
+        say("kage.log", { level = "warn", message = "unknown event " .. tostring(event) })
+      end
     end
     return function() end
   end
@@ -919,15 +928,6 @@ function kinds.predicate(name, payload, problems)
     return stop
   end)
   return stop
-end
-
-function kinds.collect(name, payload, problems)
-  local found = {}
-  each(name, problems, payload, function(ok, value)
-    if ok and type(value) == "table" then found[#found + 1] = value end
-  end)
-  came_as_list[found] = true
-  return found
 end
 
 function kinds.veto(name, payload, problems)

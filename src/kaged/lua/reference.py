@@ -11,7 +11,7 @@ from typing import Final
 
 from kaged.kernel.lua_powers import LuaPower
 from kaged.lua.calls import SHIPPED
-from kaged.lua.events import CONTEXT_EVENTS, EVENTS
+from kaged.lua.events import CONTEXT_EVENTS, EVENTS, REFUSED_EVENTS
 from kaged.lua.limits import ScriptLimits
 from kaged.lua.surface import SURFACE, TYPES, Function
 
@@ -60,6 +60,7 @@ def render_page() -> str:
         "A **notification** ignores what a handler returns. A **transform** replaces the payload",
         "by what is returned, unless that is nil. A **veto** reads `{ cancel = reason }` and",
         "`{ patch = target }`; the first of either decides, and a handler that fails has said no.",
+        "A **predicate** counts only when a handler returns exactly `true`.",
         "Events marked with * carry conversation text.\n",
         "| Event | Kind | Payload |",
         "|---|---|---|",
@@ -67,6 +68,12 @@ def render_page() -> str:
             f"| `{name}`{'*' if name in CONTEXT_EVENTS else ''} | {kind} | {text} |"
             for name, (kind, text) in EVENTS.items()
         ),
+        "",
+        "Some events of other hosts never happen here. Subscribing to one is refused with a",
+        "notice; the rest of the script works.\n",
+        "| Refused | Because |",
+        "|---|---|",
+        *(f"| `{name}` | {why} |" for name, why in REFUSED_EVENTS.items()),
         "",
         "## Limits\n",
         _limits(limits),

@@ -290,10 +290,12 @@ class ScriptRuntime:
                 payload = like(payload, value)
         return payload
 
-    async def predicate(self, event: str, payload: JsonValue) -> bool:
+    async def predicate(
+        self, event: str, payload: JsonValue, session_id: str | None = None
+    ) -> bool:
         """Ask whether any script says exactly true."""
         for script in tuple(self.scripts):
-            if await self._asked(script, event, payload) is True:
+            if await self._asked(script, event, payload, session_id) is True:
                 return True
         return False
 

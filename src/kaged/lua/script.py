@@ -12,7 +12,7 @@ import structlog
 
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.lua.errors import ScriptDown
-from kaged.lua.events import CONTEXT_EVENTS, EVENTS
+from kaged.lua.events import CONTEXT_EVENTS, EVENTS, REFUSED_EVENTS
 from kaged.lua.launch import worker_request
 from kaged.lua.limits import ScriptLimits
 from kaged.lua.values import from_wire, shown, to_wire
@@ -216,6 +216,7 @@ class Script:
             "instructions": self._parts.limits.instructions,
             "config": self._config,
             "events": {name: str(kind) for name, (kind, _) in EVENTS.items()},
+            "refused": dict(REFUSED_EVENTS),
             "withheld": dict.fromkeys(sorted(CONTEXT_EVENTS), True) if strict else {},
             "builtin": dict.fromkeys(sorted(self._parts.builtin), True),
             "api_version": API_VERSION,

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 PATIENCE_S: Final = 8.0
 MAX_KNOWN: Final = 10_000
 _TOP: Final = "primary"
+_AS_THEY_ARE: Final = {
+    "turn.started": ("turn_start", {"index": "index"}),
+    "tool.started": ("tool_call", {"id": "request_id", "name": "tool_name", "input": "params"}),
+    "model.selected": ("model_select", {"prev": "prev", "next": "next", "source": "source"}),
+}
+"""Events of sessions that scripts get with other names only."""
 
 _log = structlog.get_logger("kaged.lua")
 
@@ -56,6 +62,8 @@ class SessionEventForwarder:
         if transforms is not None:
             self._undo.append(transforms.on_context(self._context))
             self._undo.append(transforms.on_before_tool_call(self._before_tool_call))
+            self._undo.append(transforms.on_after_turn(self._after_turn))
+            self._undo.append(transforms.on_summarizing(self._summarizing))
 
     def close(self) -> None:
         """Listen no more."""
@@ -112,6 +120,23 @@ class SessionEventForwarder:
             await runtime.drain(PATIENCE_S)
         return None
 
+    async def _after_turn(self, session_id: str, turn: JsonObject) -> bool:
+        runtime = self._of_session(session_id)
+        if runtime is None or not runtime.wants("should_stop_after_turn"):
+            return False
+        await runtime.drain(PATIENCE_S)
+        return await runtime.predicate("should_stop_after_turn", turn, session_id)
+
+    async def _summarizing(self, session_id: str, plan: JsonObject) -> JsonObject | None:
+        runtime = self._of_session(session_id)
+        if runtime is None or not runtime.wants("compact_prepare"):
+            return None
+        found = await runtime.transform("compact_prepare", plan, session_id)
+        if not isinstance(found, dict):
+            runtime.notice("lua", "error", "compact_prepare gave no table; it is not used")
+            return None
+        return {name: found.get(name) for name in ("prompt", "instruction", "summary")}
+
     def _of_session(self, session_id: str) -> ScriptRuntime | None:
         project_id = self._project_of.get(session_id)
         return None if project_id is None else self._runtime_of(project_id)
@@ -144,8 +169,6 @@ class SessionEventForwarder:
             case "run.ended":
                 self._speaking.discard(event.session_id)
                 tell("agent_end", {"ok": data.get("status") == "completed"})
-            case "turn.started":
-                tell("turn_start", {"index": data.get("index")})
             case "turn.ended":
                 had = data.get("had_tool_calls") is True
                 tell("turn_end", {"index": data.get("index"), "had_tool_calls": had})
@@ -153,21 +176,19 @@ class SessionEventForwarder:
                 self._delta(runtime, event)
             case "entry.appended":
                 self._entry(runtime, event)
-            case "tool.started":
-                tell(
-                    "tool_call",
-                    {
-                        "id": data.get("request_id"),
-                        "name": data.get("tool_name"),
-                        "input": data.get("params"),
-                    },
-                )
+            case "tool.updated":
+                done: JsonObject = {"done": data.get("done"), "total": data.get("total")}
+                about_call = {"id": data.get("request_id"), "content": data.get("text")}
+                tell("tool_update", {**about_call, "structured": done})
             case "tool.finished":
                 tell("tool_result", _result(data))
             case "session.switched":
                 moved = {"id": data.get("to"), "from": data.get("from")}
                 tell("session_close", {"id": data.get("from"), "to": data.get("to")})
                 runtime.tell("session_open", moved, str(data.get("to")))
+            case _ if event.name in _AS_THEY_ARE:
+                name, keys = _AS_THEY_ARE[event.name]
+                tell(name, {key: data.get(theirs) for key, theirs in keys.items()})
             case _:
                 return
 

@@ -14,6 +14,7 @@ import structlog
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import KagedError
 from kaged.config.project import CompactionStrategy
+from kaged.models.turn import Usage
 from kaged.plugins.hooks import CompactionEvent
 from kaged.sessions.compaction import (
     TARGET_SHARE,
@@ -24,7 +25,12 @@ from kaged.sessions.compaction import (
 )
 from kaged.sessions.entry import EntryDraft, EntryKind
 from kaged.sessions.messages import NOTE_MARK, WindowMessage, message_of_json
-from kaged.sessions.summary import summarize
+from kaged.sessions.summary import (
+    INSTRUCTION,
+    SUMMARY_LIMIT_CHARS,
+    summarize,
+    transcript_for,
+)
 from kaged.sessions.window import compaction_messages
 
 if TYPE_CHECKING:
@@ -33,12 +39,16 @@ if TYPE_CHECKING:
     from kaged.sessions.agent_run import AgentRun
     from kaged.sessions.hooks import SessionHooks
     from kaged.sessions.needs import Announcer, AuditPost, Ledger
+    from kaged.sessions.transforms import Transforms
 
 THRESHOLD_CROSSED: Final = "threshold_crossed"
 REQUESTED: Final = "requested"
 CONTEXT_EXCEEDED: Final = "context_exceeded"
 GROWTH: Final = 1.05
 """By how much a window that could not be made smaller must grow before it is tried again."""
+
+MAX_PROMPT_GROWTH: Final = 16_000
+"""How many characters a script may add to what a model is to summarize."""
 
 _log = structlog.get_logger("kaged.sessions")
 
@@ -81,6 +91,7 @@ class Compactor:
         hooks: SessionHooks,
         audit: AuditPost,
         announce: Announcer,
+        transforms: Transforms,
         *,
         clock: Clock,
         ids: Ids,
@@ -89,6 +100,7 @@ class Compactor:
         self._hooks = hooks
         self._audit = audit
         self._announce = announce
+        self._transforms = transforms
         self._clock = clock
         self._ids = ids
 
@@ -212,7 +224,7 @@ class Compactor:
             reason = "the designated compactor is not there"
         if reason is None and strategy is CompactionStrategy.SUMMARIZE:
             try:
-                text, usage = await summarize(agent_run.model, plan.being, agent_run.path)
+                text, usage = await self._summary(agent_run, plan)
             except KagedError as error:
                 reason = f"{error.code}: {error.message}"
             # Boundary: whatever a model's layer breaks with, the session goes on.
@@ -237,6 +249,37 @@ class Compactor:
             },
         )
         return None
+
+    async def _summary(self, agent_run: AgentRun, plan: CompactionPlan) -> tuple[str, Usage]:
+        """Summarize what goes; whoever is asked first may change the request or write it.
+
+        Raises:
+            ModelError: the model did not answer, or with nothing.
+        """
+        text = transcript_for(agent_run.model, plan.being)
+        if not self._transforms.has_summarizing or not agent_run.is_top:
+            return await summarize(agent_run.model, text, agent_run.path)
+        asked: JsonObject = {
+            "transcript": text,
+            "instruction": INSTRUCTION,
+            "prompt": text,
+            "model": agent_run.model.alias,
+            "summarized": len(plan.being),
+            "kept": len(plan.remaining),
+        }
+        asked = await self._transforms.summarizing(agent_run.run.session_id, asked)
+        summary, prompt, instruction = (
+            value if isinstance(value := asked.get(name), str) and value.strip() else None
+            for name in ("summary", "prompt", "instruction")
+        )
+        if summary is not None:
+            return summary.strip()[:SUMMARY_LIMIT_CHARS], Usage()
+        return await summarize(
+            agent_run.model,
+            (prompt or text)[: len(text) + MAX_PROMPT_GROWTH],
+            agent_run.path,
+            (instruction or INSTRUCTION)[:SUMMARY_LIMIT_CHARS],
+        )
 
     async def _keep(
         self,

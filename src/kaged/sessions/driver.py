@@ -46,9 +46,10 @@ if TYPE_CHECKING:
     from kaged.sessions.agent_run import AgentRun
     from kaged.sessions.agent_run_factory import AgentRunFactory
     from kaged.sessions.hooks import SessionHooks
-    from kaged.sessions.needs import Models, RunRegistry
+    from kaged.sessions.needs import Models
     from kaged.sessions.resume import Resumption
     from kaged.sessions.session_cache import CachedSession, SessionCache
+    from kaged.sessions.session_service import SessionService
     from kaged.store import Store
     from kaged.tools import ToolCallContext
     from kaged.tools.resolution import AgentTools
@@ -87,7 +88,7 @@ class SessionDriver:
     def __init__(
         self,
         store: Store,
-        service: RunRegistry,
+        service: SessionService,
         known: SessionCache,
         run_factory: AgentRunFactory,
         parts: LoopParts,
@@ -340,9 +341,19 @@ class SessionDriver:
         alias = self._alias(session, options, options.agent, known)
         self._models.get(alias)  # who cannot be asked is not asked half-way
         run_id = self._ids.tagged("run")
+        earlier, _ = await self._service.runs(session.id, limit=1)
         await self._service.begin_run(
             session.id, cause=cause, model=alias, operator_id=options.operator, run_id=run_id
         )
+        if earlier and earlier[0].model not in {None, alias}:
+            selected: JsonObject = {
+                "prev": earlier[0].model,
+                "next": alias,
+                "source": "run" if options.model else "project",
+            }
+            self._parts.announce(
+                SessionEvent("model.selected", session.id, session.project_id, run_id, selected)
+            )
         run = self._state(session, run_id, known, options)
         run.resumes_pause = cause is RunCause.ANSWER
         self._runs[run_id] = run

@@ -18,8 +18,9 @@ EVENTS: Final = frozenset({
     "session.created", "session.forked", "session.switched", "session.switch_vetoed",
     "session.fork_vetoed", "session.titled", "session.deleted", "session.idle",
     "entry.appended", "run.started", "run.ended", "run.completed", "turn.started", "turn.ended",
-    "text.delta", "thinking.delta", "tool.started", "tool.finished", "model.retried",
-    "compaction.started", "compaction.finished", "attention.required",
+    "text.delta", "thinking.delta", "tool.started", "tool.updated", "tool.finished",
+    "model.selected", "model.retried", "compaction.started", "compaction.finished",
+    "attention.required",
 })  # fmt: skip
 """Every event that a listener may hear."""
 

@@ -101,6 +101,8 @@ async def run_agent(agent_run: AgentRun, parts: LoopParts) -> AgentEnd:
             return AgentEnd(paused=True)
         if agent_run.is_top and await parts.between_turns(agent_run.run.session_id):
             return AgentEnd(False, turn.message.text, "switched")
+        if agent_run.is_top and await _stops(agent_run, turn, parts, had_calls=bool(calls)):
+            return AgentEnd(False, turn.message.text, "stopped")
         if not calls:
             return AgentEnd(False, turn.message.text, turn.finish_reason)
 
@@ -190,6 +192,20 @@ async def keep_turn(
 
 
 # -- own -------------------------------------------------------------------------------------------
+
+
+async def _stops(
+    agent_run: AgentRun, turn: ModelTurn, parts: LoopParts, *, had_calls: bool
+) -> bool:
+    """Return whether whoever is asked after each turn ends the run."""
+    usage: JsonObject = {
+        "input": turn.usage.input_tokens,
+        "output": turn.usage.output_tokens,
+        "cache_read": turn.usage.cached_tokens,
+        "cache_write": 0,
+    }
+    told: JsonObject = {"index": agent_run.turns, "had_tool_calls": had_calls, "usage": usage}
+    return await parts.transforms.stops_after(agent_run.run.session_id, told)
 
 
 async def _timed(

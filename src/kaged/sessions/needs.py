@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from kaged.models.turn import Model
     from kaged.sessions.entry import Entry, EntryDraft
     from kaged.sessions.lifecycle import SessionEvent
-    from kaged.store.agent_run_rows import AgentRunRecord, RunCause, RunResult
     from kaged.tools import ToolCallContext
 
 
@@ -56,26 +55,6 @@ class Models(Protocol):
 
     def get(self, alias: str) -> Model:
         """Return a model. Raises ModelUnknown."""
-        ...
-
-
-class RunRegistry(Protocol):
-    """Keeps the runs of sessions: `kaged.sessions.session_service.SessionService`."""
-
-    async def begin_run(
-        self,
-        session_id: str,
-        *,
-        cause: RunCause = ...,
-        model: str | None = None,
-        operator_id: str | None = None,
-        run_id: str | None = None,
-    ) -> AgentRunRecord:
-        """Note that a run begins. Raises SessionBusy when one is active."""
-        ...
-
-    async def finish_run(self, run_id: str, ended: RunResult) -> AgentRunRecord:
-        """Note how a run ended."""
         ...
 
 

@@ -35,17 +35,21 @@ INSTRUCTION: Final = (
 )
 
 
+def transcript_for(model: Model, messages: Sequence[WindowMessage]) -> str:
+    """Write messages as text, as much as fits into a request to the model."""
+    return written(messages, int(model.context_tokens * _SHARE_OF_WINDOW) * BYTES_PER_TOKEN)
+
+
 async def summarize(
-    model: Model, messages: Sequence[WindowMessage], agent: str
+    model: Model, transcript: str, agent: str, instruction: str = INSTRUCTION
 ) -> tuple[str, Usage]:
-    """Summarize messages with a model; returns the summary and what it took.
+    """Summarize a transcript with a model; returns the summary and what it took.
 
     Raises:
         ModelError: the model did not answer, or with nothing.
     """
-    limit = int(model.context_tokens * _SHARE_OF_WINDOW) * BYTES_PER_TOKEN
     request = ModelRequest(
-        messages=(SystemMessage(INSTRUCTION), UserMessage(written(messages, limit))), agent=agent
+        messages=(SystemMessage(instruction), UserMessage(transcript)), agent=agent
     )
     turn: ModelTurn | None = None
     try:

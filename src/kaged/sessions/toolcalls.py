@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kaged.mcp.progress import PROGRESS
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
 from kaged.sessions.loop_errors import SessionPaused
 from kaged.sessions.messages import AskedCall, result_block
@@ -22,7 +24,7 @@ from kaged.tools.errors import ToolPluginUnavailable
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
     from kaged.sessions.agent_run import AgentRun
-    from kaged.sessions.needs import Ledger
+    from kaged.sessions.needs import Announcer, Ledger
     from kaged.sessions.transforms import Transforms
     from kaged.tools.dispatch import ToolDispatcher
 
@@ -42,7 +44,14 @@ _written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 class ToolRunner:
     """Carries out what models ask for."""
 
-    def __init__(self, dispatcher: ToolDispatcher, ledger: Ledger, transforms: Transforms) -> None:
+    def __init__(
+        self,
+        dispatcher: ToolDispatcher,
+        ledger: Ledger,
+        transforms: Transforms,
+        announce: Announcer,
+    ) -> None:
+        self._announce = announce
         self._dispatcher = dispatcher
         self._ledger = ledger
         self._transforms = transforms
@@ -126,9 +135,13 @@ class ToolRunner:
                     await self._keep(agent_run, call, f"{BLOCKED} {asked.reason}", is_error=True)
                     return
                 params = asked
-            result = await self._dispatcher.dispatch(
-                call.name, params, agent_run.call_context(call.request_id)
-            )
+            reporting = PROGRESS.set(partial(self._progressed, agent_run, call))
+            try:
+                result = await self._dispatcher.dispatch(
+                    call.name, params, agent_run.call_context(call.request_id)
+                )
+            finally:
+                PROGRESS.reset(reporting)
             if call.request_id in run.waiting:
                 run.asked(call.request_id, result)
                 return  # the operator's answer, or the resumed subagent, gives its result
@@ -140,6 +153,19 @@ class ToolRunner:
             ToolResultView(run.session_id, call.request_id, call.name, text, is_error)
         )
         await self._keep(agent_run, call, text, is_error=is_error)
+
+    def _progressed(
+        self, agent_run: AgentRun, call: AskedCall, done: float, total: float | None, text: str
+    ) -> None:
+        """Publish how far a call is, as the tool itself reports it."""
+        data: JsonObject = {
+            "request_id": call.request_id,
+            "tool_name": call.name,
+            "text": text,
+            "done": done,
+            "total": total,
+        }
+        self._announce(agent_run.event("tool.updated", data))
 
     async def _not_made(self, agent_run: AgentRun, calls: Sequence[AskedCall]) -> None:
         """Refuse calls of a turn that asked the operator first: who knows what the answer is."""

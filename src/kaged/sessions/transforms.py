@@ -55,9 +55,15 @@ AfterToolResult = Callable[[ToolResultView], Awaitable[str | None]]
 Context = Callable[[str, Sequence[JsonObject]], Awaitable[Sequence[JsonObject] | None]]
 """(session id, messages) to other messages for this one request, or None."""
 
+AfterTurn = Callable[[str, JsonObject], Awaitable[bool]]
+"""(session id, what the turn was) to whether the run ends here."""
+
+Summarizing = Callable[[str, JsonObject], Awaitable[JsonObject | None]]
+"""(session id, what is to be summarized and how) to what of it is changed, or None."""
+
 
 class Transforms:
-    """The four lists. `patience_s` bounds each single answer."""
+    """The lists. `patience_s` bounds each single answer."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
@@ -65,6 +71,8 @@ class Transforms:
         self._before_tool_call: list[BeforeToolCall] = []
         self._after_tool_result: list[AfterToolResult] = []
         self._context: list[Context] = []
+        self._after_turn: list[AfterTurn] = []
+        self._summarizing: list[Summarizing] = []
 
     def on_before_prompt(self, one: BeforePrompt) -> Callable[[], None]:
         """Ask before a user's message enters a session; returns the way to take it back."""
@@ -81,6 +89,14 @@ class Transforms:
     def on_context(self, one: Context) -> Callable[[], None]:
         """Ask before each model call; changes concern that request only."""
         return _added(self._context, one)
+
+    def on_after_turn(self, one: AfterTurn) -> Callable[[], None]:
+        """Ask after each turn of a session's top agent whether its run ends there."""
+        return _added(self._after_turn, one)
+
+    def on_summarizing(self, one: Summarizing) -> Callable[[], None]:
+        """Ask before a model summarizes what leaves a window."""
+        return _added(self._summarizing, one)
 
     @property
     def has_context(self) -> bool:
@@ -131,6 +147,24 @@ class Transforms:
             said = await self._asked("context", one(session_id, current))
             current = current if said is None else said
         return current
+
+    async def stops_after(self, session_id: str, turn: JsonObject) -> bool:
+        """Return whether anybody ends the run after this turn; all are asked until one does."""
+        for one in tuple(self._after_turn):
+            if await self._asked("after_turn", one(session_id, turn)):
+                return True
+        return False
+
+    async def summarizing(self, session_id: str, plan: JsonObject) -> JsonObject:
+        """Pass what is to be summarized; returns it with what was changed."""
+        for one in tuple(self._summarizing):
+            plan = {**plan, **(await self._asked("summarizing", one(session_id, plan)) or {})}
+        return plan
+
+    @property
+    def has_summarizing(self) -> bool:
+        """Whether anybody wants to see what is summarized."""
+        return bool(self._summarizing)
 
     async def _asked(self, what: str, question: Awaitable[T]) -> T | None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -208,5 +209,55 @@ def test_a_run_is_undone_and_redone_from_the_command_line(tmp_path: Path) -> Non
         assert (root / "a.txt").read_text(encoding="utf-8") == "two\n"
         checked = kaged(home, "lua", "check", str(EXAMPLES / "rewind.lua"))
         assert "asks for exec: granted" in checked.stdout, checked.stdout + checked.stderr
+    finally:
+        daemon.stop()
+
+
+def test_a_script_ends_a_run_and_writes_the_summary_of_a_session(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    _script(
+        home,
+        "guide",
+        "kage.on('should_stop_after_turn', function(turn)\n"
+        "  return turn.had_tool_calls and turn.index == 1\n"
+        "end)\n"
+        "kage.on('compact_prepare', function(plan)\n"
+        "  return { summary = 'We read it ' .. plan.summarized .. ' times over.' }\n"
+        "end)\n",
+    )
+    root = make_project(
+        tmp_path / "work",
+        "version: 1\nproject: sample\nprimary:\n  model: default\n  system_prompt: You help.\n"
+        "  compaction: {strategy: summarize, threshold: 500}\n"
+        "  tools: {file.*: {enabled: true}}\n",
+    )
+    (root / "a.txt").write_text("one two three\n" * 200, encoding="utf-8")
+    (home / "story.yaml").write_text(
+        "turns:\n"
+        "  - when: {user: go}\n    repeat: true\n    say: First.\n"
+        "    call: [{tool: file.read, with: {path: a.txt}}]\n"
+        "  - say: Second.\n    repeat: true\n",
+        encoding="utf-8",
+    )
+    local = home / "local.toml"
+    local.write_text('[models.default]\nmodel = "scripted:story.yaml"\n', encoding="utf-8")
+    local.chmod(0o600)
+    daemon = start_daemon(home, config=ANY_PORT)
+    try:
+        assert daemon.said.get("ready"), daemon.log()
+        assert kaged(home, "project", "load", str(root)).returncode == 0
+        assert "guide" in kaged(home, "lua", "list", "-p", str(root)).stdout
+        ran = kaged(home, "run", "go", cwd=root)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert "First." in ran.stdout
+        assert "Second." not in ran.stdout, "the script ends the run after the first turn"
+        (one,) = json.loads(kaged(home, "session", "list", "--json", cwd=root).stdout)["items"]
+        for _ in range(2):
+            again = kaged(home, "run", "--session", one["id"], "go", cwd=root)
+            assert again.returncode == 0, again.stdout + again.stderr
+        compacted = kaged(home, "session", "compact", one["id"], "--json", cwd=root)
+        shown = kaged(home, "session", "export", one["id"], cwd=root).stdout
+        assert "times over." in shown, compacted.stdout + compacted.stderr + shown[-2000:]
     finally:
         daemon.stop()

@@ -106,7 +106,7 @@ def test_run_shows_words_on_stdout_and_the_rest_beside_them(operator: Operator) 
     # Questions: shown, listed, answered by flags, and watched to the end.
     asked = operator.run("run", "ask me")
     assert asked.returncode == 9
-    assert "waits for you: Which colour?" in asked.stderr
+    assert "waits for your answer: Which colour?" in asked.stderr
     assert operator.run("answer").returncode == 9
     answered = operator.run("answer", "--set", "colour=red", "--follow")
     assert (answered.returncode, answered.stdout) == (0, "Thank you.\n")
