@@ -214,7 +214,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     from kaged.config.localconfig import LocalConfig
     from kaged.config.project import load_project
     from kaged.config.reading import Loaded
-    from kaged.serve.http.hub import EventHub
+    from kaged.events import EventHub
     from kaged.sessions.hooks import SessionHooks
     from kaged.store import Store, sqlite_url
     from kaged.toolbox.project import TodoService

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from kaged.audit import AuditLog
     from kaged.base import Clock, Ids, JsonObject, JsonValue
     from kaged.config.agents import AgentTree
+    from kaged.events import EventHub
     from kaged.kernel.policy import CagePolicy
     from kaged.pipeline.pipeline import Pipeline
-    from kaged.serve.http.hub import EventHub
     from kaged.serve.http.ports import Principal
     from kaged.tools.definition import Handler, Tool
     from kaged.tools.outcomes import OutcomeSink, StartSink, ToolOutcome

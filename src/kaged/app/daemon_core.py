@@ -10,7 +10,7 @@ from kaged.app.state import DaemonState
 from kaged.audit import AuditLog, ChainKey
 from kaged.base import Clock, Ids, Tasks
 from kaged.config.locations import Locations
-from kaged.serve.http.hub import EventHub
+from kaged.events import EventHub
 from kaged.serve.http.services import HttpServices
 from kaged.store import Store
 

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from kaged.cage import Spawner
     from kaged.config.agents import AgentTree
     from kaged.config.daemonconfig import PluginsSection
+    from kaged.events import EventHub
     from kaged.kernel.lua_powers import LuaPowers
     from kaged.lua.script import ScriptHost
-    from kaged.serve.http.hub import EventHub
     from kaged.serve.http.ports import Principal
     from kaged.sessions.session_services import SessionServices
     from kaged.sessions.transforms import Transforms

@@ -35,8 +35,8 @@ from kaged.serve.mcp.routes import add_mcp
 if TYPE_CHECKING:
     from kaged.app.agent_tools import AgentToolService
     from kaged.config.agents import AgentTree
+    from kaged.events import EventHub
     from kaged.pipeline.pipeline import Pipeline
-    from kaged.serve.http.hub import EventHub
     from kaged.sessions.session_services import SessionServices
     from kaged.toolbox.project import ProjectWork
 

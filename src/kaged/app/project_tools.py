@@ -9,7 +9,7 @@ from kaged.app.projects import ProjectNotFound
 from kaged.base import Clock, Ids, JsonObject, Tasks
 from kaged.config.agents import AgentTree
 from kaged.config.workflows import Workflow
-from kaged.serve.http.hub import EventHub
+from kaged.events import EventHub
 from kaged.store import Store
 from kaged.store.interaction_rows import InteractionRecord
 from kaged.toolbox.project import (

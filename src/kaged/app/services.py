@@ -25,8 +25,8 @@ from kaged.config.providers import (
     VaultKeyPlace,
     plan_providers,
 )
+from kaged.events import EventHub
 from kaged.kernel.policy import CageLimits
-from kaged.serve.http.hub import EventHub
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission
 from kaged.services.authflow import AuthFlows

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from kaged.audit import AuditLog
     from kaged.base import Clock, Ids, JsonValue
-    from kaged.serve.http.hub import EventHub
+    from kaged.events import EventHub
     from kaged.store import Store
 
 TOPIC: Final = "session"

@@ -10,7 +10,7 @@ from kaged.app.state import DaemonState, needs_restart, port_moved
 from kaged.audit import AuditLog
 from kaged.base import iso_utc
 from kaged.config.coresections import AuthMode
-from kaged.serve.http.hub import EventHub
+from kaged.events import EventHub
 from kaged.serve.http.models import AuditHealthOut, StatusOut
 from kaged.store import Store
 

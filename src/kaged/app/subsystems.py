@@ -41,9 +41,9 @@ from kaged.base import JsonValue, Tasks
 from kaged.cage import Spawner
 from kaged.cage.limits import describe_limits
 from kaged.cage.net import NetGate
+from kaged.events import EventHub
 from kaged.plugins.parts import ActivePipeline
 from kaged.plugins.registration import PluginTools
-from kaged.serve.http.hub import EventHub
 from kaged.serve.http.plugin_metrics import PluginCollector
 from kaged.serve.http.ports import CheckRow, Principal
 from kaged.serve.http.services import Subsystems

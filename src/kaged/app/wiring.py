@@ -25,7 +25,8 @@ from kaged.app.state import DaemonState, access_rules, port_moved
 from kaged.audit import AuditEvent, AuditLog, AuditRow, HeadFile, VerifyReport, open_key
 from kaged.base import Clock, Ids, Tasks
 from kaged.config.locations import Locations
-from kaged.serve.http import EarlyApp, EventHub, HttpServices
+from kaged.events import EventHub
+from kaged.serve.http import EarlyApp, HttpServices
 from kaged.serve.http.access import Credentials
 from kaged.serve.http.credentials import CookieSessions, LaunchTokens, TokenFile
 from kaged.serve.http.listener import HttpServer, addresses, bind_tcp, bind_tcp_near, bind_unix

@@ -200,7 +200,7 @@ async def test_when_the_daemon_stops_its_clients_are_told(served: InProcess) -> 
 async def test_there_is_a_limit_to_the_number_of_clients(
     served: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kaged.serve.http.hub.MAX_SUBSCRIBERS", 1)
+    monkeypatch.setattr("kaged.events.hub.MAX_SUBSCRIBERS", 1)
     async with _stream(served):
         with pytest.raises(InvalidStatus) as caught:
             async with _stream(served):

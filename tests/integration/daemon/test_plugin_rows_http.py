@@ -12,8 +12,8 @@ import pytest
 from fakes.host_over_http import HttpHost, http_host, write_project, write_stub
 from fakes.running_daemon import ANY_PORT
 from kaged.config.locations import Locations
+from kaged.events.hub import topic_filter
 from kaged.serve.http.connection import PeerConnection
-from kaged.serve.http.hub import topic_filter
 from requirements import requirement
 
 ECHO = {"on": {"a.b": [{"echo": True}], "c.d": [{"env": True}]}}

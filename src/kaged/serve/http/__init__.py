@@ -1,4 +1,4 @@
-"""The HTTP edge: `EarlyApp`, `HttpServices`, `AccessRules`, `EventHub`, the one error shape.
+"""The HTTP edge: `EarlyApp`, `HttpServices`, `AccessRules`, the one error shape.
 
 A request walks: `connection` (who is on the other end of the socket) → `context` (request id,
 metrics, last resort for errors) → `access` (Host, Origin, credential → `HttpCaller`) → `limits`
@@ -7,7 +7,6 @@ metrics, last resort for errors) → `access` (Host, Origin, credential → `Htt
 
 from kaged.serve.http.access import AccessRules, HttpCaller
 from kaged.serve.http.early_app import EarlyApp
-from kaged.serve.http.hub import EventHub
 from kaged.serve.http.services import HttpServices
 
-__all__ = ["AccessRules", "EarlyApp", "EventHub", "HttpCaller", "HttpServices"]
+__all__ = ["AccessRules", "EarlyApp", "HttpCaller", "HttpServices"]

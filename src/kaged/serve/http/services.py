@@ -11,9 +11,9 @@ from starlette.requests import HTTPConnection
 
 from kaged.audit import AuditFilter, AuditLog, VerifyReport
 from kaged.base import Clock, Ids, KagedError
+from kaged.events import EventHub
 from kaged.serve.http.access import AccessRules, Credentials, HttpCaller
 from kaged.serve.http.credentials import LaunchTokens
-from kaged.serve.http.hub import EventHub
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.ports import (
     AccountsPort,

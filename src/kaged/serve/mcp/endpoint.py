@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from starlette.requests import Request
 
-    from kaged.serve.http.hub import EventHub
+    from kaged.events import EventHub
     from kaged.serve.mcp.port import AgentPorts
     from kaged.serve.mcp.server import AgentServer
 

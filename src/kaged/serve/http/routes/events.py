@@ -17,6 +17,7 @@ from fastapi import Depends, FastAPI
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from kaged.base import JsonObject, KagedError
+from kaged.events.hub import EventHub, TooManySubscribers, topic_filter
 from kaged.serve.http.connection import STATE_KEY, PeerConnection
 from kaged.serve.http.errors import (
     DaemonStopping,
@@ -25,7 +26,6 @@ from kaged.serve.http.errors import (
     error_response,
     request_id_of,
 )
-from kaged.serve.http.hub import EventHub, TooManySubscribers, topic_filter
 from kaged.serve.http.services import HttpServices, services_of
 
 SEND_TIMEOUT_S = 10.0

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kaged.base import Ids, ManualClock
-from kaged.serve.http.hub import (
+from kaged.events.hub import (
     MAX_EVENT_BYTES,
     MAX_SUBSCRIBERS,
     EventHub,
