@@ -18,10 +18,10 @@ from kaged.app.sandbox_channels import SandboxChannels
 from kaged.base import JsonObject, SystemClock
 from kaged.cage import CageSettings, Spawner
 from kaged.cage.net import NetGate
+from kaged.kernel.identity import Actor, VouchedBy
 from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
 from kaged.services.caller import ContextTokens
 from kaged.toolbox.shell.launch import ShellCommand, caged_launcher
-from kaged.tools.context import CallerIdentity
 from kaged.wire.token_keys import TokenKey
 from scoreboard import Row, at_most, row, show
 
@@ -102,7 +102,7 @@ async def _measure(
         text=f"python3 {folder}/measure.py",
         cwd=str(folder),
         env={},
-        identity=CallerIdentity("bench", chat_type="private"),
+        identity=Actor("bench", VouchedBy.UNIX, chat_type="private"),
     )
     process = await caged_launcher(spawner, channels.attach)(policy, command)
     said = bytearray()

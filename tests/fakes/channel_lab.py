@@ -14,16 +14,16 @@ from kaged.app.sandbox_channels import SandboxChannels
 from kaged.base import Clock, JsonObject, SystemClock
 from kaged.cage import CageSettings, Spawner
 from kaged.cage.net import NetGate
+from kaged.kernel.identity import Actor, VouchedBy
 from kaged.kernel.policy import CagePolicy
 from kaged.serve.sandbox_rpc import RpcLimits, SandboxMethods
 from kaged.services.caller import ContextTokens
 from kaged.toolbox.shell import PtyBroker, caged_launcher, shell_tools
-from kaged.tools.context import CallerIdentity
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import VerifiedToken, verify_token
 
 KEY = TokenKey(b"k" * 32)
-ANN = CallerIdentity("ann", chat_type="private", chat_id="c-ann", provider="test")
+ANN = Actor("ann", VouchedBy.BEARER, chat_type="private", chat_id="c-ann", provider="test")
 
 
 class EchoMethods:
@@ -65,7 +65,7 @@ class ChannelLab:
         self,
         command: str,
         *,
-        identity: CallerIdentity | None = ANN,
+        identity: Actor | None = ANN,
         capabilities: tuple[str, ...] = ("shell", "services"),
         caged: bool = True,
         **params: Any,

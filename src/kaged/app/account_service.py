@@ -15,7 +15,8 @@ from kaged.base import JsonObject, KagedError
 from kaged.config.providers import (
     Provider,
 )
-from kaged.serve.http.ports import CheckRow, CheckStatus, Principal
+from kaged.kernel.identity import Actor
+from kaged.serve.http.ports import CheckRow, CheckStatus
 from kaged.services.accounts import Accounts, account_json
 from kaged.services.authflow import AuthFlows
 from kaged.services.caller import ContextTokens
@@ -162,7 +163,7 @@ class AccountService:
             for entry in self.manager.registry.providers()
         ]
 
-    async def refresh(self, namespace: str, who: Principal) -> JsonObject:
+    async def refresh(self, namespace: str, who: Actor) -> JsonObject:
         """Ask a provider again what it offers; a bad answer changes nothing."""
         _require_operator(who)
         if self._pending:  # the daemon has only just started
@@ -173,7 +174,7 @@ class AccountService:
         return next(one for one in self.providers() if one["namespace"] == namespace)
 
     async def accounts(
-        self, user_id: str | None, limit: int, offset: int, who: Principal
+        self, user_id: str | None, limit: int, offset: int, who: Actor
     ) -> Sequence[JsonObject]:
         """Return a page of linked accounts: who and what, never a credential.
 
@@ -187,7 +188,7 @@ class AccountService:
         ]
 
     async def revoke(
-        self, user_id: str, capability: str, account_ref: str, who: Principal
+        self, user_id: str, capability: str, account_ref: str, who: Actor
     ) -> JsonObject:
         """Take somebody's account back; through a front end only one's own."""
         self._audit.require_writable()
@@ -206,23 +207,23 @@ class AccountService:
                     "provider_revoked": told,
                 },
                 request_id=who.request_id,
-                caller=who.caller.label,
+                caller=who.label,
             )
         )
         return {"ok": True, "account_ref": account_ref, "provider_revoked": told}
 
-    async def approvals(self, who: Principal) -> Sequence[JsonObject]:
+    async def approvals(self, who: Actor) -> Sequence[JsonObject]:
         """Return what waits for consent, and what was decided lately."""
         person = _person(who)
         listed = await self._consents.list()
         return [plan_json(one) for one in listed if person in {None, one.user_id}]
 
-    async def decide(self, plan_id: str, *, allowed: bool, who: Principal) -> JsonObject:
+    async def decide(self, plan_id: str, *, allowed: bool, who: Actor) -> JsonObject:
         """Consent to an operation, or refuse it; through a front end only on one's own account."""
         self._audit.require_writable()
         plan = None
         if any(one["plan_id"] == plan_id for one in await self.approvals(who)):
-            plan = await self._consents.decide(plan_id, allowed=allowed, by=who.caller.label)
+            plan = await self._consents.decide(plan_id, allowed=allowed, by=who.label)
         if plan is None:
             raise ApprovalUnknown(
                 "Nothing of this id waits for consent.", fix="List the approvals."
@@ -238,12 +239,12 @@ class AccountService:
                     "outcome": plan.status.value,
                 },
                 request_id=who.request_id,
-                caller=who.caller.label,
+                caller=who.label,
             )
         )
         return plan_json(plan)
 
-    async def rotate_vault(self, who: Principal) -> JsonObject:
+    async def rotate_vault(self, who: Actor) -> JsonObject:
         """Encrypt every credential and pending flow anew, with a fresh key."""
         _require_operator(who)
         self._audit.require_writable()
@@ -255,18 +256,18 @@ class AccountService:
                 "capability_vault_rotated",
                 {"records": records, "flows": flows},
                 request_id=who.request_id,
-                caller=who.caller.label,
+                caller=who.label,
             )
         )
         return {"ok": True, "records": records, "flows": flows}
 
 
-def _person(who: Principal) -> str | None:
+def _person(who: Actor) -> str | None:
     """Return whom a front end acts for; None for the operator's own listeners."""
-    return None if who.caller.front_end is None else who.caller.operator_id
+    return who.person_id if who.by_front_end else None
 
 
-def _require_operator(who: Principal) -> None:
+def _require_operator(who: Actor) -> None:
     if _person(who) is not None:
         raise OperatorOnly("Only the operator may do this.")
 

@@ -10,7 +10,6 @@ import structlog
 
 from kaged.app.projects import ProjectNotFound
 from kaged.base import KagedError
-from kaged.serve.http.identity import caller_identity
 from kaged.sessions.snapshot import SessionSnapshot, take_snapshot
 from kaged.tools import ToolCallContext, ToolError, ToolSource
 from kaged.tools.dispatch import ToolDispatcher
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from kaged.base import Clock, Ids, JsonObject, JsonValue
     from kaged.config.agents import AgentTree
     from kaged.events import EventHub
+    from kaged.kernel.identity import Actor
     from kaged.kernel.policy import CagePolicy
     from kaged.pipeline.pipeline import Pipeline
-    from kaged.serve.http.ports import Principal
     from kaged.tools.definition import Handler, Tool
     from kaged.tools.outcomes import OutcomeSink, StartSink, ToolOutcome
     from kaged.tools.registry import RegisteredTool
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from kaged.workspace.journal_files import JournalFiles
 
 TOPIC: Final = "tool"
-UNKNOWN_OPERATOR: Final = "operator"  # insecure mode authenticates nobody
 
 _log = structlog.get_logger("kaged.tools")
 
@@ -251,7 +249,7 @@ class AgentToolService:
         }
 
     async def call(
-        self, project_id: str, agent: str, name: str, params: JsonObject, who: Principal
+        self, project_id: str, agent: str, name: str, params: JsonObject, who: Actor
     ) -> JsonObject:
         """Make a call as an agent, on behalf of the operator.
 
@@ -269,7 +267,7 @@ class AgentToolService:
         return {"request_id": context.request_id, "result": result}
 
     def explain(
-        self, project_id: str, agent: str, name: str, params: JsonObject, who: Principal
+        self, project_id: str, agent: str, name: str, params: JsonObject, who: Actor
     ) -> JsonObject:
         """Return whether a call would be allowed, by which rules, and what would change that."""
         context = self._context(project_id, agent, who)
@@ -284,7 +282,7 @@ class AgentToolService:
     # -- what other edges ask ------------------------------------------------------------------
 
     def context_for(
-        self, project_id: str, agent: str, who: Principal, *, session_id: str, run_id: str
+        self, project_id: str, agent: str, who: Actor, *, session_id: str, run_id: str
     ) -> ToolCallContext:
         """Return the context of a call in a session that the edge keeps itself (AT-CTX-01)."""
         own = self._context(project_id, agent, who)
@@ -311,7 +309,7 @@ class AgentToolService:
             await self._on_session(context.session_id, context.project_id)
             self._begun.add(context.session_id)
 
-    def _context(self, project_id: str, agent: str, who: Principal) -> ToolCallContext:
+    def _context(self, project_id: str, agent: str, who: Actor) -> ToolCallContext:
         project = self._require(project_id, agent)
         return ToolCallContext(
             session_id=project.session_id,
@@ -321,8 +319,8 @@ class AgentToolService:
             project_root=project.workspace.root,
             cage_policy=self._policy(project, agent),
             request_id=who.request_id,
-            operator_id=who.caller.operator_id or UNKNOWN_OPERATOR,
-            identity=caller_identity(who.caller),
+            operator_id=who.operator_name,
+            identity=who.if_known,
         )
 
     def _policy(self, project: _LoadedProject, agent: str) -> CagePolicy | None:

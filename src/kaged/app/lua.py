@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from kaged.config.agents import AgentTree
     from kaged.config.daemonconfig import PluginsSection
     from kaged.events import EventHub
+    from kaged.kernel.identity import Actor
     from kaged.kernel.lua_powers import LuaPowers
     from kaged.lua.script import ScriptHost
-    from kaged.serve.http.ports import Principal
     from kaged.sessions.session_services import SessionServices
     from kaged.sessions.transforms import Transforms
     from kaged.workspace import Workspace
@@ -168,7 +168,7 @@ class ScriptService:
         """Let a script draw, complete or handle a key for a front end. Raises ScriptDown."""
         return await (await self._ready(project_id)).ask_ui(script, entry, params)
 
-    async def reload(self, project_id: str, who: Principal) -> JsonObject:
+    async def reload(self, project_id: str, who: Actor) -> JsonObject:
         """Read the folder and the grants again and load everything anew.
 
         Raises:

@@ -20,6 +20,7 @@ from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, Ids, JsonObject, KagedError
 from kaged.cage import CageKind, CageRequest, HostMount, Spawner
 from kaged.config.toolsections import ChangedTools, McpServerEntry
+from kaged.kernel.identity import Actor
 from kaged.kernel.net import parse_target
 from kaged.kernel.policy import CageLimits
 from kaged.mcp import host
@@ -28,7 +29,7 @@ from kaged.mcp.host import McpHost
 from kaged.mcp.offers import Offers
 from kaged.mcp.plan import OutsideParts, OutsidePlan
 from kaged.mcp.states import McpServerState
-from kaged.serve.http.ports import CheckRow, CheckStatus, Principal
+from kaged.serve.http.ports import CheckRow, CheckStatus
 from kaged.serve.mcp.endpoint import McpEndpoint
 from kaged.serve.mcp.routes import add_mcp
 
@@ -114,17 +115,17 @@ class McpService:
         """Describe one. Raises McpServerNotFound."""
         return self._host.get(name).status()
 
-    async def restart(self, name: str, who: Principal) -> JsonObject:
+    async def restart(self, name: str, who: Actor) -> JsonObject:
         """Stop and start one, also one that was given up. Raises McpServerNotFound."""
         server = self._host.get(name)
         self._record("mcp.server_restarted", name, who)
         await server.restart()
         return server.status()
 
-    async def approve(self, name: str, who: Principal) -> JsonObject:
+    async def approve(self, name: str, who: Actor) -> JsonObject:
         """Approve its tools as they are now. Raises McpServerNotFound, McpServerUnavailable."""
         server = self._host.get(name)
-        await server.approve(who.request_id, who.caller.operator_id)
+        await server.approve(who.request_id, who.person_id)
         return server.status()
 
     def logs(self, name: str) -> Sequence[str]:
@@ -158,11 +159,11 @@ class McpService:
         row = self.row()
         return [] if row.status is CheckStatus.OK else [f"mcp: {row.cause}"]
 
-    def _record(self, event: str, server: str, who: Principal) -> None:
+    def _record(self, event: str, server: str, who: Actor) -> None:
         self._parts.audit.post(
             AuditEvent(
                 event,
-                {"server": server, "operator_id": who.caller.operator_id},
+                {"server": server, "operator_id": who.person_id},
                 request_id=who.request_id,
             )
         )

@@ -12,7 +12,6 @@ from kaged.app.mcp_reading import AgentReading
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Ids, JsonObject, JsonValue, KagedError
 from kaged.mcp.offers import Offers
-from kaged.serve.http.ports import Principal
 from kaged.serve.mcp.port import ListedResource, ListedTool, McpClientSession, ResourceContent
 
 if TYPE_CHECKING:
@@ -196,7 +195,7 @@ class ServedAgent:
                 "run_id": client_session.run_id,
                 "transport": client_session.transport,
                 "client": client_session.client,
-                "via": client_session.caller.via.value,
+                "via": client_session.actor.vouched_by.value,
             },
             client_session,
         )
@@ -220,7 +219,7 @@ class ServedAgent:
     # -- own -------------------------------------------------------------------------------------
 
     def _context(self, client_session: McpClientSession) -> ToolCallContext:
-        who = Principal(client_session.caller, self._agents.ids.tagged("req"))
+        who = client_session.actor.in_request(self._agents.ids.tagged("req"))
         return self._agent_tools.context_for(
             self.project_id,
             self.agent,
@@ -235,7 +234,7 @@ class ServedAgent:
         self._agents.post(
             AuditEvent(
                 event,
-                {**data, "operator_id": client_session.caller.operator_id},
+                {**data, "operator_id": client_session.actor.person_id},
                 project_id=self.project_id,
                 caller=self.agent,
                 request_id=request_id or None,

@@ -19,6 +19,7 @@ from kaged.cage import Spawner
 from kaged.config.agents import AgentTree
 from kaged.config.localconfig import ModelTrait
 from kaged.config.pluginwords import PRIMARY
+from kaged.kernel.identity import Actor
 from kaged.plugins.consent import ConsentService
 from kaged.plugins.consent_file import ConsentFile
 from kaged.plugins.errors import PluginNotFound
@@ -33,14 +34,13 @@ from kaged.plugins.sources import SourceFetcher
 from kaged.plugins.storage import StorageBroker, StorageQuota
 from kaged.plugins.storereader import StoreProblem
 from kaged.plugins.supervisor import PluginSupervisor
-from kaged.serve.http.ports import Principal
 from kaged.store import Store
 from kaged.wire.context import WireContext
 
 if TYPE_CHECKING:
     from kaged.store.session_rows import SessionRecord
 
-ReloadProject = Callable[[str, Principal], Awaitable[object]]
+ReloadProject = Callable[[str, Actor], Awaitable[object]]
 """Reads a project's files again on behalf of somebody."""
 
 
@@ -141,7 +141,7 @@ class PluginService:
         agent_path: str,
         knob: str,
         value: JsonValue,
-        who: Principal,
+        who: Actor,
     ) -> JsonObject:
         """Write a knob into the project file and hand the new config to the plugin."""
 
@@ -173,7 +173,7 @@ class PluginService:
         allowed: bool,
         digest: str | None,
         path: str | None,
-        who: Principal,
+        who: Actor,
     ) -> JsonObject:
         """Take the operator's answer; return the next question, if there is one."""
         await self.projects.asked()
@@ -200,7 +200,7 @@ class PluginService:
         """Return what the operator is shown before an install or upgrade."""
         return (await self._installer.preview(_absolute(path))).as_json()
 
-    async def install(self, path: str, digest: str, who: Principal) -> JsonObject:
+    async def install(self, path: str, digest: str, who: Actor) -> JsonObject:
         """Install or upgrade exactly the files whose digest the operator agreed to."""
         done = await self._installer.install(
             _absolute(path), digest, source=path, request_id=who.request_id
@@ -212,13 +212,13 @@ class PluginService:
         """Return what the operator is shown before agreeing to changed files of a plugin."""
         return (await self._installer.store.prepare_approval(name)).as_json()
 
-    async def renew(self, name: str, digest: str, who: Principal) -> JsonObject:
+    async def renew(self, name: str, digest: str, who: Actor) -> JsonObject:
         """Approve an installed plugin's files as they are now."""
         done = await self._installer.renew(name, digest, request_id=who.request_id)
         await self._changed(name)
         return {"name": done.name, "lines": list(done.lines)}
 
-    async def uninstall(self, name: str, *, force: bool, who: Principal) -> JsonObject:
+    async def uninstall(self, name: str, *, force: bool, who: Actor) -> JsonObject:
         """Remove a plugin with its files, tables and entries."""
         used_in = {one.project_id for one in self.supervisor.declarations(name)}
         done = await self._installer.uninstall(
@@ -230,30 +230,30 @@ class PluginService:
         await self._changed(name)
         return {"name": done.name, "lines": list(done.lines)}
 
-    async def export(self, name: str, path: str, who: Principal) -> JsonObject:
+    async def export(self, name: str, path: str, who: Actor) -> JsonObject:
         """Write a plugin's tables into a new file of SQL."""
         self.get(name)
         written = await self._broker.export(name, _absolute(path))
         return {"path": str(written.path), "tables": list(written.tables), "rows": written.rows}
 
-    async def enable(self, name: str, who: Principal) -> JsonObject:
+    async def enable(self, name: str, who: Actor) -> JsonObject:
         """Enable and start a plugin."""
         await self._installer.enable(name, request_id=who.request_id)
         return self.get(name)
 
-    async def disable(self, name: str, who: Principal) -> JsonObject:
+    async def disable(self, name: str, who: Actor) -> JsonObject:
         """Stop and disable a plugin."""
         await self._installer.disable(name, request_id=who.request_id)
         return self.get(name)
 
-    async def reload(self, name: str, who: Principal) -> JsonObject:
+    async def reload(self, name: str, who: Actor) -> JsonObject:
         """Read a running plugin's files again and switch to them without a gap."""
         fresh = await asyncio.to_thread(self._installer.store.get, name)
         await self.supervisor.reload(fresh)
         await self._changed(name)
         return self.get(name)
 
-    async def restart(self, name: str, who: Principal) -> JsonObject:
+    async def restart(self, name: str, who: Actor) -> JsonObject:
         """Stop and start a plugin."""
         await self.supervisor.restart(name, "restart")
         return self.get(name)
@@ -263,7 +263,7 @@ class PluginService:
         name: str,
         method: str,
         params: JsonObject,
-        who: Principal,
+        who: Actor,
         *,
         session_id: str | None = None,
     ) -> JsonValue:
@@ -272,7 +272,7 @@ class PluginService:
         Raises:
             SessionNotFound: there is no such session.
         """
-        context = WireContext(request_id=who.request_id, operator_id=who.caller.operator_id)
+        context = WireContext(request_id=who.request_id, operator_id=who.person_id)
         if session_id is not None:
             session = await self._session_of(session_id)
             context = replace(

@@ -18,7 +18,8 @@ from kaged.config.agents import AgentTree, resolve_agents
 from kaged.config.describe import describe
 from kaged.config.problems import ConfigFileInvalid, Problem
 from kaged.config.project import load_project
-from kaged.serve.http.ports import Principal, ProjectView
+from kaged.kernel.identity import Actor
+from kaged.serve.http.ports import ProjectView
 from kaged.store import CursorInvalid, ProjectRecord, Store
 
 MAX_PROJECTS = 200
@@ -122,7 +123,7 @@ class ProjectService:
                 self._loaded[record.id] = LoadedProject(record, tree, tree.warnings)
                 self._on_loaded(record.id, tree)
 
-    async def load(self, root: str, who: Principal) -> ProjectView:
+    async def load(self, root: str, who: Actor) -> ProjectView:
         """Read a project and keep it; one that is loaded already is read anew.
 
         Raises:
@@ -135,7 +136,7 @@ class ProjectService:
         async with self._changing:
             return await self._load(real, who)
 
-    async def reload(self, project_id: str, who: Principal) -> ProjectView:
+    async def reload(self, project_id: str, who: Actor) -> ProjectView:
         """Read a project's files again. Raises what `load` raises, and ProjectNotFound."""
         async with self._changing:
             return await self._load(self._require(project_id).record.root, who)
@@ -159,7 +160,7 @@ class ProjectService:
         views = [self._view(self._loaded[one]) for one in shown]
         return views, shown[-1] if more else None
 
-    async def set_trusted(self, project_id: str, trusted: bool, who: Principal) -> ProjectView:
+    async def set_trusted(self, project_id: str, trusted: bool, who: Actor) -> ProjectView:
         """Trust a project, or stop. Raises ProjectNotFound and AuditUnavailable."""
         async with self._changing:
             project = self._require(project_id)
@@ -179,7 +180,7 @@ class ProjectService:
             self._loaded[project_id] = replace(project, record=record)
             return self._view(self._loaded[project_id])
 
-    async def unload(self, project_id: str, who: Principal) -> None:
+    async def unload(self, project_id: str, who: Actor) -> None:
         """Let go of a project; its id and its trust are remembered. Raises ProjectNotFound."""
         async with self._changing:
             record = self._require(project_id).record
@@ -193,7 +194,7 @@ class ProjectService:
             del self._loaded[project_id]
             self._on_unloaded(project_id)
 
-    async def _load(self, root: str, who: Principal) -> ProjectView:
+    async def _load(self, root: str, who: Actor) -> ProjectView:
         known = next((one for one in self._loaded.values() if one.record.root == root), None)
         if known is None and len(self._loaded) >= MAX_PROJECTS:
             raise TooManyProjects(
@@ -244,26 +245,24 @@ class ProjectService:
         return project
 
     async def _record(
-        self, name: str, data: JsonObject, project_id: str, who: Principal | None
+        self, name: str, data: JsonObject, project_id: str, who: Actor | None
     ) -> None:
         event = AuditEvent(
             name,
             data,
             project_id=project_id,
             request_id=who.request_id if who else None,
-            caller=who.caller.label if who else None,
+            caller=who.label if who else None,
         )
         await self._audit.record(event, durable=True)
 
-    async def _record_failure(
-        self, root: str, error: ConfigFileInvalid, who: Principal | None
-    ) -> None:
+    async def _record_failure(self, root: str, error: ConfigFileInvalid, who: Actor | None) -> None:
         problems: list[JsonValue] = [str(one) for one in error.problems[:MAX_RECORDED_PROBLEMS]]
         event = AuditEvent(
             "project.load_failed",
             {"root": root, "reason": error.code, "problems": problems},
             request_id=who.request_id if who else None,
-            caller=who.caller.label if who else None,
+            caller=who.label if who else None,
         )
         await self._audit.record(event)
 

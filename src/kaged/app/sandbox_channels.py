@@ -84,12 +84,12 @@ class SandboxChannels:
 
     def _mint(self, command: ShellCommand) -> str | None:
         identity = command.identity
-        if identity is None:
+        if identity is None or identity.person_id is None:
             return None
         # As long as the command may run, if that is longer than usual.
         wanted_s = int(command.timeout_s) + _TOKEN_SPARE_S
         return self._tokens.mint(
-            identity.user_id,
+            identity.person_id,
             routing=RoutingClaims(
                 chat_id=identity.chat_id,
                 chat_type=identity.chat_type,

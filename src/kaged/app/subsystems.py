@@ -42,10 +42,11 @@ from kaged.cage import Spawner
 from kaged.cage.limits import describe_limits
 from kaged.cage.net import NetGate
 from kaged.events import EventHub
+from kaged.kernel.identity import Actor
 from kaged.plugins.parts import ActivePipeline
 from kaged.plugins.registration import PluginTools
 from kaged.serve.http.plugin_metrics import PluginCollector
-from kaged.serve.http.ports import CheckRow, Principal
+from kaged.serve.http.ports import CheckRow
 from kaged.serve.http.services import Subsystems
 from kaged.serve.http.tool_metrics import ToolCollector
 from kaged.toolbox.shell.launch import OWN_VARIABLES
@@ -77,7 +78,7 @@ async def start_subsystems(
     # What runs guests: cages with their network gate, and the plugins in them.
     net_gate, spawner = _open_cages(core, closing)
 
-    async def reload_project(project_id: str, who: Principal) -> None:
+    async def reload_project(project_id: str, who: Actor) -> None:
         await projects.reload(project_id, who)
 
     active_pipeline = ActivePipeline()

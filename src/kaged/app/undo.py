@@ -13,7 +13,7 @@ from kaged.base import JsonObject, JsonValue
 from kaged.workspace.journal_files import JournalFiles
 
 if TYPE_CHECKING:
-    from kaged.serve.http.ports import Principal
+    from kaged.kernel.identity import Actor
     from kaged.workspace import Workspace
     from kaged.workspace.workspace import Undone
 
@@ -47,7 +47,7 @@ class UndoService:
         session_id: str | None,
         run_id: str | None,
         count: int | None,
-        who: Principal,
+        who: Actor,
     ) -> JsonObject:
         """Take back the last `count` steps of a session, a run or everybody; None means all.
 
@@ -74,7 +74,7 @@ class UndoService:
                     one,
                     project_id=project_id,
                     request_id=who.request_id,
-                    caller=who.caller.label,
+                    caller=who.label,
                 )
             )
         await self._audit.flush()

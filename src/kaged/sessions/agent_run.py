@@ -12,12 +12,12 @@ from kaged.tools import ToolCallContext
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
+    from kaged.kernel.identity import Actor
     from kaged.models.turn import Model
     from kaged.sessions.budget import Spending
     from kaged.sessions.messages import WindowMessage
     from kaged.sessions.snapshot import AgentSnapshot, SessionSnapshot
     from kaged.sessions.window import Window
-    from kaged.tools.context import CallerIdentity
     from kaged.wire.context import WireContext
 
 DELEGATION_MARK = "#"
@@ -48,7 +48,7 @@ class RunState:
     snapshot: SessionSnapshot
     spending: Spending
     top: str = "primary"
-    identity: CallerIdentity | None = None
+    identity: Actor | None = None
     pauses: dict[str, JsonObject] = field(default_factory=dict[str, "JsonObject"])
     waiting: set[str] = field(default_factory=set[str])
     resumes_pause: bool = False

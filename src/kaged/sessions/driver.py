@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from kaged.base import KagedError, Tasks
+from kaged.kernel.identity import Actor
 from kaged.sessions.agent_run import AgentEnd, RunState
 from kaged.sessions.budget import Budget, Spending
 from kaged.sessions.compacting import REQUESTED
@@ -38,7 +39,7 @@ from kaged.store.interaction_rows import InteractionRecord
 from kaged.store.session_errors import SessionBusy
 from kaged.store.session_rows import SessionRecord, SessionStatus
 from kaged.store.work_errors import InteractionPending
-from kaged.tools.context import ROOT_CALLER, CallerIdentity
+from kaged.tools.context import ROOT_CALLER
 from kaged.wire.context import WireContext
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ class SessionDriver:
         agent: str = ROOT_CALLER,
         cause: RunCause = RunCause.MESSAGE,
         pinned: bool = False,
-        identity: CallerIdentity | None = None,
+        identity: Actor | None = None,
     ) -> str:
         """Send a message in a session and start a run; returns its id once the message is on disk.
 
@@ -162,7 +163,7 @@ class SessionDriver:
         session_id: str,
         *,
         operator: str = OPERATOR,
-        identity: CallerIdentity | None = None,
+        identity: Actor | None = None,
     ) -> str:
         """Go on where a run was cut off, or with an answer that came meanwhile.
 

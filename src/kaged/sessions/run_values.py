@@ -11,8 +11,8 @@ from kaged.tools.context import ROOT_CALLER
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, KagedError
+    from kaged.kernel.identity import Actor
     from kaged.store.agent_run_rows import AgentRunRecord
-    from kaged.tools.context import CallerIdentity
 
 OPERATOR: Final = "operator"
 
@@ -26,7 +26,7 @@ class RunOptions:
     budget: Budget = field(default_factory=Budget)
     operator: str = OPERATOR
     agent: str = ROOT_CALLER
-    identity: CallerIdentity | None = None
+    identity: Actor | None = None
 
 
 @dataclass(frozen=True, slots=True)

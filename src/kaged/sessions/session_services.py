@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject
+    from kaged.kernel.identity import Actor
     from kaged.sessions.lifecycle import Lifecycle
     from kaged.sessions.navigation import Navigation
     from kaged.sessions.session_service import SessionService
     from kaged.sessions.tool_log import ToolCallLog
     from kaged.sessions.transcript import Transcript
     from kaged.store import Store
-    from kaged.tools.context import CallerIdentity
 
 
 class Driver(Protocol):
@@ -28,7 +28,7 @@ class Driver(Protocol):
         max_steps: int | None = None,
         operator: str = "operator",
         agent: str = "primary",
-        identity: CallerIdentity | None = None,
+        identity: Actor | None = None,
     ) -> str:
         """Send a message and start a run; returns its id once the message is on disk."""
         ...
@@ -38,7 +38,7 @@ class Driver(Protocol):
         session_id: str,
         *,
         operator: str = "operator",
-        identity: CallerIdentity | None = None,
+        identity: Actor | None = None,
     ) -> str:
         """Go on where a run was cut off; returns the id of the new run."""
         ...

@@ -5,24 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Final
 
+from kaged.kernel.identity import Actor
 from kaged.kernel.policy import CagePolicy
 from kaged.tools.errors import ToolContextInvalid
 
 ROOT_CALLER: Final = "primary"  # AT-CTX-03: this exact text and no other is the root agent
-
-
-@dataclass(frozen=True, slots=True)
-class CallerIdentity:
-    """The person that a call is made for and the chat it comes from, as the host verified them.
-
-    Filled by the host from what let the caller in, never from a prompt or a parameter. Whoever has
-    no chat type cannot use what is kept for private chats.
-    """
-
-    user_id: str
-    chat_type: str | None = None
-    chat_id: str | None = None
-    provider: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +29,7 @@ class ToolCallContext:
     cage_policy: CagePolicy | None
     request_id: str
     operator_id: str = "operator"
-    identity: CallerIdentity | None = None
+    identity: Actor | None = None
 
     @property
     def is_root(self) -> bool:
@@ -54,7 +41,7 @@ _NO_TEXTS: Final = frozenset({"cage_policy", "operator_id", "identity"})
 _TEXTS: Final = tuple(one.name for one in fields(ToolCallContext) if one.name not in _NO_TEXTS)
 
 _POLICIES: Final = (CagePolicy, type(None))
-_IDENTITIES: Final = (CallerIdentity, type(None))
+_IDENTITIES: Final = (Actor, type(None))
 
 
 def require_complete(context: ToolCallContext) -> None:

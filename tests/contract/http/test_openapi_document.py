@@ -74,7 +74,8 @@ async def test_the_reference_page_has_every_error_code_of_the_edge() -> None:
 
 
 async def test_the_reference_page_has_every_limit() -> None:
-    from kaged.serve.http import connection, credentials, hub, middleware
+    from kaged.events import hub
+    from kaged.serve.http import connection, credentials, middleware
 
     page = PAGE.read_text(encoding="utf-8").replace(",", "")
     for number in (

@@ -12,7 +12,7 @@ import pytest
 from fakes.channel_lab import KEY, ChannelLab, EchoMethods, channel_lab
 from fakes.tool_lab import RecordedAudit
 from kaged.base import SystemClock
-from kaged.tools.context import CallerIdentity
+from kaged.kernel.identity import Actor, VouchedBy
 from kaged.wire.tokens import mint_token
 from requirements import requirement
 
@@ -69,7 +69,7 @@ async def test_nobody_gets_a_token_without_the_grant_a_cage_and_a_person(lab: Ch
     uncaged = await lab.run("env", caged=False)
     assert "ASH_" not in ungranted["stdout"] + uncaged["stdout"]
     assert "ash-sb" not in ungranted["stdout"]
-    for nobody in (None, CallerIdentity(" ")):
+    for nobody in (None, Actor(" ", VouchedBy.BEARER)):
         said = await lab.run(f"env | grep ASH_; {LIST}", identity=nobody)
         assert said["exit_code"] == 1
         assert said["stdout"].startswith("Error: ASH_CONTEXT_TOKEN is not set")

@@ -13,14 +13,13 @@ import pytest
 from fakes.agent_trees import load_tree
 from fakes.plugin_lab import PATIENCE_S, PluginLab
 from kaged.app.agent_tools import AgentToolService
+from kaged.kernel.identity import Actor, VouchedBy
 from kaged.plugins.errors import PluginToolNameCollision
 from kaged.plugins.parts import HostSettings
 from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.registration import PluginTools
 from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
-from kaged.serve.http.access import AuthVia, HttpCaller
-from kaged.serve.http.ports import Principal
 from kaged.tools import ToolError, ToolSource
 from requirements import requirement
 
@@ -106,7 +105,7 @@ class PluginStage:
         await self.load()
 
     async def call(self, name: str, agent: str = "primary", **params: Any) -> Any:
-        who = Principal(HttpCaller("op", AuthVia.UNIX), self.lab.parts.ids.tagged("req"))
+        who = Actor.operator("op", VouchedBy.UNIX, self.lab.parts.ids.tagged("req"))
         async with asyncio.timeout(PATIENCE_S):
             found = await self.tool_service.call("prj_1", agent, name, params, who)
         return found["result"]

@@ -13,18 +13,17 @@ from hypothesis import strategies as st
 
 from kaged.base import KagedError, ManualClock
 from kaged.config.coresections import AuthMode
+from kaged.kernel.identity import Actor, VouchedBy
 from kaged.serve.http.access import (
     AccessDenied,
     AccessRequest,
     AccessRules,
-    AuthVia,
     Credentials,
     HostNotAllowed,
-    HttpCaller,
     OriginNotAllowed,
     Unauthenticated,
     is_loopback,
-    require_caller,
+    require_actor,
 )
 from kaged.serve.http.connection import PeerConnection
 from kaged.serve.http.credentials import CookieSessions, TokenFile, read_token
@@ -65,8 +64,8 @@ def _knock(
 
 
 def test_the_daemons_own_uid_comes_in_over_the_unix_socket(credentials: Credentials) -> None:
-    caller = require_caller(RULES, credentials, _knock(connection=UNIX, host=b"whatever"))
-    assert caller == HttpCaller("ada", AuthVia.UNIX)
+    caller = require_actor(RULES, credentials, _knock(connection=UNIX, host=b"whatever"))
+    assert caller == Actor.operator("ada", VouchedBy.UNIX)
 
 
 @pytest.mark.parametrize("uid", [0, UID + 1, 65534, None])
@@ -74,28 +73,30 @@ def test_every_other_uid_is_turned_away_root_included(
     credentials: Credentials, uid: int | None
 ) -> None:
     with pytest.raises(AccessDenied):
-        require_caller(RULES, credentials, _knock(connection=PeerConnection("unix", uid=uid)))
+        require_actor(RULES, credentials, _knock(connection=PeerConnection("unix", uid=uid)))
 
 
 def test_another_uid_does_not_get_in_with_the_right_token_either(credentials: Credentials) -> None:
     bearer = (b"authorization", b"Bearer " + _token(credentials))
     with pytest.raises(AccessDenied):
-        require_caller(RULES, credentials, _knock(bearer, connection=PeerConnection("unix", uid=7)))
+        require_actor(RULES, credentials, _knock(bearer, connection=PeerConnection("unix", uid=7)))
 
 
 def test_a_request_from_nowhere_is_turned_away(credentials: Credentials) -> None:
     with pytest.raises(AccessDenied):
-        require_caller(RULES, credentials, _knock(connection=None))
+        require_actor(RULES, credentials, _knock(connection=None))
 
 
 def test_a_page_has_no_business_on_the_unix_socket(credentials: Credentials) -> None:
     with pytest.raises(OriginNotAllowed):
-        require_caller(RULES, credentials, _knock((b"origin", b"http://x"), connection=UNIX))
+        require_actor(RULES, credentials, _knock((b"origin", b"http://x"), connection=UNIX))
 
 
 def test_the_bearer_token_opens_the_tcp_door(credentials: Credentials) -> None:
     bearer = (b"authorization", b"bearer " + _token(credentials))
-    assert require_caller(RULES, credentials, _knock(bearer)) == HttpCaller("ada", AuthVia.BEARER)
+    assert require_actor(RULES, credentials, _knock(bearer)) == Actor.operator(
+        "ada", VouchedBy.BEARER
+    )
 
 
 @pytest.mark.parametrize(
@@ -104,29 +105,29 @@ def test_the_bearer_token_opens_the_tcp_door(credentials: Credentials) -> None:
 )
 def test_anything_else_in_authorization_does_not(credentials: Credentials, value: bytes) -> None:
     with pytest.raises(Unauthenticated):
-        require_caller(RULES, credentials, _knock((b"authorization", value)))
+        require_actor(RULES, credentials, _knock((b"authorization", value)))
 
 
 def test_no_credential_is_not_enough_in_secure_mode(credentials: Credentials) -> None:
     with pytest.raises(Unauthenticated):
-        require_caller(RULES, credentials, _knock())
+        require_actor(RULES, credentials, _knock())
 
 
 def test_a_wrong_token_is_not_saved_by_a_good_cookie(credentials: Credentials) -> None:
     cookie = (b"cookie", b"kaged_session=" + credentials.cookies.open().encode())
     with pytest.raises(Unauthenticated):
-        require_caller(RULES, credentials, _knock((b"authorization", b"Bearer no"), cookie))
+        require_actor(RULES, credentials, _knock((b"authorization", b"Bearer no"), cookie))
 
 
 def test_two_authorization_headers_are_refused(credentials: Credentials) -> None:
     bearer = (b"authorization", b"Bearer " + _token(credentials))
     with pytest.raises(AccessDenied):
-        require_caller(RULES, credentials, _knock(bearer, bearer))
+        require_actor(RULES, credentials, _knock(bearer, bearer))
 
 
 def test_the_cookie_of_a_session_opens_the_tcp_door(credentials: Credentials) -> None:
     cookie = (b"cookie", b"a=b; kaged_session=" + credentials.cookies.open().encode())
-    assert require_caller(RULES, credentials, _knock(cookie)).via is AuthVia.COOKIE
+    assert require_actor(RULES, credentials, _knock(cookie)).vouched_by is VouchedBy.COOKIE
 
 
 def test_an_ended_or_expired_session_does_not(credentials: Credentials, clock: ManualClock) -> None:
@@ -136,7 +137,7 @@ def test_an_ended_or_expired_session_does_not(credentials: Credentials, clock: M
     for value in (ended, old, "", "made-up"):
         cookie = (b"cookie", b"kaged_session=" + value.encode())
         with pytest.raises(Unauthenticated):
-            require_caller(RULES, credentials, _knock(cookie))
+            require_actor(RULES, credentials, _knock(cookie))
 
 
 @pytest.mark.parametrize(
@@ -164,21 +165,21 @@ def test_a_foreign_host_is_turned_away_before_any_credential(
 ) -> None:
     bearer = (b"authorization", b"Bearer " + _token(credentials))
     with pytest.raises(HostNotAllowed):
-        require_caller(RULES, credentials, _knock(bearer, host=host))
+        require_actor(RULES, credentials, _knock(bearer, host=host))
 
 
 def test_a_missing_or_doubled_host_is_turned_away(credentials: Credentials) -> None:
     bearer = (b"authorization", b"Bearer " + _token(credentials))
     with pytest.raises(HostNotAllowed):
-        require_caller(RULES, credentials, _knock(bearer, host=None))
+        require_actor(RULES, credentials, _knock(bearer, host=None))
     with pytest.raises(AccessDenied):
-        require_caller(RULES, credentials, _knock(bearer, (b"host", b"evil.example")))
+        require_actor(RULES, credentials, _knock(bearer, (b"host", b"evil.example")))
 
 
 @pytest.mark.parametrize("host", [b"localhost", b"LOCALHOST:1", b"127.0.0.1", b"[::1]:7777"])
 def test_loopback_names_are_ours_whatever_the_port(credentials: Credentials, host: bytes) -> None:
     bearer = (b"authorization", b"Bearer " + _token(credentials))
-    assert require_caller(RULES, credentials, _knock(bearer, host=host)).operator_id == "ada"
+    assert require_actor(RULES, credentials, _knock(bearer, host=host)).person_id == "ada"
 
 
 @pytest.mark.parametrize("websocket", [False, True])
@@ -199,7 +200,7 @@ def test_a_page_of_another_origin_is_turned_away_even_with_the_token(
 ) -> None:
     bearer = (b"authorization", b"Bearer " + _token(credentials))
     with pytest.raises(OriginNotAllowed):
-        require_caller(RULES, credentials, _knock(bearer, (b"origin", origin), websocket=websocket))
+        require_actor(RULES, credentials, _knock(bearer, (b"origin", origin), websocket=websocket))
 
 
 def test_our_own_page_and_a_configured_one_come_in(credentials: Credentials) -> None:
@@ -207,7 +208,7 @@ def test_our_own_page_and_a_configured_one_come_in(credentials: Credentials) -> 
     rules = replace(RULES, origins=frozenset({"https://desk.example"}))
     for origin in (b"http://127.0.0.1:7777", b"https://desk.example"):
         knock = _knock(cookie, (b"origin", origin), method="POST", websocket=False)
-        assert require_caller(rules, credentials, knock).via is AuthVia.COOKIE
+        assert require_actor(rules, credentials, knock).vouched_by is VouchedBy.COOKIE
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def test_a_cookie_alone_changes_nothing_and_opens_no_websocket(
 ) -> None:
     cookie = (b"cookie", b"kaged_session=" + credentials.cookies.open().encode())
     with pytest.raises(OriginNotAllowed):
-        require_caller(RULES, credentials, _knock(cookie, method=method, websocket=websocket))
+        require_actor(RULES, credentials, _knock(cookie, method=method, websocket=websocket))
 
 
 @pytest.mark.parametrize("site", [b"cross-site", b"same-site", b"", b"strange"])
@@ -228,26 +229,28 @@ def test_another_page_in_the_same_browser_cannot_ride_along(
 ) -> None:
     cookie = (b"cookie", b"kaged_session=" + credentials.cookies.open().encode())
     with pytest.raises(OriginNotAllowed):
-        require_caller(rules, credentials, _knock(cookie, (b"sec-fetch-site", site)))
+        require_actor(rules, credentials, _knock(cookie, (b"sec-fetch-site", site)))
 
 
 def test_insecure_mode_lets_everybody_on_loopback_in_as_nobody(credentials: Credentials) -> None:
-    assert require_caller(INSECURE, credentials, _knock()) == HttpCaller(None, AuthVia.INSECURE)
-    assert require_caller(INSECURE, credentials, _knock(connection=UNIX)).operator_id is None
+    assert require_actor(INSECURE, credentials, _knock()) == Actor.operator(
+        None, VouchedBy.INSECURE
+    )
+    assert require_actor(INSECURE, credentials, _knock(connection=UNIX)).person_id is None
 
 
 def test_insecure_mode_still_checks_host_and_origin(credentials: Credentials) -> None:
     with pytest.raises(HostNotAllowed):
-        require_caller(INSECURE, credentials, _knock(host=b"evil.example"))
+        require_actor(INSECURE, credentials, _knock(host=b"evil.example"))
     with pytest.raises(OriginNotAllowed):
-        require_caller(INSECURE, credentials, _knock((b"origin", b"http://evil.example")))
+        require_actor(INSECURE, credentials, _knock((b"origin", b"http://evil.example")))
 
 
 def test_health_and_launch_need_no_credential_but_the_right_host(credentials: Credentials) -> None:
     for path in ("/healthz", "/api/v1/auth/launch"):
-        assert require_caller(RULES, credentials, _knock(path=path)).via is AuthVia.OPEN
+        assert require_actor(RULES, credentials, _knock(path=path)).vouched_by is VouchedBy.OPEN
         with pytest.raises(HostNotAllowed):
-            require_caller(RULES, credentials, _knock(path=path, host=b"evil.example"))
+            require_actor(RULES, credentials, _knock(path=path, host=b"evil.example"))
 
 
 @pytest.mark.parametrize(
@@ -264,12 +267,12 @@ def test_health_and_launch_need_no_credential_but_the_right_host(credentials: Cr
 )
 def test_nothing_else_is_open(credentials: Credentials, method: str, path: str) -> None:
     with pytest.raises(Unauthenticated):
-        require_caller(RULES, credentials, _knock(method=method, path=path))
+        require_actor(RULES, credentials, _knock(method=method, path=path))
 
 
 def test_a_websocket_on_an_open_path_is_not_open(credentials: Credentials) -> None:
     with pytest.raises(Unauthenticated):
-        require_caller(RULES, credentials, _knock(path="/healthz", websocket=True))
+        require_actor(RULES, credentials, _knock(path="/healthz", websocket=True))
 
 
 PROXIED = replace(RULES, trusted_proxies=(ipaddress.ip_network("10.0.0.0/8"),))
@@ -282,7 +285,7 @@ def test_a_trusted_proxy_names_the_operator(credentials: Credentials) -> None:
         (b"x-kaged-user-id", b"grace@example.org"),
         connection=PeerConnection("tcp", address="10.1.2.3"),
     )
-    assert require_caller(PROXIED, credentials, knock).operator_id == "grace@example.org"
+    assert require_actor(PROXIED, credentials, knock).person_id == "grace@example.org"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "11.0.0.1", "::1", None, "not-an-address"])
@@ -295,7 +298,7 @@ def test_the_same_header_from_anyone_else_is_not_believed(
         (b"x-kaged-user-id", b"mallory"),
         connection=PeerConnection("tcp", address=address),
     )
-    assert require_caller(PROXIED, credentials, knock).operator_id == "ada"
+    assert require_actor(PROXIED, credentials, knock).person_id == "ada"
 
 
 def test_the_header_is_no_credential(credentials: Credentials) -> None:
@@ -303,7 +306,7 @@ def test_the_header_is_no_credential(credentials: Credentials) -> None:
         (b"x-kaged-user-id", b"grace"), connection=PeerConnection("tcp", address="10.1.2.3")
     )
     with pytest.raises(Unauthenticated):
-        require_caller(PROXIED, credentials, knock)
+        require_actor(PROXIED, credentials, knock)
 
 
 @pytest.mark.parametrize("value", [b"", b"a b", b"../x", b"a" * 129, b"\xe9", b"a\nb"])
@@ -317,7 +320,7 @@ def test_a_user_id_that_is_none_is_refused_not_replaced(
         connection=PeerConnection("tcp", address="10.1.2.3"),
     )
     with pytest.raises(AccessDenied):
-        require_caller(PROXIED, credentials, knock)
+        require_actor(PROXIED, credentials, knock)
 
 
 def test_in_insecure_mode_even_a_trusted_proxy_names_nobody(credentials: Credentials) -> None:
@@ -325,7 +328,7 @@ def test_in_insecure_mode_even_a_trusted_proxy_names_nobody(credentials: Credent
     knock = _knock(
         (b"x-kaged-user-id", b"grace"), connection=PeerConnection("tcp", address="10.1.2.3")
     )
-    assert require_caller(rules, credentials, knock).operator_id is None
+    assert require_actor(rules, credentials, knock).person_id is None
 
 
 @pytest.mark.parametrize(
@@ -367,7 +370,7 @@ def test_no_headers_without_a_credential_ever_get_in(
     credentials = Credentials(TokenFile(Path("/none"), b"\0" * 32), CookieSessions(ManualClock()))
     knock = AccessRequest(method, "/api/v1/projects", headers, TCP, websocket)
     with pytest.raises(KagedError) as caught:
-        require_caller(RULES, credentials, knock)
+        require_actor(RULES, credentials, knock)
     assert isinstance(
         caught.value, AccessDenied | Unauthenticated | HostNotAllowed | OriginNotAllowed
     )

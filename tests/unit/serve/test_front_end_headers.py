@@ -9,20 +9,16 @@ import pytest
 
 from kaged.base import ManualClock
 from kaged.config.coresections import AuthMode
+from kaged.kernel.identity import Actor, VouchedBy
 from kaged.serve.http.access import (
     AccessDenied,
     AccessRequest,
     AccessRules,
-    AuthVia,
     Credentials,
-    FrontEnd,
-    HttpCaller,
-    require_caller,
+    require_actor,
 )
 from kaged.serve.http.connection import PeerConnection
 from kaged.serve.http.credentials import CookieSessions, TokenFile, read_token
-from kaged.serve.http.identity import caller_identity
-from kaged.tools.context import CallerIdentity
 
 UID = 1000
 RULES = AccessRules(
@@ -40,14 +36,14 @@ class Door:
         self._credentials = Credentials(TokenFile.open(path, os.getuid()), CookieSessions(clock))
         self._bearer = f"Bearer {read_token(path, os.getuid())}".encode()
 
-    def knock(self, address: str = "10.1.2.3", **said: str) -> HttpCaller:
+    def knock(self, address: str = "10.1.2.3", **said: str) -> Actor:
         headers = [(b"host", b"127.0.0.1:7777"), (b"authorization", self._bearer)]
         headers += [
             (f"x-kaged-{name.replace('_', '-')}".encode(), value.encode("latin-1"))
             for name, value in said.items()
         ]
         knock = AccessRequest("POST", "/api/v1/x", headers, PeerConnection("tcp", address=address))
-        return require_caller(RULES, self._credentials, knock)
+        return require_actor(RULES, self._credentials, knock)
 
 
 @pytest.fixture
@@ -57,24 +53,23 @@ def early_app(tmp_path: Path, clock: ManualClock) -> Door:
 
 def test_a_trusted_front_end_names_person_and_chat(early_app: Door) -> None:
     caller = early_app.knock(user_id="ann", chat_type="Group", chat_id="-100:7")
-    assert caller == HttpCaller("ann", AuthVia.BEARER, FrontEnd("-100:7", "group"))
-    assert caller_identity(caller) == CallerIdentity("ann", "group", "-100:7", None)
+    assert caller == Actor("ann", VouchedBy.BEARER, "group", "-100:7", by_front_end=True)
+    assert (caller.provider, caller.if_known) == (None, caller)
 
 
 def test_without_a_chat_there_is_none(early_app: Door) -> None:
-    assert caller_identity(early_app.knock(user_id="ann")) == CallerIdentity("ann")
+    assert early_app.knock(user_id="ann") == Actor("ann", VouchedBy.BEARER, by_front_end=True)
 
 
 def test_chat_headers_without_a_person_are_the_operators_own_request(early_app: Door) -> None:
     caller = early_app.knock(chat_type="group", chat_id="7")
-    assert caller == HttpCaller("ada", AuthVia.BEARER)
-    assert caller_identity(caller) == CallerIdentity("ada", "private", None, "kaged")
+    assert caller == Actor("ada", VouchedBy.BEARER, "private", None, "kaged")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "11.0.0.1", "::1"])
 def test_the_same_headers_from_anywhere_else_change_nothing(early_app: Door, address: str) -> None:
     caller = early_app.knock(address, user_id="ann", chat_type="private", chat_id="7")
-    assert caller == HttpCaller("ada", AuthVia.BEARER)
+    assert caller == Actor.operator("ada", VouchedBy.BEARER)
 
 
 @pytest.mark.parametrize(
@@ -95,5 +90,5 @@ def test_what_is_no_id_is_refused(early_app: Door, said: dict[str, str]) -> None
 
 
 def test_nobody_acts_for_anybody_in_insecure_mode() -> None:
-    assert caller_identity(HttpCaller(None, AuthVia.INSECURE)) is None
-    assert caller_identity(HttpCaller(None, AuthVia.UNIX)) is None
+    assert Actor.operator(None, VouchedBy.INSECURE).if_known is None
+    assert Actor.operator(None, VouchedBy.UNIX).if_known is None

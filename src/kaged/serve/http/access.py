@@ -1,4 +1,4 @@
-"""Who may come in: `AccessRules` and `require_caller`, the one function that lets a request pass.
+"""Who may come in: `AccessRules` and `require_actor`, the one function that lets a request pass.
 
 Two listeners. The Unix socket believes the kernel: the peer's uid must be the daemon's own. TCP
 believes nothing by itself: the Host must be one of ours (DNS rebinding), an Origin must be our own
@@ -12,13 +12,13 @@ import ipaddress
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from http.cookies import CookieError, SimpleCookie
 from typing import ClassVar
 
 from kaged.base import KagedError
 from kaged.config.coresections import AuthMode
 from kaged.config.hostvalues import IpNetwork
+from kaged.kernel.identity import Actor, VouchedBy
 from kaged.serve.http.connection import PeerConnection
 from kaged.serve.http.credentials import CookieSessions, TokenFile
 
@@ -64,41 +64,6 @@ class OriginNotAllowed(KagedError):
     code: ClassVar[str] = "origin_not_allowed"
 
 
-class AuthVia(StrEnum):
-    """What vouched for a caller."""
-
-    UNIX = "unix"
-    BEARER = "bearer"
-    COOKIE = "cookie"
-    INSECURE = "insecure"
-    OPEN = "open"
-
-
-@dataclass(frozen=True, slots=True)
-class FrontEnd:
-    """What a trusted front end states about the chat of the person it asks for."""
-
-    chat_id: str | None = None
-    chat_type: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class HttpCaller:
-    """Who asks. `operator_id` is None in insecure mode, where nobody was authenticated.
-
-    With a `front_end` it is the id of the person whom that front end named.
-    """
-
-    operator_id: str | None
-    via: AuthVia
-    front_end: FrontEnd | None = None
-
-    @property
-    def label(self) -> str:
-        """Return a short name for logs and the audit trail."""
-        return self.operator_id or f"anonymous/{self.via}"
-
-
 @dataclass(frozen=True, slots=True)
 class AccessRules:
     """The rules of both listeners, as the configuration sets them.
@@ -132,6 +97,7 @@ class AccessRequest:
     headers: Sequence[tuple[bytes, bytes]]
     connection: PeerConnection | None
     websocket: bool = False
+    request_id: str = ""
     _by_name: dict[bytes, list[bytes]] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -157,10 +123,10 @@ class AccessRequest:
         return [value.decode("latin-1") for value in self._by_name.get(name, [])]
 
 
-def require_caller(
+def require_actor(
     rules: AccessRules, credentials: Credentials, access_request: AccessRequest
-) -> HttpCaller:
-    """Let a request in and return who asks.
+) -> Actor:
+    """Let a request in and return who acts.
 
     Raises:
         HostNotAllowed, OriginNotAllowed, AccessDenied, Unauthenticated: it may not come in.
@@ -169,21 +135,20 @@ def require_caller(
     if connection is None:
         raise AccessDenied("The origin of this request is unknown.")
     if connection.kind == "unix":
-        return _require_unix_caller(rules, connection, access_request)
+        return _require_unix_actor(rules, connection, access_request)
     host = _require_host(rules, access_request)
     origin = _require_origin(rules, access_request, host)
     if (
         not access_request.websocket
         and (access_request.method, access_request.path) in _OPEN_TO_ALL
     ):
-        return HttpCaller(None, AuthVia.OPEN)
+        return Actor.operator(None, VouchedBy.OPEN, access_request.request_id)
     via = _require_credential(rules, credentials, access_request)
-    if via is not AuthVia.BEARER:
+    if via is not VouchedBy.BEARER:
         # The browser adds a cookie, or in insecure mode nothing is needed at all: make sure that
         # it is our own page which asks, not one that merely runs in the same browser.
-        _require_own_page(access_request, origin, needs_origin=via is AuthVia.COOKIE)
-    operator_id, front_end = _person(rules, access_request, connection)
-    return HttpCaller(operator_id, via, front_end)
+        _require_own_page(access_request, origin, needs_origin=via is VouchedBy.COOKIE)
+    return _person(rules, access_request, connection, via)
 
 
 def is_loopback(host: str) -> bool:
@@ -210,9 +175,9 @@ def cookie_of(access_request: AccessRequest) -> str | None:
     return None
 
 
-def _require_unix_caller(
+def _require_unix_actor(
     rules: AccessRules, connection: PeerConnection, access_request: AccessRequest
-) -> HttpCaller:
+) -> Actor:
     if connection.uid is None or connection.uid != rules.owner_uid:
         raise AccessDenied(
             f"This daemon belongs to uid {rules.owner_uid}; you are uid {connection.uid}.",
@@ -220,9 +185,8 @@ def _require_unix_caller(
         )
     if access_request.single(b"origin") is not None:
         raise OriginNotAllowed("Web pages may not use the Unix socket.")
-    if rules.mode is AuthMode.INSECURE:
-        return HttpCaller(None, AuthVia.UNIX)
-    return HttpCaller(rules.operator_id, AuthVia.UNIX)
+    person_id = None if rules.mode is AuthMode.INSECURE else rules.operator_id
+    return Actor.operator(person_id, VouchedBy.UNIX, access_request.request_id)
 
 
 def _require_host(rules: AccessRules, access_request: AccessRequest) -> str:
@@ -251,21 +215,21 @@ def _require_origin(rules: AccessRules, access_request: AccessRequest, host: str
 
 def _require_credential(
     rules: AccessRules, credentials: Credentials, access_request: AccessRequest
-) -> AuthVia:
+) -> VouchedBy:
     if rules.mode is AuthMode.INSECURE:
-        return AuthVia.INSECURE
+        return VouchedBy.INSECURE
     authorization = access_request.single(b"authorization")
     if authorization is not None:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() == "bearer" and credentials.token.matches(token.strip()):
-            return AuthVia.BEARER
+            return VouchedBy.BEARER
         raise Unauthenticated(
             "The bearer token is not this daemon's.",
             fix="Get the current one with `kaged daemon token`.",
         )
     cookie = cookie_of(access_request)
     if cookie is not None and credentials.cookies.valid(cookie):
-        return AuthVia.COOKIE
+        return VouchedBy.COOKIE
     raise Unauthenticated(
         "Over TCP this daemon requires its bearer token or a browser session.",
         fix="Send `Authorization: Bearer $(kaged daemon token)`, or run `kaged daemon open`.",
@@ -285,13 +249,18 @@ def _require_own_page(
 
 
 def _person(
-    rules: AccessRules, access_request: AccessRequest, connection: PeerConnection
-) -> tuple[str | None, FrontEnd | None]:
+    rules: AccessRules,
+    access_request: AccessRequest,
+    connection: PeerConnection,
+    vouched_by: VouchedBy,
+) -> Actor:
+    """Return the operator, or the person and chat that a trusted front end speaks for."""
+    request_id = access_request.request_id
     if rules.mode is AuthMode.INSECURE:
-        return None, None
+        return Actor.operator(None, vouched_by, request_id)
     named = access_request.single(USER_HEADER)
     if named is None or not _is_trusted_proxy(rules, connection):
-        return rules.operator_id, None
+        return Actor.operator(rules.operator_id, vouched_by, request_id)
     if _USER_ID.fullmatch(named) is None:
         raise AccessDenied(
             "The proxy named a user id that is not one.",
@@ -303,7 +272,7 @@ def _person(
         raise AccessDenied("The proxy named a chat id that is not one.")
     if chat_type is not None and _CHAT_TYPE.fullmatch(chat_type) is None:
         raise AccessDenied("The proxy named a chat type that is not one.")
-    return named, FrontEnd(chat_id, chat_type)
+    return Actor(named, vouched_by, chat_type, chat_id, by_front_end=True, request_id=request_id)
 
 
 def _is_trusted_proxy(rules: AccessRules, connection: PeerConnection) -> bool:

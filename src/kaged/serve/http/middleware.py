@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Clock, KagedError
-from kaged.serve.http.access import AccessRequest, AccessRules, Credentials, require_caller
+from kaged.serve.http.access import AccessRequest, AccessRules, Credentials, require_actor
 from kaged.serve.http.connection import STATE_KEY, PeerConnection
 from kaged.serve.http.errors import (
     DaemonStopping,
@@ -38,7 +38,7 @@ SHOWN_CHARS = 200
 
 
 class AccessMiddleware:
-    """ASGI layer that turns each request's maker into a `Caller`, or the request away.
+    """ASGI layer that turns each request's maker into an `Actor`, or the request away.
 
     `rules` is asked for anew on each request, so a reloaded configuration holds from the next one
     on.
@@ -76,9 +76,10 @@ class AccessMiddleware:
             headers=scope["headers"],
             connection=connection if isinstance(connection, PeerConnection) else None,
             websocket=scope["type"] == "websocket",
+            request_id=state["request_id"],
         )
         try:
-            state["caller"] = require_caller(self._rules(), self._credentials, access_request)
+            state["actor"] = require_actor(self._rules(), self._credentials, access_request)
         except KagedError as error:
             self._note_refusal(error, access_request, state["request_id"])
             await error_response(error, state["request_id"])(scope, receive, send)

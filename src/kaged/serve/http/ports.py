@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.problems import Problem
-from kaged.serve.http.access import HttpCaller
-
-if TYPE_CHECKING:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """On whose behalf something is done, and under which request id."""
-
-    caller: HttpCaller
-    request_id: str
+from kaged.kernel.identity import Actor
 
 
 class CheckStatus(StrEnum):
@@ -61,11 +50,11 @@ class ProjectView:
 class ProjectPort(Protocol):
     """The projects that the daemon holds. Each change is recorded on behalf of `who`."""
 
-    async def load(self, root: str, who: Principal) -> ProjectView:
+    async def load(self, root: str, who: Actor) -> ProjectView:
         """Read a project and keep it."""
         ...
 
-    async def reload(self, project_id: str, who: Principal) -> ProjectView:
+    async def reload(self, project_id: str, who: Actor) -> ProjectView:
         """Read a project's files again."""
         ...
 
@@ -79,11 +68,11 @@ class ProjectPort(Protocol):
         """Return a page of projects and the cursor of the next."""
         ...
 
-    async def set_trusted(self, project_id: str, trusted: bool, who: Principal) -> ProjectView:
+    async def set_trusted(self, project_id: str, trusted: bool, who: Actor) -> ProjectView:
         """Trust a project, or stop."""
         ...
 
-    async def unload(self, project_id: str, who: Principal) -> None:
+    async def unload(self, project_id: str, who: Actor) -> None:
         """Let go of a project."""
         ...
 
@@ -126,7 +115,7 @@ class PluginPort(Protocol):
         agent_path: str,
         knob: str,
         value: JsonValue,
-        who: Principal,
+        who: Actor,
     ) -> JsonObject:
         """Write a knob into the project file and hand the new config to the plugin."""
         ...
@@ -142,7 +131,7 @@ class PluginPort(Protocol):
         allowed: bool,
         digest: str | None,
         path: str | None,
-        who: Principal,
+        who: Actor,
     ) -> JsonObject:
         """Take the operator's answer; return the next question, if there is one."""
         ...
@@ -151,7 +140,7 @@ class PluginPort(Protocol):
         """Return what the operator is shown before an install or upgrade."""
         ...
 
-    async def install(self, path: str, digest: str, who: Principal) -> JsonObject:
+    async def install(self, path: str, digest: str, who: Actor) -> JsonObject:
         """Install or upgrade exactly the files whose digest the operator agreed to."""
         ...
 
@@ -159,31 +148,31 @@ class PluginPort(Protocol):
         """Return what the operator is shown before agreeing to changed files of a plugin."""
         ...
 
-    async def renew(self, name: str, digest: str, who: Principal) -> JsonObject:
+    async def renew(self, name: str, digest: str, who: Actor) -> JsonObject:
         """Approve an installed plugin's files as they are now."""
         ...
 
-    async def export(self, name: str, path: str, who: Principal) -> JsonObject:
+    async def export(self, name: str, path: str, who: Actor) -> JsonObject:
         """Write a plugin's tables into a new file of SQL."""
         ...
 
-    async def uninstall(self, name: str, *, force: bool, who: Principal) -> JsonObject:
+    async def uninstall(self, name: str, *, force: bool, who: Actor) -> JsonObject:
         """Remove a plugin with its files, tables and entries."""
         ...
 
-    async def enable(self, name: str, who: Principal) -> JsonObject:
+    async def enable(self, name: str, who: Actor) -> JsonObject:
         """Enable and start a plugin."""
         ...
 
-    async def disable(self, name: str, who: Principal) -> JsonObject:
+    async def disable(self, name: str, who: Actor) -> JsonObject:
         """Stop and disable a plugin."""
         ...
 
-    async def restart(self, name: str, who: Principal) -> JsonObject:
+    async def restart(self, name: str, who: Actor) -> JsonObject:
         """Stop and start a plugin."""
         ...
 
-    async def reload(self, name: str, who: Principal) -> JsonObject:
+    async def reload(self, name: str, who: Actor) -> JsonObject:
         """Read a running plugin's files again and switch to them without a gap."""
         ...
 
@@ -192,7 +181,7 @@ class PluginPort(Protocol):
         name: str,
         method: str,
         params: JsonObject,
-        who: Principal,
+        who: Actor,
         *,
         session_id: str | None = None,
     ) -> JsonValue:
@@ -208,13 +197,13 @@ class ToolPort(Protocol):
         ...
 
     async def call(
-        self, project_id: str, agent: str, name: str, params: JsonObject, who: Principal
+        self, project_id: str, agent: str, name: str, params: JsonObject, who: Actor
     ) -> JsonObject:
         """Make a call as an agent, on behalf of the operator."""
         ...
 
     def explain(
-        self, project_id: str, agent: str, name: str, params: JsonObject, who: Principal
+        self, project_id: str, agent: str, name: str, params: JsonObject, who: Actor
     ) -> JsonObject:
         """Return whether a call would be allowed, by which rules, and what would change that."""
         ...
@@ -248,7 +237,7 @@ class UndoPort(Protocol):
         session_id: str | None,
         run_id: str | None,
         count: int | None,
-        who: Principal,
+        who: Actor,
     ) -> JsonObject:
         """Take back the last steps of a session, a run or everybody."""
         ...
@@ -273,31 +262,31 @@ class AccountsPort(Protocol):
         """Describe the providers and what they offer."""
         ...
 
-    async def refresh(self, namespace: str, who: Principal) -> JsonObject:
+    async def refresh(self, namespace: str, who: Actor) -> JsonObject:
         """Ask a provider again what it offers."""
         ...
 
     async def accounts(
-        self, user_id: str | None, limit: int, offset: int, who: Principal
+        self, user_id: str | None, limit: int, offset: int, who: Actor
     ) -> Sequence[JsonObject]:
         """Return a page of linked accounts."""
         ...
 
     async def revoke(
-        self, user_id: str, capability: str, account_ref: str, who: Principal
+        self, user_id: str, capability: str, account_ref: str, who: Actor
     ) -> JsonObject:
         """Take somebody's account back."""
         ...
 
-    async def approvals(self, who: Principal) -> Sequence[JsonObject]:
+    async def approvals(self, who: Actor) -> Sequence[JsonObject]:
         """Return what waits for consent, and what was decided lately."""
         ...
 
-    async def decide(self, plan_id: str, *, allowed: bool, who: Principal) -> JsonObject:
+    async def decide(self, plan_id: str, *, allowed: bool, who: Actor) -> JsonObject:
         """Consent to an operation, or refuse it."""
         ...
 
-    async def rotate_vault(self, who: Principal) -> JsonObject:
+    async def rotate_vault(self, who: Actor) -> JsonObject:
         """Encrypt every credential anew, with a fresh key."""
         ...
 
@@ -309,7 +298,7 @@ class ScriptPort(Protocol):
         """Return a project's scripts and commands."""
         ...
 
-    async def reload(self, project_id: str, who: Principal) -> JsonObject:
+    async def reload(self, project_id: str, who: Actor) -> JsonObject:
         """Load the scripts anew."""
         ...
 

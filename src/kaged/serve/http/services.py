@@ -12,7 +12,8 @@ from starlette.requests import HTTPConnection
 from kaged.audit import AuditFilter, AuditLog, VerifyReport
 from kaged.base import Clock, Ids, KagedError
 from kaged.events import EventHub
-from kaged.serve.http.access import AccessRules, Credentials, HttpCaller
+from kaged.kernel.identity import Actor
+from kaged.serve.http.access import AccessRules, Credentials
 from kaged.serve.http.credentials import LaunchTokens
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.ports import (
@@ -21,7 +22,6 @@ from kaged.serve.http.ports import (
     CodePort,
     ModelPort,
     PluginPort,
-    Principal,
     ProjectPort,
     ScriptPort,
     ToolPort,
@@ -195,10 +195,8 @@ async def services_of(connection: HTTPConnection) -> HttpServices:
     return services
 
 
-async def principal_of(connection: HTTPConnection) -> Principal:
+async def actor_of(connection: HTTPConnection) -> Actor:
     """Return who asks, as the access layer found out."""
-    caller: object = connection.state.caller
-    request_id: object = connection.state.request_id
-    assert isinstance(caller, HttpCaller)
-    assert isinstance(request_id, str)
-    return Principal(caller, request_id)
+    actor: object = connection.state.actor
+    assert isinstance(actor, Actor)
+    return actor

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import structlog
 
 from kaged.base import Clock, Ids, KagedError, Tasks
-from kaged.serve.http.access import HttpCaller
+from kaged.kernel.identity import Actor
 from kaged.serve.mcp.port import McpClientSession
 
 if TYPE_CHECKING:
@@ -83,15 +83,13 @@ class McpEndpoint:
                 served.manager = await self._run_manager(served)
         return served.manager
 
-    def begin(
-        self, server: AgentServer, caller: HttpCaller, cut_off: asyncio.Event
-    ) -> McpClientSession:
+    def begin(self, server: AgentServer, actor: Actor, cut_off: asyncio.Event) -> McpClientSession:
         """Let a client in that holds its stream for as long as it stays, or until `cut_off`.
 
         Raises TooManyClients.
         """
         served = self._served[server.port.project_id, server.port.agent]
-        client_session = self._client_session(("stream", self._ids.ulid()), served, caller, "stdio")
+        client_session = self._client_session(("stream", self._ids.ulid()), served, actor, "stdio")
         served.streams.add(cut_off)
         return client_session
 
@@ -174,17 +172,17 @@ class McpEndpoint:
         if isinstance(known, McpClientSession):
             return known
         request: Request = ctx.request
-        caller: HttpCaller = request.state.caller
+        actor: Actor = request.state.actor
         project_id, agent = request.path_params["project_id"], request.state.mcp_agent
         session = request.headers.get(SESSION_HEADER, "")
-        key = ("http", project_id, agent, session, repr(caller))
+        key = ("http", project_id, agent, session, repr(actor))
         found = self._client_sessions.get(key)
         if found is not None:
             return found[1]
-        return self._client_session(key, self._served[project_id, agent], caller, "http")
+        return self._client_session(key, self._served[project_id, agent], actor, "http")
 
     def _client_session(
-        self, key: tuple[str, ...], served: _Served, caller: HttpCaller, transport: str
+        self, key: tuple[str, ...], served: _Served, actor: Actor, transport: str
     ) -> McpClientSession:
         now_s = self._clock.monotonic_s()
         # HTTP clients do not say goodbye: who was not heard of for long has left.
@@ -201,7 +199,7 @@ class McpEndpoint:
             id=f"{transport}:{ulid}",
             session_id=f"ses_{self._ids.ulid()}",
             run_id=f"run_{self._ids.ulid()}",
-            caller=caller,
+            actor=actor,
             transport=transport,
             last_used_s=now_s,
         )

@@ -10,7 +10,7 @@ from kaged.base import KagedError
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
-    from kaged.serve.http.access import HttpCaller
+    from kaged.kernel.identity import Actor
     from kaged.tools.registry import RegisteredTool
 
 MAX_OPEN_CALLS: Final = 32
@@ -45,7 +45,7 @@ class McpClientSession:
     id: str
     session_id: str
     run_id: str
-    caller: HttpCaller
+    actor: Actor
     transport: str
     client: str = ""
     begun: bool = False

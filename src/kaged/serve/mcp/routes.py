@@ -15,14 +15,14 @@ from starlette.routing import Route
 from starlette.websockets import WebSocket
 
 from kaged.base import JsonObject, KagedError
+from kaged.kernel.identity import Actor
 from kaged.serve.http.app import API_PREFIX
 from kaged.serve.http.documented import errors
 from kaged.serve.http.errors import InvalidHttpRequest, error_response, request_id_of
 from kaged.serve.http.models import ApiModel
-from kaged.serve.http.ports import Principal
 from kaged.serve.http.routes.projects import PROJECT_ID
 from kaged.serve.http.routes.tools import AGENT_PATTERN, MAX_AGENT_CHARS
-from kaged.serve.http.services import principal_of
+from kaged.serve.http.services import actor_of
 from kaged.serve.mcp.endpoint import McpEndpoint
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ class McpPort(Protocol):
         """Describe one. Raises McpServerNotFound."""
         ...
 
-    async def restart(self, name: str, who: Principal) -> JsonObject:
+    async def restart(self, name: str, who: Actor) -> JsonObject:
         """Stop and start one, also one that was given up."""
         ...
 
-    async def approve(self, name: str, who: Principal) -> JsonObject:
+    async def approve(self, name: str, who: Actor) -> JsonObject:
         """Approve its tools as they are now."""
         ...
 
@@ -121,7 +121,7 @@ async def _port(connection: HTTPConnection) -> McpPort:
 
 
 Outside = Annotated[McpPort, Depends(_port)]
-Who = Annotated[Principal, Depends(principal_of)]
+Who = Annotated[Actor, Depends(actor_of)]
 ServerName = Annotated[
     str, Path(pattern=r"^[a-z][a-z0-9-]*$", max_length=64, description="As config.toml names it.")
 ]
@@ -198,7 +198,7 @@ class _StreamableHttp:
             project_id, agent = _place(request)
             request.state.mcp_agent = agent
             manager = await port.endpoint.http(project_id, agent)
-            scope["user"] = _principal(repr(request.state.caller))
+            scope["user"] = _principal(repr(request.state.actor))
         except KagedError as error:
             await error_response(error, request_id_of(request))(scope, receive, send)
             return
@@ -223,9 +223,9 @@ async def stream(websocket: WebSocket) -> None:
     try:
         port = await _port(websocket)
         server = await port.endpoint.served(*_place(websocket))
-        who = await principal_of(websocket)
+        who = await actor_of(websocket)
         cut_off = asyncio.Event()
-        client_session = port.endpoint.begin(server, who.caller, cut_off)
+        client_session = port.endpoint.begin(server, who, cut_off)
     except KagedError as error:
         answer = error_response(error, request_id_of(websocket))
         await answer(websocket.scope, websocket.receive, websocket.send)

@@ -24,8 +24,8 @@ from kaged.cage import (
 from kaged.cage.compile import SYSTEM_PATH
 from kaged.cage.gate_port import Service
 from kaged.cage.orphan_processes import MARK, mark_value
+from kaged.kernel.identity import Actor
 from kaged.kernel.policy import CagePolicy
-from kaged.tools.context import CallerIdentity
 
 TERMINAL: Final = Pty(rows=50, cols=120, keys=False)
 QUIET: Final = {
@@ -56,7 +56,7 @@ class ShellCommand:
     env: Mapping[str, str]
     session_id: str = ""
     timeout_s: float = 0.0
-    identity: CallerIdentity | None = None
+    identity: Actor | None = None
     program: tuple[str, ...] = ("/bin/sh", "-c")
     tool_name: str = "shell.bash"
 

@@ -10,11 +10,11 @@ from fastapi import Depends, FastAPI, Query
 from starlette.responses import StreamingResponse
 
 from kaged.audit import AuditEvent, AuditFilter, AuditUnavailable
+from kaged.kernel.identity import Actor
 from kaged.serve.http.documented import errors
 from kaged.serve.http.errors import InvalidHttpRequest
 from kaged.serve.http.models import AuditRowOut, FindingOut, PageOut, VerifyOut
-from kaged.serve.http.ports import Principal
-from kaged.serve.http.services import HttpServices, principal_of, services_of
+from kaged.serve.http.services import HttpServices, actor_of, services_of
 
 MAX_PAGE = 500
 MAX_MOMENT_CHARS = 40
@@ -114,7 +114,7 @@ async def query(
 async def export(
     services: Annotated[HttpServices, Depends(services_of)],
     wanted: Annotated[AuditFilter, Depends(audit_filter)],
-    principal: Annotated[Principal, Depends(principal_of)],
+    actor: Annotated[Actor, Depends(actor_of)],
 ) -> StreamingResponse:
     """Return the rows that fit as JSON lines, with their hashes and a signed last line.
 
@@ -124,8 +124,8 @@ async def export(
     event = AuditEvent(
         "audit.exported",
         {"rows": head, "complete": wanted.everything, "filter": wanted.to_json()},
-        request_id=principal.request_id,
-        caller=principal.caller.label,
+        request_id=actor.request_id,
+        caller=actor.label,
     )
     await services.audit.record(event, durable=True)
     return StreamingResponse(services.export_audit(wanted), media_type="application/x-ndjson")

@@ -9,12 +9,12 @@ from starlette.responses import RedirectResponse
 
 from kaged.audit import AuditEvent
 from kaged.base import KagedError, iso_utc
+from kaged.kernel.identity import Actor
 from kaged.serve.http.access import COOKIE_NAME, LAUNCH_PATH, AccessRequest, cookie_of
 from kaged.serve.http.credentials import SESSION_LIFETIME_S
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import LaunchOut, TokenRotatedOut, WhoamiOut
-from kaged.serve.http.ports import Principal
-from kaged.serve.http.services import HttpServices, principal_of, services_of
+from kaged.serve.http.services import HttpServices, actor_of, services_of
 
 
 class TcpDisabled(KagedError):
@@ -75,7 +75,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 async def issue_launch(
     services: Annotated[HttpServices, Depends(services_of)],
-    principal: Annotated[Principal, Depends(principal_of)],
+    actor: Annotated[Actor, Depends(actor_of)],
 ) -> LaunchOut:
     """Make a link that opens one browser session. It works once, within a minute."""
     base = services.base_url()
@@ -85,18 +85,18 @@ async def issue_launch(
             fix="Set an address in [daemon] bind and restart the daemon.",
         )
     token = services.launch.issue()
-    await _record_token(services, "launch_url", token.lifetime_s, principal)
+    await _record_token(services, "launch_url", token.lifetime_s, actor)
     return LaunchOut(url=f"{base}{LAUNCH_PATH}?token={token.value}", expires_in_s=token.lifetime_s)
 
 
 async def redeem_launch(
     services: Annotated[HttpServices, Depends(services_of)],
-    principal: Annotated[Principal, Depends(principal_of)],
+    actor: Annotated[Actor, Depends(actor_of)],
     token: Annotated[str, Query(min_length=1, max_length=128)],
 ) -> Response:
     """Use a launch token up, set the session cookie and go to the front page."""
     services.launch.redeem(token)
-    await _record_token(services, "browser_session", SESSION_LIFETIME_S, principal)
+    await _record_token(services, "browser_session", SESSION_LIFETIME_S, actor)
     response = RedirectResponse("/", status_code=303)
     response.set_cookie(
         COOKIE_NAME,
@@ -123,24 +123,24 @@ async def close_session(
     return response
 
 
-async def whoami(principal: Annotated[Principal, Depends(principal_of)]) -> WhoamiOut:
+async def whoami(actor: Annotated[Actor, Depends(actor_of)]) -> WhoamiOut:
     """Return who asks and how they were authenticated."""
-    return WhoamiOut(operator_id=principal.caller.operator_id, via=principal.caller.via.value)
+    return WhoamiOut(operator_id=actor.person_id, via=actor.vouched_by.value)
 
 
 async def rotate_token(
     services: Annotated[HttpServices, Depends(services_of)],
-    principal: Annotated[Principal, Depends(principal_of)],
+    actor: Annotated[Actor, Depends(actor_of)],
 ) -> TokenRotatedOut:
     """Replace the bearer token and end all browser sessions. The new token stays in its file."""
-    await _record_token(services, "bearer", None, principal)
+    await _record_token(services, "bearer", None, actor)
     services.credentials.token.rotate()
     services.credentials.cookies.close_all()
     return TokenRotatedOut(token_file=str(services.credentials.token.path))
 
 
 async def _record_token(
-    services: HttpServices, kind: str, lifetime_s: float | None, principal: Principal
+    services: HttpServices, kind: str, lifetime_s: float | None, actor: Actor
 ) -> None:
     """Write down that a way in was made; it is given out only once that is on disk."""
     expires_at = None
@@ -149,7 +149,7 @@ async def _record_token(
     event = AuditEvent(
         "access.token_issued",
         {"kind": kind, "expires_at": expires_at},
-        request_id=principal.request_id,
-        caller=principal.caller.label,
+        request_id=actor.request_id,
+        caller=actor.label,
     )
     await services.audit.record(event)

@@ -8,11 +8,12 @@ from fastapi import Depends, FastAPI, Query
 from pydantic import Field, JsonValue
 
 from kaged.base import KagedError
+from kaged.kernel.identity import Actor
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel, RequestBody
-from kaged.serve.http.ports import Principal, ScriptPort
+from kaged.serve.http.ports import ScriptPort
 from kaged.serve.http.routes.projects import ProjectId
-from kaged.serve.http.services import HttpServices, principal_of, services_of
+from kaged.serve.http.services import HttpServices, actor_of, services_of
 
 MAX_RAW_CHARS = 64 * 1024
 MAX_NAME_CHARS = 128
@@ -112,7 +113,7 @@ class CheckOut(ApiModel):
     used_at_load: list[str]
 
 
-Who = Annotated[Principal, Depends(principal_of)]
+Who = Annotated[Actor, Depends(actor_of)]
 WaitS = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="How long to wait for one.")]
 
 

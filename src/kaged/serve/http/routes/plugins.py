@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 from fastapi import Body, Depends, FastAPI, Header, Path, Query, Request
 
 from kaged.base import KagedError
+from kaged.kernel.identity import Actor
 from kaged.serve.http.documented import errors
 from kaged.serve.http.errors import InvalidHttpRequest
 from kaged.serve.http.plugin_models import (
@@ -18,9 +19,9 @@ from kaged.serve.http.plugin_models import (
     PluginPathIn,
     PluginsOut,
 )
-from kaged.serve.http.ports import PluginPort, Principal
+from kaged.serve.http.ports import PluginPort
 from kaged.serve.http.routes.projects import PROJECT_ID
-from kaged.serve.http.services import HttpServices, principal_of, services_of
+from kaged.serve.http.services import HttpServices, actor_of, services_of
 from kaged.wire.methods import is_method_name
 
 PLUGIN_NAME = r"^[a-z][a-z0-9-]{0,63}$"
@@ -34,7 +35,7 @@ class PluginsAbsent(KagedError):
     code: ClassVar[str] = "plugins_absent"
 
 
-Who = Annotated[Principal, Depends(principal_of)]
+Who = Annotated[Actor, Depends(actor_of)]
 Name = Annotated[str, Path(pattern=PLUGIN_NAME, description="The plugin's name.")]
 Knob = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_]{0,63}$", description="The knob's name.")]
 ConsentId = Annotated[str, Path(pattern=r"^consent_[A-Za-z0-9]{1,64}$")]

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Depends, FastAPI, Path, Query, Response
 
 from kaged.base import JsonObject, JsonValue
+from kaged.kernel.identity import Actor
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import (
     LoadProjectIn,
@@ -16,15 +17,15 @@ from kaged.serve.http.models import (
     ProjectOut,
     TrustIn,
 )
-from kaged.serve.http.ports import PluginPort, Principal, ProjectView
-from kaged.serve.http.services import HttpServices, principal_of, services_of
+from kaged.serve.http.ports import PluginPort, ProjectView
+from kaged.serve.http.services import HttpServices, actor_of, services_of
 
 MAX_PAGE = 200
 PROJECT_ID = r"^prj_[0-9A-HJKMNP-TV-Z]{26}$"
 
 
 Services = Annotated[HttpServices, Depends(services_of)]
-Who = Annotated[Principal, Depends(principal_of)]
+Who = Annotated[Actor, Depends(actor_of)]
 ProjectId = Annotated[str, Path(pattern=PROJECT_ID, description="As `POST /projects` gave it.")]
 
 

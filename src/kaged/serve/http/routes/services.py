@@ -8,10 +8,11 @@ from fastapi import Depends, FastAPI, Path, Query
 from pydantic import Field
 
 from kaged.base import KagedError
+from kaged.kernel.identity import Actor
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel, RequestBody
-from kaged.serve.http.ports import AccountsPort, Principal
-from kaged.serve.http.services import HttpServices, accounts_of, principal_of, services_of
+from kaged.serve.http.ports import AccountsPort
+from kaged.serve.http.services import HttpServices, accounts_of, actor_of, services_of
 
 MAX_USER_CHARS = 256
 MAX_REF_CHARS = 128
@@ -121,7 +122,7 @@ class VaultRotatedOut(ApiModel):
     flows: int
 
 
-Who = Annotated[Principal, Depends(principal_of)]
+Who = Annotated[Actor, Depends(actor_of)]
 Namespace = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 PlanId = Annotated[str, Path(pattern=r"^plan_[0-9a-f]{1,64}$")]
 

@@ -8,11 +8,12 @@ from fastapi import Depends, FastAPI, Query
 from pydantic import Field
 
 from kaged.base import KagedError
+from kaged.kernel.identity import Actor
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel, RequestBody
-from kaged.serve.http.ports import Principal, ToolPort
+from kaged.serve.http.ports import ToolPort
 from kaged.serve.http.routes.projects import ProjectId
-from kaged.serve.http.services import HttpServices, principal_of, services_of
+from kaged.serve.http.services import HttpServices, actor_of, services_of
 
 MAX_AGENT_CHARS = 1000
 MAX_TOOL_CHARS = 200
@@ -137,7 +138,7 @@ class ToolStatsOut(ApiModel):
     series: list[ToolSeriesOut]
 
 
-Who = Annotated[Principal, Depends(principal_of)]
+Who = Annotated[Actor, Depends(actor_of)]
 
 
 async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> ToolPort:

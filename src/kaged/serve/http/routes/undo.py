@@ -8,11 +8,12 @@ from fastapi import Depends, FastAPI, Query
 from pydantic import Field
 
 from kaged.base import KagedError
+from kaged.kernel.identity import Actor
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel, RequestBody
-from kaged.serve.http.ports import Principal, UndoPort
+from kaged.serve.http.ports import UndoPort
 from kaged.serve.http.routes.projects import ProjectId
-from kaged.serve.http.services import HttpServices, principal_of, services_of
+from kaged.serve.http.services import HttpServices, actor_of, services_of
 
 MAX_STEPS = 2000
 MAX_ID_CHARS = 100
@@ -76,7 +77,7 @@ class UndoneOut(ApiModel):
     files: list[RevertedOut]
 
 
-Who = Annotated[Principal, Depends(principal_of)]
+Who = Annotated[Actor, Depends(actor_of)]
 OneId = Annotated[str | None, Query(max_length=MAX_ID_CHARS)]
 
 

@@ -12,18 +12,16 @@ from fastapi import Depends, Path, Query
 
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import JsonObject, KagedError
+from kaged.kernel.identity import Actor
 from kaged.serve.http.errors import invalid_request
-from kaged.serve.http.identity import caller_identity
-from kaged.serve.http.ports import Principal
 from kaged.serve.http.routes.projects import MAX_PAGE, PROJECT_ID
-from kaged.serve.http.services import HttpServices, principal_of, services_of
+from kaged.serve.http.services import HttpServices, actor_of, services_of
 from kaged.serve.http.work_models import FileIn
 from kaged.store.page import encode_cursor, parse_cursor
 from kaged.toolbox.project import ProjectWork
 from kaged.toolbox.project.done import Done
 from kaged.toolbox.project.texts import NUMBER_LIMIT
 from kaged.toolbox.project.uploads import Upload
-from kaged.tools.context import CallerIdentity
 
 OPERATOR = "operator"
 """Who an operator is in what is written: the author of comments, the one who decides."""
@@ -40,7 +38,7 @@ class WorkAbsent(KagedError):
 class ProjectRequest:
     """One request on one loaded project, with the services behind the routes."""
 
-    def __init__(self, services: HttpServices, who: Principal, project_id: str) -> None:
+    def __init__(self, services: HttpServices, who: Actor, project_id: str) -> None:
         if services.work is None:
             raise WorkAbsent("This daemon runs without issues, todos and workflows.")
         self.work: ProjectWork = services.work
@@ -49,14 +47,14 @@ class ProjectRequest:
         self._who = who
 
     @property
-    def identity(self) -> CallerIdentity | None:
+    def identity(self) -> Actor | None:
         """Whom what they start acts for."""
-        return caller_identity(self._who.caller)
+        return self._who.if_known
 
     @property
     def operator_id(self) -> str | None:
         """Who asks; None in insecure mode, which authenticates nobody."""
-        return self._who.caller.operator_id
+        return self._who.person_id
 
     def require_record(self) -> None:
         """Refuse a change that could not be put on record. Raises AuditUnavailable."""
@@ -75,7 +73,7 @@ class ProjectRequest:
             facts,
             project_id=self.project_id,
             request_id=None if "request_id" in facts else self._who.request_id,
-            caller=self._who.caller.label,
+            caller=self._who.label,
         )
         try:
             await self.services.audit.record(made)
@@ -85,7 +83,7 @@ class ProjectRequest:
 
 async def _project_request(
     services: Annotated[HttpServices, Depends(services_of)],
-    who: Annotated[Principal, Depends(principal_of)],
+    who: Annotated[Actor, Depends(actor_of)],
     project_id: Annotated[
         str, Path(pattern=PROJECT_ID, description="As `POST /projects` gave it.")
     ],
