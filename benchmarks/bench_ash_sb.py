@@ -13,13 +13,13 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from kaged.app.ash_program import stock_ash
-from kaged.app.sandbox_channels import SandboxChannels
 from kaged.base import JsonObject, SystemClock
 from kaged.cage import CageSettings, Spawner
 from kaged.cage.net import NetGate
 from kaged.kernel.identity import Actor, VouchedBy
 from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
+from kaged.serve.sandbox_rpc.ash_program import stock_ash
+from kaged.serve.sandbox_rpc.channels import SandboxChannels
 from kaged.services.caller import ContextTokens
 from kaged.toolbox.shell.launch import ShellCommand, caged_launcher
 from kaged.wire.token_keys import TokenKey

@@ -204,7 +204,6 @@ def _commits(path: Path) -> float:
 @asynccontextmanager
 async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     """Put a daemon's sessions together on a folder."""
-    from kaged.app.agent_tools import AgentToolService, OutcomeStream
     from kaged.app.driving import build_driver
     from kaged.app.sessions import build_sessions
     from kaged.audit import AuditLog, HeadFile, open_key
@@ -215,10 +214,12 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     from kaged.config.project import load_project
     from kaged.config.reading import Loaded
     from kaged.events import EventHub
+    from kaged.sessions.agent_tools import AgentToolService
     from kaged.sessions.hooks import SessionHooks
     from kaged.store import Store, sqlite_url
     from kaged.toolbox.project import TodoService
     from kaged.tools import Tool, ToolDefinition, ToolInvocation
+    from kaged.tools.outcome_stream import OutcomeStream
 
     clock = SystemClock()
     ids = Ids(clock)

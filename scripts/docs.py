@@ -15,9 +15,10 @@ import log_events
 
 import kaged.lua.reference
 from kaged import __version__
-from kaged.app import error_reference, tools_reference
+from kaged.app import error_reference
 from kaged.audit.reference import render_reference
 from kaged.config.reference import rewrite_pages
+from kaged.toolset import tools_reference
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 VERSION_LINE = re.compile(r"^These pages describe kaged .*$", re.MULTILINE)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from fakes.tool_lab import RecordedAudit, ToolLab, cage
-from kaged.app.ash_program import stock_ash
-from kaged.app.sandbox_channels import SandboxChannels
 from kaged.base import Clock, JsonObject, SystemClock
 from kaged.cage import CageSettings, Spawner
 from kaged.cage.net import NetGate
 from kaged.kernel.identity import Actor, VouchedBy
 from kaged.kernel.policy import CagePolicy
 from kaged.serve.sandbox_rpc import RpcLimits, SandboxMethods
+from kaged.serve.sandbox_rpc.ash_program import stock_ash
+from kaged.serve.sandbox_rpc.channels import SandboxChannels
 from kaged.services.caller import ContextTokens
 from kaged.toolbox.shell import PtyBroker, caged_launcher, shell_tools
 from kaged.wire.token_keys import TokenKey

@@ -11,14 +11,14 @@ from fakes.agent_trees import load_tree
 from fakes.played_model import PlayedModel, PlayedModels
 from fakes.store_home import StoreHome
 from fakes.tool_lab import RecordedAudit
-from kaged.app.agent_tools import AgentToolService
 from kaged.app.driving import build_driver
-from kaged.app.project_tools import WorkProjects
 from kaged.base import Clock, Ids, JsonObject, ManualClock, Tasks
 from kaged.config.agents import AgentTree
 from kaged.pipeline.pipeline import Pipeline
 from kaged.plugins.hooks import CompactionEvent, Participant, PreCompactOutcome
 from kaged.plugins.observers import Observed
+from kaged.projects.work_projects import WorkProjects
+from kaged.sessions.agent_tools import AgentToolService
 from kaged.sessions.hooks import SessionHooks
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.sessions.navigation import Navigation

@@ -21,10 +21,10 @@ from typing import Any
 
 import httpx
 
-from kaged.app.gates import Gates
 from kaged.app.wiring import Daemon, build
 from kaged.base import Clock, SystemClock
 from kaged.config import Locations
+from kaged.diagnostics.gates import Gates
 from kaged.serve.http.connection import STATE_KEY, PeerConnection
 
 WAIT_S = 60

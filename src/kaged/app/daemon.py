@@ -17,19 +17,19 @@ import structlog
 import uvloop
 
 from kaged import __version__
-from kaged.app.gates import Gates
-from kaged.app.logs import configure_logging
-from kaged.app.ready import ReadySignal
-from kaged.app.settings import read_settings
-from kaged.app.state import needs_restart
 from kaged.app.wiring import Daemon, build
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
 from kaged.base.open_files import raise_open_files
+from kaged.base.ready_signal import ReadySignal
 from kaged.base.signals import unmute_for_children
 from kaged.config.coresections import LogLevel
 from kaged.config.locations import Locations
+from kaged.config.log_setup import configure_logging
 from kaged.config.problems import ConfigFileInvalid
+from kaged.config.settings import read_settings
+from kaged.diagnostics.daemon_state import needs_restart
+from kaged.diagnostics.gates import Gates
 from kaged.serve.http.errors import Internal, error_body
 
 _log = structlog.get_logger("kaged.daemon")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kaged.app.gates import Gates
-from kaged.app.state import DaemonState
 from kaged.audit import AuditLog, ChainKey
 from kaged.base import Clock, Ids, Tasks
 from kaged.config.locations import Locations
+from kaged.diagnostics.daemon_state import DaemonState
+from kaged.diagnostics.gates import Gates
 from kaged.events import EventHub
 from kaged.serve.http.services import HttpServices
 from kaged.store import Store

@@ -26,13 +26,13 @@ from kaged.toolbox.project import TodoService
 if TYPE_CHECKING:
     from contextlib import AsyncExitStack
 
-    from kaged.app.agent_tools import AgentToolService
-    from kaged.app.plugins import PluginService
-    from kaged.app.project_tools import WorkProjects
-    from kaged.app.settings import Settings
     from kaged.base import Clock, Ids
+    from kaged.config.settings import Settings
     from kaged.pipeline.pipeline import Pipeline
+    from kaged.plugins.plugin_service import PluginService
+    from kaged.projects.work_projects import WorkProjects
     from kaged.sessions.agent_run import RunState
+    from kaged.sessions.agent_tools import AgentToolService
     from kaged.sessions.lifecycle import Lifecycle
     from kaged.sessions.navigation import Navigation
     from kaged.sessions.needs import AuditPost, Models

@@ -2,171 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
-import structlog
 from fastapi import FastAPI
 
-from kaged.app.mcp_agents import ServedAgents
-from kaged.app.settings import Settings
-from kaged.audit import AuditEvent, AuditLog
-from kaged.base import Clock, Ids, JsonObject, KagedError
-from kaged.cage import CageKind, CageRequest, HostMount, Spawner
-from kaged.config.toolsections import ChangedTools, McpServerEntry
-from kaged.kernel.identity import Actor
-from kaged.kernel.net import parse_target
-from kaged.kernel.policy import CageLimits
-from kaged.mcp import host
+from kaged.audit import AuditLog
+from kaged.base import Clock, Ids
+from kaged.cage import Spawner
+from kaged.config.settings import Settings
+from kaged.events import EventHub
 from kaged.mcp.approvals import Approvals
 from kaged.mcp.host import McpHost
 from kaged.mcp.offers import Offers
-from kaged.mcp.plan import OutsideParts, OutsidePlan
-from kaged.mcp.states import McpServerState
-from kaged.serve.http.ports import CheckRow, CheckStatus
+from kaged.mcp.plan import OutsideParts
+from kaged.pipeline.pipeline import Pipeline
 from kaged.serve.mcp.endpoint import McpEndpoint
+from kaged.serve.mcp.mcp_service import APPROVALS, McpService
 from kaged.serve.mcp.routes import add_mcp
-
-if TYPE_CHECKING:
-    from kaged.app.agent_tools import AgentToolService
-    from kaged.config.agents import AgentTree
-    from kaged.events import EventHub
-    from kaged.pipeline.pipeline import Pipeline
-    from kaged.sessions.session_services import SessionServices
-    from kaged.toolbox.project import ProjectWork
-
-WHAT: Final = "Outside MCP servers whose tools agents may use."
-APPROVALS: Final = "mcp-approvals.json"
-RELAY: Final = "/opt/kaged/mcp_relay.py"
-
-_log = structlog.get_logger("kaged.mcp")
-
-
-class McpService:
-    """MCP in and out, as the HTTP edge and the commands see it."""
-
-    def __init__(
-        self,
-        settings: Callable[[], Settings],
-        host: McpHost,
-        parts: OutsideParts,
-        endpoint: McpEndpoint,
-        agents: ServedAgents,
-    ) -> None:
-        self._settings = settings
-        self._host = host
-        self._parts = parts
-        self._agents = agents
-        self._approvals_fault = ""
-        self.endpoint = endpoint
-
-    async def load(self) -> None:
-        """Run the servers that the configuration names now; the others are ended."""
-        settings = self._settings()
-        try:
-            self._parts.approvals.load()
-        except (OSError, ValueError) as error:
-            # Without knowing what was agreed to, nothing may pass for agreed to.
-            self._approvals_fault = f"{APPROVALS} cannot be read: {error}"
-            _log.error("mcp.approvals_unreadable", error=str(error))
-            return
-        self._approvals_fault = ""
-        await self._host.use(plans_of(settings), self._parts)
-
-    async def close(self) -> None:
-        """Cut clients off and end the servers."""
-        await self.endpoint.close()
-        await self._host.close()
-
-    # -- projects --------------------------------------------------------------------------------
-
-    def project_loaded(self, project_id: str, tree: AgentTree) -> None:
-        """Notify the clients of a reloaded project that its tools may have changed."""
-        del tree
-        self._agents.changed(project_id)
-
-    def project_unloaded(self, project_id: str) -> None:
-        """Cut off the clients of a project that is gone."""
-        self.endpoint.project_unloaded(project_id)
-
-    def admits(self, owner: str, project_id: str, agent: str, tree: AgentTree) -> bool:
-        """Return whether the operator lets a project's agent have tools of an outside server."""
-        project = tree.project
-        return self._host.admits(owner, agent, (project_id, project.name, str(project.root)))
-
-    # -- servers ---------------------------------------------------------------------------------
-
-    def servers(self) -> Sequence[JsonObject]:
-        """Describe every outside server; starts none."""
-        broken = self._settings().daemon.value.mcp.servers.broken
-        unusable = [
-            _unusable(name, "; ".join(str(one) for one in problems))
-            for name, problems in sorted(broken.items())
-        ]
-        return [*(server.status() for server in self._host.servers), *unusable]
-
-    def server(self, name: str) -> JsonObject:
-        """Describe one. Raises McpServerNotFound."""
-        return self._host.get(name).status()
-
-    async def restart(self, name: str, who: Actor) -> JsonObject:
-        """Stop and start one, also one that was given up. Raises McpServerNotFound."""
-        server = self._host.get(name)
-        self._record("mcp.server_restarted", name, who)
-        await server.restart()
-        return server.status()
-
-    async def approve(self, name: str, who: Actor) -> JsonObject:
-        """Approve its tools as they are now. Raises McpServerNotFound, McpServerUnavailable."""
-        server = self._host.get(name)
-        await server.approve(who.request_id, who.person_id)
-        return server.status()
-
-    def logs(self, name: str) -> Sequence[str]:
-        """Return the last lines of its standard error. Raises McpServerNotFound."""
-        return list(self._host.get(name).lines)
-
-    def row(self) -> CheckRow:
-        """Return doctor's row."""
-        if self._approvals_fault:
-            fix = "Mend or remove the file; without it every tool is agreed to anew."
-            return CheckRow("mcp", CheckStatus.FAIL, WHAT, self._approvals_fault, fix)
-        settings = self._settings().daemon.value.mcp.servers
-        servers = self._host.servers
-        broken = [f"{name}: config.toml is wrong" for name in sorted(settings.broken)]
-        down = [f"{one.name} is {one.state}: {one.note}" for one in servers if _is_down(one.state)]
-        held = [one.name for one in servers if one.status()["pending"]]
-        if broken or down:
-            return CheckRow("mcp", CheckStatus.FAIL, WHAT, "; ".join([*broken, *down]),
-                            "See `kaged mcp servers` and `kaged mcp logs NAME`.")  # fmt: skip
-        if held:
-            return CheckRow("mcp", CheckStatus.WARN, WHAT,
-                            f"changed tools are held back: {', '.join(held)}",
-                            "Look at them with `kaged mcp servers`, then `kaged mcp approve NAME`.",
-                            )  # fmt: skip
-        running = sum(one.state is McpServerState.RUNNING for one in servers)
-        found = f"{running} of {len(servers)} run" if servers else "none; [mcp.servers] is empty"
-        return CheckRow("mcp", CheckStatus.OK, WHAT, found)
-
-    def warnings(self) -> list[str]:
-        """Return what is wrong, for the status page; empty when nothing is."""
-        row = self.row()
-        return [] if row.status is CheckStatus.OK else [f"mcp: {row.cause}"]
-
-    def _record(self, event: str, server: str, who: Actor) -> None:
-        self._parts.audit.post(
-            AuditEvent(
-                event,
-                {"server": server, "operator_id": who.person_id},
-                request_id=who.request_id,
-            )
-        )
+from kaged.serve.mcp.served_agents import ServedAgents
+from kaged.sessions.agent_tools import AgentToolService
+from kaged.sessions.session_services import SessionServices
+from kaged.toolbox.project import ProjectWork
 
 
 def build_mcp(
@@ -211,83 +68,3 @@ def build_mcp(
     closing.push_async_callback(mcp.close)
     add_mcp(app, mcp)
     return mcp
-
-
-def plans_of(settings: Settings) -> Mapping[str, OutsidePlan]:
-    """Work out how each server that the configuration names is to be run."""
-    sandbox = settings.daemon.value.sandbox
-    limits = sandbox.limits.over(CageLimits())
-    runtimes = tuple((name, str(path)) for name, path in sandbox.runtimes.items())
-    return {
-        name: _plan(name, server, limits, runtimes)
-        for name, server in settings.daemon.value.mcp.servers.good.items()
-    }
-
-
-def _plan(
-    name: str, server: McpServerEntry, limits: CageLimits, runtimes: tuple[tuple[str, str], ...]
-) -> OutsidePlan:
-    policy = server.cage.policy(limits)
-    command, mounts, fault = server.command or (), (), "" if server.enabled else "switched off"
-    if server.url is not None:
-        # Whatever speaks to the outside does so from a cage: this one reaches that host only.
-        command = (os.path.realpath(sys.executable), RELAY, server.url)
-        mounts = (HostMount(str(Path(host.__file__).with_name("relay.py")), RELAY),)
-        try:
-            policy = replace(policy, net=(*policy.net, parse_target(_host_of(server.url))))
-        except KagedError as error:
-            fault = f"{server.url}: {error.message}"
-    request = CageRequest(
-        name=f"mcp:{name}",
-        policy=policy,
-        command=command,
-        kind=CageKind.SERVER,
-        env=tuple((variable, value.reveal()) for variable, value in server.env.items()),
-        mounts=mounts,
-        runtimes=runtimes,
-    )
-    return OutsidePlan(
-        name=name,
-        request=request,
-        timeout_s=server.timeout_seconds,
-        output_bytes=server.max_output_kb * 1024,
-        allow=server.allow_tools,
-        deny=server.deny_tools,
-        follow=server.changed_tools is ChangedTools.FOLLOW,
-        agents=server.agents,
-        projects=server.projects,
-        enabled=server.enabled and not fault,
-        fault=fault,
-        reaches_net=bool(policy.net),
-    )
-
-
-def _host_of(url: str) -> str:
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    return f"{host}:{parts.port or (443 if parts.scheme == 'https' else 80)}"
-
-
-def _is_down(state: McpServerState) -> bool:
-    return state in {McpServerState.CRASHED, McpServerState.FAILED}
-
-
-def _unusable(name: str, note: str) -> JsonObject:
-    return {
-        "name": name,
-        "state": McpServerState.DISABLED.value,
-        "note": note,
-        "command": [],
-        "pid": None,
-        "cage_id": None,
-        "failures": 0,
-        "restarts": 0,
-        "calls": 0,
-        "errors": 0,
-        "protocol_version": "",
-        "claims": "",
-        "agents": [],
-        "projects": [],
-        "pending": 0,
-        "tools": [],
-    }

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from kaged.app.settings import Settings
 from kaged.base import Clock, Ids
+from kaged.config.settings import Settings
 from kaged.models.catalogue import ModelCatalogue
 
 SCRIPT_VARIABLE = "KAGED_SCRIPT"

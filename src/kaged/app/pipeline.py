@@ -1,129 +1,18 @@
-"""`PolicyPipeline`: the policy plugins that `[pipeline]` names, put in force and kept so.
-
-Nothing of the pipeline is even imported while no file is named. With one, calls are refused from
-the first moment on until its plugins have started.
-"""
+"""`plugin_kinds`: what runs the policy plugins that are no trusted classes."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-import structlog
-
-from kaged.app.settings import Settings
-from kaged.audit import AuditEvent, AuditLog
-from kaged.base import Clock, Ids, JsonObject
 from kaged.cage import Spawner
-from kaged.plugins.parts import ActivePipeline
-from kaged.serve.http.ports import CheckRow, CheckStatus
 
 if TYPE_CHECKING:
-    from kaged.config.problems import Problem
     from kaged.pipeline.external import McpSession
     from kaged.pipeline.kinds import PluginKind
-    from kaged.pipeline.pipeline import Pipeline, PipelineStatus
 
-WHAT = "The policy plugins around every call."
-CHECK = "Run `kaged pipeline check` and mend the lines named."
-SHOWN_PROBLEMS = 5
-MCP_CALL_TIMEOUT_S = 3600.0
+MCP_CALL_TIMEOUT_S: Final = 3600.0
 """Beyond any plugin's own timeout, which the pipeline keeps."""
-
-_log = structlog.get_logger("kaged.pipeline")
-
-
-class PolicyPipeline:
-    """Loads the file that the settings name, again at every reload, and tells how it stands."""
-
-    def __init__(
-        self,
-        settings: Callable[[], Settings],
-        active_pipeline: ActivePipeline,
-        *,
-        spawner: Spawner,
-        audit: AuditLog,
-        clock: Clock,
-        ids: Ids,
-    ) -> None:
-        self._settings = settings
-        self._active_pipeline = active_pipeline
-        self._spawner = spawner
-        self._audit = audit
-        self._clock = clock
-        self._ids = ids
-        self._turn = asyncio.Lock()
-        if self._file is not None:
-            active_pipeline.pipeline = self._build()
-
-    @property
-    def _file(self) -> Path | None:
-        return self._settings().daemon.value.pipeline.file
-
-    async def load(self) -> Sequence[Problem]:
-        """Read the file and put it in force if it is sound; returns everything that is wrong.
-
-        A faulty file leaves the plugins that run in place. When there are none, calls on the hooks
-        that it names stay refused.
-        """
-        async with self._turn:
-            section = self._settings().daemon.value.pipeline
-            pipeline = self._active_pipeline.pipeline
-            if section.file is None:
-                self._active_pipeline.pipeline = None
-                if pipeline is not None:
-                    await pipeline.close()
-                return ()
-            if pipeline is None:
-                pipeline = self._active_pipeline.pipeline = self._build()
-            pipeline.use_timeout(section.timeout_seconds)
-            report = await pipeline.load_file(section.file, lenient=section.lenient)
-            problems = [str(problem) for problem in report.problems]
-            data: JsonObject = {
-                "file": report.file,
-                "in_force": report.in_force,
-                "plugins": list(report.plugins),
-                "problems": list(problems),
-            }
-            self._audit.post(AuditEvent("pipeline.loaded", data))
-            if problems:
-                _log.error("pipeline.file_invalid", in_force=report.in_force, problems=problems)
-            return report.problems
-
-    async def close(self) -> None:
-        """Stop the plugins. Calls that come after this are refused."""
-        async with self._turn:
-            pipeline = self._active_pipeline.pipeline
-            if pipeline is not None:
-                self._active_pipeline.pipeline = self._build()
-                await pipeline.close()
-
-    def row(self) -> CheckRow:
-        """Return doctor's row about the pipeline in force."""
-        pipeline = self._active_pipeline.pipeline
-        if pipeline is None:
-            return _none_row()
-        return status_row(pipeline.status, str(self._file))
-
-    def warnings(self) -> list[str]:
-        """Return what is wrong with it, for the status page; empty when nothing is."""
-        row = self.row()
-        return [] if row.status is CheckStatus.OK else [f"pipeline: {row.cause}"]
-
-    def _build(self) -> Pipeline:
-        from kaged.pipeline.auditing import PipelineAudit  # noqa: PLC0415  # only when configured
-        from kaged.pipeline.pipeline import Pipeline  # noqa: PLC0415  # only when configured
-
-        return Pipeline(
-            self._clock,
-            self._ids,
-            kinds=plugin_kinds(self._spawner),
-            timeout_s=self._settings().daemon.value.pipeline.timeout_seconds,
-            observer=PipelineAudit(self._audit.post),
-            refuse_until_loaded=True,
-        )
 
 
 def plugin_kinds(spawner: Spawner) -> Mapping[str, PluginKind]:
@@ -142,59 +31,3 @@ def plugin_kinds(spawner: Spawner) -> Mapping[str, PluginKind]:
         return server
 
     return {"caged": CagedKind(spawner), "external": ExternalKind(connect)}
-
-
-def file_row(settings: Settings) -> CheckRow:
-    """Return doctor's row about the file, when no daemon runs: read, but nothing is started."""
-    file = settings.daemon.value.pipeline.file
-    if file is None:
-        return _none_row()
-    from kaged.pipeline.document import parse_document  # noqa: PLC0415  # only when configured
-
-    try:
-        document = parse_document(file.read_text(encoding="utf-8"), str(file))
-    except (OSError, UnicodeDecodeError) as error:
-        return CheckRow("pipeline", CheckStatus.FAIL, WHAT, f"{file} cannot be read: {error}",
-                        "Correct it, or leave [pipeline] file out.")  # fmt: skip
-    if document.faulty:
-        return CheckRow("pipeline", CheckStatus.FAIL, WHAT, _listed(document.problems), CHECK)
-    if document.problems:
-        return CheckRow("pipeline", CheckStatus.WARN, WHAT, _listed(document.problems), CHECK)
-    found = f"{file}: {len(document.entries)} plugins, not started by this check"
-    return CheckRow("pipeline", CheckStatus.OK, WHAT, found)
-
-
-def _none_row() -> CheckRow:
-    return CheckRow("pipeline", CheckStatus.OK, WHAT, "none; [pipeline] names no file")
-
-
-def status_row(status: PipelineStatus, file: str) -> CheckRow:
-    """Return the status of a running daemon's pipeline; `file` is the one that it is to load."""
-    if status.file is None:
-        return CheckRow("pipeline", CheckStatus.WARN, WHAT,
-                        f"{file}: plugins are starting, calls are refused",
-                        "Look again in a moment.")  # fmt: skip
-    listed = _listed(status.problems)
-    if not status.sound and (status.refuses_all or status.refused_hooks):
-        hooks = "every hook" if status.refuses_all else ", ".join(status.refused_hooks)
-        return CheckRow("pipeline", CheckStatus.FAIL, WHAT,
-                        f"calls on {hooks} are refused: {listed}", CHECK)  # fmt: skip
-    if not status.sound:
-        kept = "the faulty plugins are left out" if status.in_force else "the old file is in force"
-        return CheckRow("pipeline", CheckStatus.WARN, WHAT, f"{kept}: {listed}", CHECK)
-    running = f"{status.file}: {len(status.plugins)} plugins"
-    if status.switched_off:
-        return CheckRow("pipeline", CheckStatus.WARN, WHAT,
-                        f"{running}, switched off after errors: {', '.join(status.switched_off)}",
-                        "See pipeline.plugin_failed in the audit trail; SIGHUP starts them again.",
-                        )  # fmt: skip
-    if listed:
-        return CheckRow("pipeline", CheckStatus.WARN, WHAT, f"{running}; {listed}", CHECK)
-    return CheckRow("pipeline", CheckStatus.OK, WHAT, running)
-
-
-def _listed(problems: Sequence[Problem]) -> str:
-    shown = [str(problem) for problem in problems[:SHOWN_PROBLEMS]]
-    if len(problems) > SHOWN_PROBLEMS:
-        shown.append(f"and {len(problems) - SHOWN_PROBLEMS} more")
-    return "; ".join(shown)

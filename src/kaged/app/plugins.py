@@ -1,291 +1,29 @@
-"""`PluginService`: the plugin host as the HTTP edge sees it, and how it is put together."""
+"""`build_plugins`: the plugin host, put together."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping
 
 from kaged import __version__
-from kaged.app.cages import plugin_limits
-from kaged.app.plugin_projects import PluginProjects
-from kaged.app.settings import Settings
 from kaged.audit import AuditLog
-from kaged.base import Clock, Ids, JsonObject, JsonValue
+from kaged.base import Clock, Ids, JsonValue
 from kaged.cage import Spawner
-from kaged.config.agents import AgentTree
-from kaged.config.localconfig import ModelTrait
-from kaged.config.pluginwords import PRIMARY
-from kaged.kernel.identity import Actor
+from kaged.cage.configured import plugin_limits
+from kaged.config.settings import Settings
+from kaged.plugins.configured import model_traits, system_config
 from kaged.plugins.consent import ConsentService
 from kaged.plugins.consent_file import ConsentFile
-from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.installation import PluginStore
-from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.installer import PluginInstaller
 from kaged.plugins.knob_write import KnobService
 from kaged.plugins.parts import ActivePipeline, HostParts, HostSettings
 from kaged.plugins.plugin import HostedPlugin
-from kaged.plugins.settings import thaw
+from kaged.plugins.plugin_projects import PluginProjects
+from kaged.plugins.plugin_service import PluginService, ReloadProject
 from kaged.plugins.sources import SourceFetcher
 from kaged.plugins.storage import StorageBroker, StorageQuota
-from kaged.plugins.storereader import StoreProblem
 from kaged.plugins.supervisor import PluginSupervisor
 from kaged.store import Store
-from kaged.wire.context import WireContext
-
-if TYPE_CHECKING:
-    from kaged.store.session_rows import SessionRecord
-
-ReloadProject = Callable[[str, Actor], Awaitable[object]]
-"""Reads a project's files again on behalf of somebody."""
-
-
-class PluginService:
-    """Carries out what operators ask of plugins, and tells plugins about projects."""
-
-    def __init__(
-        self,
-        installer: PluginInstaller,
-        supervisor: PluginSupervisor,
-        *,
-        projects: PluginProjects,
-        consents: ConsentService,
-        knobs: KnobService,
-        broker: StorageBroker,
-        reload_project: ReloadProject,
-        session_of: Callable[[str], Awaitable[SessionRecord]],
-        active_sessions: Callable[[Collection[str]], int],
-    ) -> None:
-        self._session_of = session_of
-        self._active_sessions = active_sessions
-        self.supervisor = supervisor
-        self.projects = projects
-        self._installer = installer
-        self._consents = consents
-        self._knobs = knobs
-        self._broker = broker
-        self._reload_project = reload_project
-        self._opened = asyncio.Event()
-
-    async def run(self) -> None:
-        """Start what is enabled, then tell plugins about projects, for as long as the daemon runs.
-
-        In a task of its own: neither a slow plugin nor a failing one holds up the daemon's start
-        or the loading of a project.
-        """
-        try:
-            await self._installer.open()
-            await self.projects.open()
-        finally:
-            self._opened.set()
-        await self.projects.run(self.supervisor.start_all(self._installer.store.enabled()))
-
-    async def ready(self) -> None:
-        """Wait until it is known what is installed; asked earlier, a plugin would not be there."""
-        await self._opened.wait()
-
-    async def stop(self) -> None:
-        """Stop every plugin, each within its own bounds."""
-        await self.supervisor.stop_all()
-        await self._consents.close()
-
-    def project_loaded(self, project_id: str, tree: AgentTree) -> None:
-        """Take note that a project was loaded or read anew; its plugins are told in turn."""
-        self.projects.loaded(project_id, tree)
-
-    def project_unloaded(self, project_id: str) -> None:
-        """Take note that a project is gone; its plugins are told in turn."""
-        self.projects.unloaded(project_id)
-
-    def names_on(self, project_id: str, agent_path: str) -> Sequence[str]:
-        """Return the plugins that an agent declares and that its project may use."""
-        found = self.supervisor.participants(project_id, agent_path)
-        return [one.plugin.name for one in found]
-
-    def list(self) -> Sequence[JsonObject]:
-        """Describe every installed plugin, also those that are disabled for this run."""
-        broken = [_problem_json(one) for one in self._installer.problems]
-        return [*self.supervisor.statuses(), *broken]
-
-    def get(self, name: str) -> JsonObject:
-        """Describe one plugin. Raises PluginNotFound."""
-        for one in self._installer.problems:
-            if one.name == name:
-                return _problem_json(one)
-        return self.supervisor.status(name)
-
-    def logs(self, name: str) -> Sequence[str]:
-        """Return the last lines of its standard error."""
-        return self.supervisor.get(name).last_stderr
-
-    def knobs(self, name: str) -> JsonObject:
-        """Return its knobs as the manifest declares them."""
-        return self._knobs.schema(name)
-
-    def knob_values(self, name: str, project_id: str, agent_path: str) -> JsonObject:
-        """Return its knobs with the values in force for one agent of a loaded project."""
-        return self._knobs.values(project_id, agent_path, name)
-
-    def compaction_knobs(self, project_id: str, agent_path: str) -> list[JsonObject]:
-        """Return the knobs of an agent's observers and compactors, each with its plugin."""
-        return self._knobs.compaction_view(project_id, agent_path)
-
-    async def write_knob(
-        self,
-        name: str,
-        project_id: str,
-        agent_path: str,
-        knob: str,
-        value: JsonValue,
-        who: Actor,
-    ) -> JsonObject:
-        """Write a knob into the project file and hand the new config to the plugin."""
-
-        async def read_again(project: str) -> None:
-            await self._reload_project(project, who)
-            await self.projects.settled()
-
-        await self.projects.settled()
-        change = await self._knobs.write(
-            project_id,
-            agent_path,
-            name,
-            knob,
-            value,
-            request_id=who.request_id,
-            reload=read_again,
-        )
-        return change.as_json()
-
-    async def consents(self, project_id: str | None) -> Sequence[JsonObject]:
-        """Return the questions that wait for the operator, and those answered with no."""
-        await self.projects.asked()
-        return [one.as_json() for one in self._consents.requests(project_id)]
-
-    async def answer_consent(
-        self,
-        consent_id: str,
-        *,
-        allowed: bool,
-        digest: str | None,
-        path: str | None,
-        who: Actor,
-    ) -> JsonObject:
-        """Take the operator's answer; return the next question, if there is one."""
-        await self.projects.asked()
-        request = self._consents.get(consent_id)
-        try:
-            following = await self._consents.answer(
-                consent_id,
-                allowed=allowed,
-                digest=digest,
-                path=None if path is None else _absolute(path),
-                request_id=who.request_id,
-            )
-        finally:
-            await self.projects.keep()
-        if following is None:
-            await self._changed(request.plugin)
-        return {
-            "name": request.plugin,
-            "done": following is None,
-            "next": None if following is None or following.declined else following.as_json(),
-        }
-
-    async def preview(self, path: str) -> JsonObject:
-        """Return what the operator is shown before an install or upgrade."""
-        return (await self._installer.preview(_absolute(path))).as_json()
-
-    async def install(self, path: str, digest: str, who: Actor) -> JsonObject:
-        """Install or upgrade exactly the files whose digest the operator agreed to."""
-        done = await self._installer.install(
-            _absolute(path), digest, source=path, request_id=who.request_id
-        )
-        await self._changed(done.name)
-        return {"name": done.name, "lines": list(done.lines)}
-
-    async def preview_changed_files(self, name: str) -> JsonObject:
-        """Return what the operator is shown before agreeing to changed files of a plugin."""
-        return (await self._installer.store.prepare_approval(name)).as_json()
-
-    async def renew(self, name: str, digest: str, who: Actor) -> JsonObject:
-        """Approve an installed plugin's files as they are now."""
-        done = await self._installer.renew(name, digest, request_id=who.request_id)
-        await self._changed(name)
-        return {"name": done.name, "lines": list(done.lines)}
-
-    async def uninstall(self, name: str, *, force: bool, who: Actor) -> JsonObject:
-        """Remove a plugin with its files, tables and entries."""
-        used_in = {one.project_id for one in self.supervisor.declarations(name)}
-        done = await self._installer.uninstall(
-            name,
-            force=force,
-            active_sessions=self._active_sessions(used_in),
-            request_id=who.request_id,
-        )
-        await self._changed(name)
-        return {"name": done.name, "lines": list(done.lines)}
-
-    async def export(self, name: str, path: str, who: Actor) -> JsonObject:
-        """Write a plugin's tables into a new file of SQL."""
-        self.get(name)
-        written = await self._broker.export(name, _absolute(path))
-        return {"path": str(written.path), "tables": list(written.tables), "rows": written.rows}
-
-    async def enable(self, name: str, who: Actor) -> JsonObject:
-        """Enable and start a plugin."""
-        await self._installer.enable(name, request_id=who.request_id)
-        return self.get(name)
-
-    async def disable(self, name: str, who: Actor) -> JsonObject:
-        """Stop and disable a plugin."""
-        await self._installer.disable(name, request_id=who.request_id)
-        return self.get(name)
-
-    async def reload(self, name: str, who: Actor) -> JsonObject:
-        """Read a running plugin's files again and switch to them without a gap."""
-        fresh = await asyncio.to_thread(self._installer.store.get, name)
-        await self.supervisor.reload(fresh)
-        await self._changed(name)
-        return self.get(name)
-
-    async def restart(self, name: str, who: Actor) -> JsonObject:
-        """Stop and start a plugin."""
-        await self.supervisor.restart(name, "restart")
-        return self.get(name)
-
-    async def call(
-        self,
-        name: str,
-        method: str,
-        params: JsonObject,
-        who: Actor,
-        *,
-        session_id: str | None = None,
-    ) -> JsonValue:
-        """Call a method of a plugin as the daemon itself, or for a session (PH-AMB-56).
-
-        Raises:
-            SessionNotFound: there is no such session.
-        """
-        context = WireContext(request_id=who.request_id, operator_id=who.person_id)
-        if session_id is not None:
-            session = await self._session_of(session_id)
-            context = replace(
-                context,
-                project_id=session.project_id,
-                agent_path=PRIMARY,
-                session_id=session.id,
-            )
-        return await self.supervisor.call(name, method, params, context)
-
-    async def _changed(self, name: str) -> None:
-        self.projects.plugin_changed(name)
-        await self.projects.settled()
 
 
 async def build_plugins(
@@ -347,7 +85,7 @@ async def build_plugins(
 
     supervisor = PluginSupervisor(
         parts,
-        system_config=lambda plugin: _system_half(settings(), plugin),
+        system_config=lambda plugin: system_config(settings(), plugin),
         may_use=may_use,
         on_tools=on_tools,
     )
@@ -356,7 +94,7 @@ async def build_plugins(
         spawner, places.data_dir / "quarantine", ids, allowed=daemon.plugins.allow_sources
     )
     consents = ConsentService(installer, fetcher, audit, ids)
-    knobs = KnobService(supervisor, audit, models=lambda: _models(settings()))
+    knobs = KnobService(supervisor, audit, models=lambda: model_traits(settings()))
     return PluginService(
         installer,
         supervisor,
@@ -372,27 +110,3 @@ async def build_plugins(
 
 def _quota(storage_mb: int) -> StorageQuota:
     return StorageQuota(database_bytes=storage_mb * 1024 * 1024)
-
-
-def _models(settings: Settings) -> Mapping[str, frozenset[ModelTrait]]:
-    """Return the operator's model aliases with what each is said to be good at."""
-    return {
-        alias: frozenset(model.traits) for alias, model in settings.local.value.models.good.items()
-    }
-
-
-def _problem_json(problem: StoreProblem) -> JsonObject:
-    return {"name": problem.name, "state": problem.state, "note": problem.detail}
-
-
-def _system_half(settings: Settings, plugin: InstalledPlugin) -> JsonObject:
-    """Return the operator's secrets for a plugin. Raises ConfigInvalid for an unusable one."""
-    found = thaw(settings.local.value.plugin(plugin.package, plugin.name).values.reveal())
-    return found if isinstance(found, dict) else {}
-
-
-def _absolute(path: str) -> Path:
-    found = Path(path)
-    if not found.is_absolute():
-        raise PluginNotFound(f"{path} is not an absolute path", fix="give the full path")
-    return Path(os.path.normpath(found))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Final
 
 import structlog
 
-from kaged.app.account_service import AccountService, PlannedProvider
-from kaged.app.settings import Settings
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, JsonObject, KagedError, Tasks
 from kaged.cage import Spawner
@@ -21,27 +18,27 @@ from kaged.config.providers import (
     CapabilitiesSection,
     Provider,
     ProviderType,
-    RateName,
-    VaultKeyPlace,
     plan_providers,
 )
+from kaged.config.settings import Settings
 from kaged.events import EventHub
-from kaged.kernel.policy import CageLimits
+from kaged.services.account_service import AccountService, FirstParty, PlannedProvider
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission
 from kaged.services.authflow import AuthFlows
 from kaged.services.caller import ContextTokens
+from kaged.services.configured import provider_rules, rate_rules, signing_key
 from kaged.services.confirmation import Consents
 from kaged.services.contract import CapabilityProvider
 from kaged.services.errors import CapabilityError
 from kaged.services.idempotency import MutatingCalls
 from kaged.services.kept_limits import KeptLimits
-from kaged.services.limits import DEFAULT_RATES, NO_LIMITS, RateLimits, RateRules
+from kaged.services.limits import RateLimits
 from kaged.services.linking import AccountLinking
 from kaged.services.manager import CapabilityManager, ManagerParts
 from kaged.services.providers.bridge import BridgeProvider
-from kaged.services.providers.bridge_command import BridgeSpec
-from kaged.services.registry import CapabilityRegistry, ProviderRules
+from kaged.services.providers.bridge_command import bridge_spec
+from kaged.services.registry import CapabilityRegistry
 from kaged.services.skill_files import read_skills
 from kaged.services.skills import SkillRegistry, SkillSettings
 from kaged.services.trail import Trail
@@ -51,12 +48,8 @@ from kaged.store import Store
 from kaged.store.service_call_rows import PlanRow, ServiceCallRows
 from kaged.store.service_rows import ServiceRows
 from kaged.store.vault_rows import VaultRows
-from kaged.wire.token_keys import SECRET_VARIABLE, TokenKey, parse_key
 
 TOPIC: Final = "services"
-GOG_PREFIXES: Final = ("GOGCLI_",)
-
-FirstParty = Callable[[Provider], CapabilityProvider]
 
 _log = structlog.get_logger("kaged.services")
 
@@ -93,7 +86,7 @@ async def build_services(
     """
     config = settings.daemon.value
     section = config.capabilities
-    key = _token_key(environ, audit)
+    key = signing_key(environ, audit)
     memory = await _open_memory(settings, section, environ, store, clock)
 
     def on_plan(plan: PlanRow) -> None:
@@ -145,7 +138,7 @@ async def build_services(
 
     def bridge(one: Provider) -> CapabilityProvider:
         return BridgeProvider(
-            _spec(one),
+            bridge_spec(one),
             key,
             spawner=spawner,
             everybody=everybody,
@@ -160,7 +153,7 @@ async def build_services(
         {"provider": one.key_path, "problem": one.message} for one in plan.problems
     ]
     for one in plan.providers:
-        limits.set_rules(one.namespace, _rates(one))
+        limits.set_rules(one.namespace, rate_rules(one))
         bridged = one.section.type is ProviderType.BRIDGE
         try:
             if not bridged and first_party is None:
@@ -171,7 +164,9 @@ async def build_services(
             problems.append({"provider": one.name, "problem": error.message})
             continue
         caged = one.cage is not None if bridged else None
-        planned.append(PlannedProvider(one.name, made, _rules(one), bridged, caged, one.command))
+        planned.append(
+            PlannedProvider(one.name, made, provider_rules(one), bridged, caged, one.command)
+        )
     services.plan(planned, problems)
     return services
 
@@ -185,7 +180,7 @@ async def _open_memory(
 ) -> _Memory:
     vault_rows = VaultRows(store, clock)
     exists = not await vault_rows.is_empty()
-    place = _KEY_PLACES[section.vault_key]
+    place = KeyPlace(section.vault_key.value)
     stores = ring_stores(place, _key_file(settings), environ)
     ring, ring_store = await asyncio.to_thread(lambda: open_ring(stores, vault_exists=exists))
     vault = Vault(vault_rows, ring, ring_store, clock)
@@ -205,65 +200,8 @@ def _report_failure(name: str, error: BaseException) -> None:
     _log.error("task.failed", task=name, error=type(error).__name__)
 
 
-_KEY_PLACES: Final = {
-    VaultKeyPlace.AUTO: KeyPlace.AUTO,
-    VaultKeyPlace.SYSTEMD: KeyPlace.SYSTEMD,
-    VaultKeyPlace.KEYRING: KeyPlace.KEYRING,
-    VaultKeyPlace.FILE: KeyPlace.FILE,
-}
-
-
 def _key_file(settings: Settings) -> Path:
     return settings.places.data_dir / "vault.key"
-
-
-def _token_key(environ: Mapping[str, str], audit: AuditLog) -> TokenKey:
-    """Return the signing key: the operator's, or a random one that dies with this process."""
-    text = environ.get(SECRET_VARIABLE, "")
-    if text.strip():
-        audit.redactor.learn(text.strip())
-        return parse_key(text)
-    _log.info("services.random_key", note=f"{SECRET_VARIABLE} is not set; tokens end with me")
-    return TokenKey(secrets.token_bytes(32))
-
-
-def _spec(one: Provider) -> BridgeSpec:
-    section = one.section
-    prefixes = section.env_prefixes
-    if prefixes is None:
-        prefixes = GOG_PREFIXES if one.namespace == "gog" else ()
-    return BridgeSpec(
-        one.name,
-        one.namespace,
-        one.command,
-        timeout_s=one.timeout_s,
-        env=tuple((name, value.reveal()) for name, value in one.env.items()),
-        env_prefixes=prefixes,
-        cage=None if one.cage is None else one.cage.policy(CageLimits()),
-        mode=section.mode.value,
-        max_concurrency=section.max_concurrency,
-        max_output_bytes=section.max_output_bytes,
-    )
-
-
-def _rules(one: Provider) -> ProviderRules:
-    section = one.section
-    return ProviderRules(
-        timeout_s=one.timeout_s,
-        allow=section.allow,
-        deny=section.deny,
-        confirm=section.confirm,
-        strict_output=section.strict_output,
-        allow_stateless_code=section.allow_stateless_code,
-    )
-
-
-def _rates(one: Provider) -> RateRules:
-    section = one.section
-    base = DEFAULT_RATES if section.rate is RateName.DEFAULT else NO_LIMITS
-    if not section.quota_per_day:
-        return base
-    return RateRules(base.invoke, base.mutating, base.auth_begin, section.quota_per_day)
 
 
 def _no_first_party(one: Provider) -> KagedError:

@@ -6,50 +6,54 @@ Loaded and run while the daemon already answers, by `Startup`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from typing import ParamSpec
 
 import structlog
 from fastapi import FastAPI
 
-from kaged.app.agent_tools import AgentToolService, OutcomeStream
-from kaged.app.ash_program import stock_ash
-from kaged.app.cages import cage_settings
 from kaged.app.daemon_core import DaemonCore
-from kaged.app.doctor import CageCheck, Live, examine
 from kaged.app.driving import open_loop
-from kaged.app.first_party import FirstPartyProviders
-from kaged.app.language_services import LanguageServices, without
-from kaged.app.lock import HomeUnusable
 from kaged.app.lua import build_scripts
-from kaged.app.mcp import McpService, build_mcp
+from kaged.app.mcp import build_mcp
 from kaged.app.models import build_models
-from kaged.app.pipeline import PolicyPipeline
+from kaged.app.pipeline import plugin_kinds
 from kaged.app.plugins import build_plugins
-from kaged.app.project_tools import WorkProjects, both, build_project_work
-from kaged.app.projects import ProjectService
-from kaged.app.sandbox_channels import SandboxChannels
+from kaged.app.project_work import build_project_work
 from kaged.app.services import build_services
 from kaged.app.sessions import build_sessions
-from kaged.app.stale_files import StaleFileSweeper
-from kaged.app.status import status_of
-from kaged.app.toolboxes import open_toolboxes, quota_rules, sealed_folder
-from kaged.app.undo import UndoService, open_undo
 from kaged.audit import AuditEvent
 from kaged.base import JsonValue, Tasks
+from kaged.base.checks import CheckRow
+from kaged.base.instance_lock import HomeUnusable
 from kaged.cage import Spawner
+from kaged.cage.configured import cage_settings
 from kaged.cage.limits import describe_limits
 from kaged.cage.net import NetGate
+from kaged.diagnostics.doctor import CageCheck, Live, examine
 from kaged.events import EventHub
 from kaged.kernel.identity import Actor
-from kaged.plugins.parts import ActivePipeline
+from kaged.pipeline.policy_pipeline import ActivePipeline, PolicyPipeline
 from kaged.plugins.registration import PluginTools
+from kaged.projects.service import ProjectService
+from kaged.projects.work_projects import WorkProjects
+from kaged.serve.http.daemon_status import status_of
 from kaged.serve.http.plugin_metrics import PluginCollector
-from kaged.serve.http.ports import CheckRow
 from kaged.serve.http.services import Subsystems
 from kaged.serve.http.tool_metrics import ToolCollector
+from kaged.serve.mcp.mcp_service import McpService
+from kaged.serve.sandbox_rpc.ash_program import stock_ash
+from kaged.serve.sandbox_rpc.channels import SandboxChannels
+from kaged.services.providers.first_party import FirstPartyProviders
+from kaged.sessions.agent_tools import AgentToolService
 from kaged.toolbox.shell.launch import OWN_VARIABLES
+from kaged.tools.outcome_stream import OutcomeStream
+from kaged.toolset.builtin_tools import open_toolboxes, quota_rules, sealed_folder
+from kaged.toolset.language_services import LanguageServices, without
+from kaged.workspace.stale_file_sweeper import StaleFileSweeper
+from kaged.workspace.undo_service import UndoService, open_undo
 
 _log = structlog.get_logger("kaged.start")
 
@@ -85,7 +89,7 @@ async def start_subsystems(
     pipeline = PolicyPipeline(
         lambda: state.settings,
         active_pipeline,
-        spawner=spawner,
+        kinds=lambda: plugin_kinds(spawner),
         audit=audit,
         clock=clock,
         ids=ids,
@@ -304,6 +308,19 @@ async def start_subsystems(
         accounts=accounts,
     )
     return StartedSubsystems(subsystems, pipeline, mcp)
+
+
+P = ParamSpec("P")
+
+
+def both(*each: Callable[P, None]) -> Callable[P, None]:
+    """Make one callback of several; they are called in order."""
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
+        for one in each:
+            one(*args, **kwargs)
+
+    return call
 
 
 def _open_cages(core: DaemonCore, closing: AsyncExitStack) -> tuple[NetGate, Spawner]:

@@ -16,19 +16,20 @@ from pathlib import Path
 import structlog
 
 from kaged.app.daemon_core import DaemonCore
-from kaged.app.engines import require_engines
-from kaged.app.gates import Gates
-from kaged.app.lock import InstanceLock
-from kaged.app.settings import read_settings, token_file
 from kaged.app.startup import Startup
-from kaged.app.state import DaemonState, access_rules, port_moved
 from kaged.audit import AuditEvent, AuditLog, AuditRow, HeadFile, VerifyReport, open_key
 from kaged.base import Clock, Ids, Tasks
+from kaged.base.instance_lock import InstanceLock
 from kaged.config.locations import Locations
+from kaged.config.settings import read_settings
+from kaged.config.token_file import TokenFile, token_file
+from kaged.diagnostics.daemon_state import DaemonState, port_moved
+from kaged.diagnostics.engines import require_engines
+from kaged.diagnostics.gates import Gates
 from kaged.events import EventHub
 from kaged.serve.http import EarlyApp, HttpServices
-from kaged.serve.http.access import Credentials
-from kaged.serve.http.credentials import CookieSessions, LaunchTokens, TokenFile
+from kaged.serve.http.access import Credentials, access_rules
+from kaged.serve.http.credentials import CookieSessions, LaunchTokens
 from kaged.serve.http.listener import HttpServer, addresses, bind_tcp, bind_tcp_near, bind_unix
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.services import ReadinessGate

@@ -6,11 +6,11 @@ import asyncio
 import os
 from collections.abc import Mapping, Sequence
 
-from kaged.app.bridge_check import BridgeReport, check_bridge
-from kaged.app.cages import cage_settings
-from kaged.app.settings import read_settings
 from kaged.cage import Spawner
+from kaged.cage.configured import cage_settings
 from kaged.cli.context import locations, quiet_logs
+from kaged.config.settings import read_settings
+from kaged.services.bridge_check import BridgeReport, check_bridge
 
 
 def check_command(

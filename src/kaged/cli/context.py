@@ -116,7 +116,7 @@ def start_daemon(places: Locations) -> dict[str, Any]:
 
 def quiet_logs() -> None:
     """Keep what libraries log off the result; for commands that open the store themselves."""
-    from kaged.app.logs import configure_logging
     from kaged.config.coresections import LogLevel
+    from kaged.config.log_setup import configure_logging
 
     configure_logging(LogLevel.WARNING)

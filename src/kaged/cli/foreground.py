@@ -22,7 +22,7 @@ def run_foreground(log_file: str | None) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _load_without_extras()
     from kaged.app.daemon import run_daemon
-    from kaged.app.ready import ReadySignal
+    from kaged.base.ready_signal import ReadySignal
     from kaged.config import Locations
 
     ready = ReadySignal.from_env(os.environ)

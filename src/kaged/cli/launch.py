@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kaged.app.lock import Holder, holder_of
-from kaged.app.ready import MAX_READY_BYTES, READY_FD_VARIABLE
 from kaged.base import Clock, JsonObject, KagedError
+from kaged.base.instance_lock import Holder, holder_of
+from kaged.base.ready_signal import MAX_READY_BYTES, READY_FD_VARIABLE
 from kaged.config.locations import Locations, LocationUnsafe, ensure_private_dir
 
 START_TIMEOUT_S = 30.0

@@ -6,10 +6,10 @@ import asyncio
 import os
 from pathlib import Path
 
-from kaged.app.cages import cage_settings
-from kaged.app.settings import read_settings
 from kaged.cage import Spawner
+from kaged.cage.configured import cage_settings
 from kaged.cli.context import locations, quiet_logs
+from kaged.config.settings import read_settings
 from kaged.plugins.lint import LintReport, check_plugin
 
 

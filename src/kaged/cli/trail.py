@@ -9,10 +9,10 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kaged.app.settings import Settings, read_settings
 from kaged.audit import AuditFilter, ChainKey, HeadFile, VerifyReport, load_key
 from kaged.base import Ids, KagedError, SystemClock
 from kaged.cli.context import locations, quiet_logs
+from kaged.config.settings import Settings, read_settings
 from kaged.store import Store
 
 if TYPE_CHECKING:

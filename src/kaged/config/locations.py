@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Final
+from urllib.parse import quote
 
 from kaged.base import KagedError
 
@@ -215,3 +216,8 @@ def _xdg(environ: Mapping[str, str], name: str, fallback: Path) -> Path:
     # The XDG rules say to ignore relative paths.
     value = environ.get(name, "")
     return (Path(value) if value.startswith("/") else fallback) / APP
+
+
+def sqlite_url(path: Path) -> str:
+    """Write the storage URL of a SQLite file, whatever characters its path has."""
+    return f"sqlite:///{quote(str(path), safe=' +/')}"

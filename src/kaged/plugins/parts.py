@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -16,10 +16,8 @@ from kaged.base import Clock, Ids, JsonObject, JsonValue
 from kaged.cage import Spawner
 from kaged.kernel.capabilities import CapabilitySet
 from kaged.peer import ConnectionLimits
+from kaged.pipeline.policy_pipeline import ActivePipeline
 from kaged.plugins.starts import Starts
-
-if TYPE_CHECKING:
-    from kaged.pipeline.pipeline import Pipeline
 
 
 class StoragePort(Protocol):
@@ -54,13 +52,6 @@ class HostSettings:
     health_failures: int = 3  # PH-SUP-18
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
     restart_spread: Callable[[], float] | None = random.random  # PH-BEY-11; None for none
-
-
-@dataclass(slots=True)
-class ActivePipeline:
-    """Where the host keeps the pipeline in force; a reload may put another one here, or none."""
-
-    pipeline: Pipeline | None = None
 
 
 def _nobody(plugin: str, kind: str, params: JsonValue) -> None:

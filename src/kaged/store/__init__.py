@@ -4,8 +4,8 @@ Store.open → backend (check, migrate) → Database → Writer (one thread, gro
 → Readers (a few threads, cannot write)
 """
 
+from kaged.config.locations import sqlite_url
 from kaged.store.audit_rows import AuditRows
-from kaged.store.backends import sqlite_url
 from kaged.store.errors import (
     CursorInvalid,
     StoreConflict,

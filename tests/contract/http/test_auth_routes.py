@@ -10,9 +10,8 @@ import httpx
 import pytest
 
 from fakes.running_daemon import ANY_PORT, InProcess, daemon_in_process, require_error_shape
-from kaged.app.settings import token_file
+from kaged.config.token_file import read_token, token_file
 from kaged.serve.http.connection import PeerConnection
-from kaged.serve.http.credentials import read_token
 
 TCP = PeerConnection("tcp", address="127.0.0.1")
 

@@ -13,8 +13,7 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from fakes.running_daemon import InProcess, require_error_shape
-from kaged.app.settings import token_file
-from kaged.serve.http.credentials import read_token
+from kaged.config.token_file import read_token, token_file
 from kaged.serve.http.routes import events as events_module
 
 

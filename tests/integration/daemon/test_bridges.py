@@ -15,13 +15,13 @@ import pytest
 
 from fakes.lsp_lab import ALL_CAPABILITIES, FAKE
 from fakes.running_daemon import InProcess, daemon_in_process, environment, make_home, make_project
-from kaged.app.gates import Gates
-from kaged.app.language_services import LanguageServices
 from kaged.app.wiring import build
 from kaged.base import ManualClock, SystemClock
 from kaged.config import Locations
+from kaged.diagnostics.gates import Gates
 from kaged.toolbox.dap import BUILTIN
 from kaged.toolbox.shell import PtyBroker
+from kaged.toolset.language_services import LanguageServices
 from requirements import requirement
 
 BUILT_IN = {

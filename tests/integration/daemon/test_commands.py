@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fakes.running_daemon import KAGED, environment, kaged, make_home, make_project
-from kaged.app.lock import holder_of
+from kaged.base.instance_lock import holder_of
 
 
 def _json(home: Path, *arguments: str, expect: int = 0) -> Any:

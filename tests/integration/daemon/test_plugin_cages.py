@@ -16,11 +16,11 @@ import yaml
 
 from fakes.plugin_lab import BASE_MANIFEST, STUB
 from fakes.running_daemon import DaemonProcess, kaged, make_home, make_project
-from kaged.app.cage_views import CageView, CageViews
-from kaged.app.settings import read_settings
 from kaged.base import SystemClock
 from kaged.cli.launch import wait_until
 from kaged.config import ConfigFileInvalid, Locations
+from kaged.config.settings import read_settings
+from kaged.diagnostics.cage_views import CageView, CageViews
 from kaged.kernel.policy import CageLimits, SeccompProfile
 from requirements import requirement
 

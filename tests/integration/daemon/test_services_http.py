@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.running_daemon import ANY_PORT, InProcess, daemon_in_process, make_project
-from kaged.app.account_service import AccountService
+from kaged.services.account_service import AccountService
 from kaged.services.errors import CapabilityMutationNotConfirmed
 from kaged.wire.tokens import RoutingClaims
 from requirements import requirement

@@ -15,11 +15,11 @@ import pytest
 from fastapi import FastAPI
 
 from fakes.running_daemon import KAGED, WAIT_S, InProcess, environment, make_home
-from kaged.app.gates import Gates
-from kaged.app.lock import HomeUnusable
 from kaged.app.wiring import build
 from kaged.base import SystemClock
+from kaged.base.instance_lock import HomeUnusable
 from kaged.config import Locations
+from kaged.diagnostics.gates import Gates
 from kaged.serve.http import HttpServices, early_app
 from kaged.serve.http.connection import PeerConnection
 from requirements import requirement

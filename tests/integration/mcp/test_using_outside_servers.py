@@ -249,7 +249,7 @@ class Gatekeeper(Plugin):
 
 async def _configure(stage: McpStage, config: str) -> None:
     """Write another configuration and have the daemon read it, as SIGHUP does."""
-    from kaged.app.settings import read_settings
+    from kaged.config.settings import read_settings
 
     daemon: Any = stage.inside.daemon
     (stage.home / "config.toml").write_text(f"{ANY_PORT}{config}", encoding="utf-8")

@@ -13,9 +13,9 @@ import pytest
 
 from fakes.running_daemon import environment, kaged, make_home
 from fakes.service_home import EXAMPLE, LETTERS, service_home
-from kaged.app.bridge_check import CheckVerdict, check_bridge
 from kaged.base import SystemClock
 from kaged.cage import CageSettings, Spawner
+from kaged.services.bridge_check import CheckVerdict, check_bridge
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import bridge_audience, mint_token
 

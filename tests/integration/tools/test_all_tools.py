@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from fakes.running_daemon import InProcess, daemon_in_process, make_project
-from kaged.app.agent_tools import AgentToolService
 from kaged.audit.events import EVENT_TYPES
 from kaged.config.jsonschemas import compile_schema
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement, ToolRequirement
+from kaged.sessions.agent_tools import AgentToolService
 from kaged.toolbox.lsp.tool import requires_of
 from kaged.tools import ToolSource
 from requirements import requirement

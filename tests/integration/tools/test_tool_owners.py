@@ -15,10 +15,10 @@ import pytest
 from fakes.dap_lab import FAKE as FAKE_ADAPTER
 from fakes.lsp_lab import ALL_CAPABILITIES, FAKE
 from fakes.running_daemon import InProcess, daemon_in_process, make_project
-from kaged.app.agent_tools import AgentToolService
 from kaged.base import Ids, SystemClock, Tasks
 from kaged.cage import CageSettings, Spawner
 from kaged.kernel.policy import CagePolicy
+from kaged.sessions.agent_tools import AgentToolService
 from kaged.toolbox.dap import BUILTIN, DapBridge
 from kaged.toolbox.files import file_tools
 from kaged.toolbox.lsp import LspBridge

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from fakes.running_daemon import InProcess, daemon_in_process, make_project
-from kaged.app import toolboxes
-from kaged.app.agent_tools import AgentToolService
-from kaged.app.language_services import LanguageServices
+from kaged.sessions.agent_tools import AgentToolService
+from kaged.toolset import builtin_tools
+from kaged.toolset.language_services import LanguageServices
 from requirements import requirement
 
 CODER = "primary.subagents.coder"
@@ -78,7 +78,7 @@ async def test_the_operator_sets_the_limits_of_tools(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: dict[str, Any] = {}
-    search_tools, ast_tools = toolboxes.search_tools, toolboxes.ast_tools
+    search_tools, ast_tools = builtin_tools.search_tools, builtin_tools.ast_tools
 
     def searching(engine: Any, settings: Any, **rest: Any) -> Any:
         seen["search"] = settings.time_s
@@ -88,8 +88,8 @@ async def test_the_operator_sets_the_limits_of_tools(
         seen["ast"] = (settings.time_s, settings.output_bytes)
         return ast_tools(engine, finder, settings, **rest)
 
-    monkeypatch.setattr(toolboxes, "search_tools", searching)
-    monkeypatch.setattr(toolboxes, "ast_tools", parsing)
+    monkeypatch.setattr(builtin_tools, "search_tools", searching)
+    monkeypatch.setattr(builtin_tools, "ast_tools", parsing)
     config = """\
 [tools.limits]
 search_seconds = 7

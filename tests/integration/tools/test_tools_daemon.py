@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fakes.running_daemon import InProcess, daemon_in_process, make_project
-from kaged.app.agent_tools import AgentToolService
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement, ToolRequirement
+from kaged.sessions.agent_tools import AgentToolService
 from requirements import requirement
 
 CODER = "primary.subagents.coder"

@@ -12,7 +12,6 @@ import pytest
 
 from fakes.agent_trees import load_tree
 from fakes.plugin_lab import PATIENCE_S, PluginLab
-from kaged.app.agent_tools import AgentToolService
 from kaged.kernel.identity import Actor, VouchedBy
 from kaged.plugins.errors import PluginToolNameCollision
 from kaged.plugins.parts import HostSettings
@@ -20,6 +19,7 @@ from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.registration import PluginTools
 from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
+from kaged.sessions.agent_tools import AgentToolService
 from kaged.tools import ToolError, ToolSource
 from requirements import requirement
 

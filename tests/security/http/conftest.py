@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from fakes.running_daemon import InProcess, daemon_in_process
-from kaged.app.settings import token_file
-from kaged.serve.http.credentials import read_token
+from kaged.config.token_file import read_token, token_file
 
 
 @pytest.fixture

@@ -74,7 +74,7 @@ async def test_after_a_reload_insecure_mode_does_not_open_a_wide_bound_daemon(
 
     The socket is still the wide one, so nobody may come in without a key.
     """
-    from kaged.app.settings import read_settings
+    from kaged.config.settings import read_settings
 
     wide = '[daemon]\nbind = "0.0.0.0:0"\n'
     async with daemon_in_process(tmp_path / "h", config=wide) as daemon:
@@ -97,7 +97,7 @@ async def test_secrets_of_the_door_are_in_no_log_line(tmp_path: Path, capsys: ob
     import pytest
 
     from fakes.running_daemon import start_daemon
-    from kaged.serve.http.credentials import read_token
+    from kaged.config.token_file import read_token
 
     assert isinstance(capsys, pytest.CaptureFixture)
     daemon = start_daemon(tmp_path / "h", config=f'{ANY_PORT}[logging]\nlevel = "debug"\n')

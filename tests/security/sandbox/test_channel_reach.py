@@ -17,10 +17,10 @@ import kaged
 from fakes.channel_lab import KEY, EchoMethods, channel_lab
 from fakes.plugin_lab import PluginLab
 from fakes.running_daemon import daemon_in_process
-from kaged.app.sandbox_channels import RPC_PORT
 from kaged.base import SystemClock
 from kaged.serve.http.services import accounts_of
 from kaged.serve.sandbox_rpc import RpcLimits
+from kaged.serve.sandbox_rpc.channels import RPC_PORT
 from kaged.wire.tokens import TOKEN_VARIABLE
 from requirements import requirement
 

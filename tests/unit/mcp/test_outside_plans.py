@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kaged.app.mcp import plans_of
-from kaged.app.settings import read_settings
 from kaged.cage import CageKind, CageRequest
 from kaged.config import Locations
+from kaged.config.settings import read_settings
+from kaged.mcp.configured import plans_of
 from kaged.mcp.host import McpHost
 from kaged.mcp.outside import OutsideServer
 from kaged.mcp.plan import OutsidePlan

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from kaged.base import KagedError, ManualClock
 from kaged.config.coresections import AuthMode
+from kaged.config.token_file import TokenFile, read_token
 from kaged.kernel.identity import Actor, VouchedBy
 from kaged.serve.http.access import (
     AccessDenied,
@@ -26,7 +27,7 @@ from kaged.serve.http.access import (
     require_actor,
 )
 from kaged.serve.http.connection import PeerConnection
-from kaged.serve.http.credentials import CookieSessions, TokenFile, read_token
+from kaged.serve.http.credentials import CookieSessions
 
 UID = 1000
 HOST = b"127.0.0.1:7777"

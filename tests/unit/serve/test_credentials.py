@@ -8,16 +8,13 @@ from pathlib import Path
 import pytest
 
 from kaged.base import ManualClock
+from kaged.config.token_file import TokenFile, TokenFileUnusable, read_token, write_secret
 from kaged.serve.http.credentials import (
     MAX_COOKIE_SESSIONS,
     MAX_LAUNCH_TOKENS,
     CookieSessions,
     LaunchTokenInvalid,
     LaunchTokens,
-    TokenFile,
-    TokenFileUnusable,
-    read_token,
-    write_secret,
 )
 
 UID = os.getuid()

@@ -9,6 +9,7 @@ import pytest
 
 from kaged.base import ManualClock
 from kaged.config.coresections import AuthMode
+from kaged.config.token_file import TokenFile, read_token
 from kaged.kernel.identity import Actor, VouchedBy
 from kaged.serve.http.access import (
     AccessDenied,
@@ -18,7 +19,7 @@ from kaged.serve.http.access import (
     require_actor,
 )
 from kaged.serve.http.connection import PeerConnection
-from kaged.serve.http.credentials import CookieSessions, TokenFile, read_token
+from kaged.serve.http.credentials import CookieSessions
 
 UID = 1000
 RULES = AccessRules(

@@ -15,8 +15,9 @@ from kaged.store import (
     StoreTimeout,
     StoreUnavailable,
     StoreUrlInvalid,
+    sqlite_url,
 )
-from kaged.store.backends import backend_for, sqlite_url
+from kaged.store.backends import backend_for
 from kaged.store.backends.sqlite_errors import translate
 from kaged.store.backends.sqlite_file import examine_file, place_new_file
 

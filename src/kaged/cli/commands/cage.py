@@ -13,10 +13,10 @@ from kaged.cli.context import AsJson, command, locations, quiet_logs
 from kaged.cli.output import Output, harmless
 
 if TYPE_CHECKING:
-    from kaged.app.cage_views import CageOwner, CageViews
-    from kaged.app.settings import Settings
     from kaged.cage import CageRequest
     from kaged.cage.net import NetEvent
+    from kaged.config.settings import Settings
+    from kaged.diagnostics.cage_views import CageOwner, CageViews
 
 Name = Annotated[
     str | None,
@@ -91,22 +91,22 @@ def _check(name: str | None, kind: str, policy: Path | None) -> None:
 
 
 def _owner(kind: str) -> CageOwner | None:
-    from kaged.app.cage_views import CageOwner
+    from kaged.diagnostics.cage_views import CageOwner
 
     return CageOwner(kind) if kind else None
 
 
 def _views(root: Path) -> tuple[CageViews, Settings]:
-    from kaged.app.cage_views import CageViews
-    from kaged.app.settings import read_settings
+    from kaged.config.settings import read_settings
+    from kaged.diagnostics.cage_views import CageViews
 
     settings = read_settings(locations(), os.environ)
     return CageViews(settings, os.environ, root), settings
 
 
 async def _shell(settings: Settings, request: CageRequest) -> int:
-    from kaged.app.cages import cage_settings
     from kaged.cage import Spawner
+    from kaged.cage.configured import cage_settings
     from kaged.cage.net import NetGate
     from kaged.cage.shell import run_shell
 

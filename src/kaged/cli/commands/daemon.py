@@ -103,7 +103,7 @@ def _own_command() -> str:
 def _set_sandbox(*, off: bool) -> None:
     # Through the environment, so that it outlives a reload and reaches a daemon in the background.
     if off:
-        from kaged.app.settings import NO_SANDBOX_VARIABLE
+        from kaged.config.settings import NO_SANDBOX_VARIABLE
 
         os.environ[NO_SANDBOX_VARIABLE] = "1"
 
@@ -120,8 +120,7 @@ def _register_access(app: typer.Typer) -> None:
         ] = False,
     ) -> None:
         """Print the bearer token for the TCP listener."""
-        from kaged.app.settings import token_file
-        from kaged.serve.http.credentials import TokenFile, read_token
+        from kaged.config.token_file import TokenFile, read_token, token_file
 
         output = Output(as_json=as_json)
         path = token_file(locations())

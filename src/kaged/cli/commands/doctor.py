@@ -44,8 +44,8 @@ def _ask_daemon() -> list[dict[str, Any]] | None:
 
 
 def _look_ourselves() -> list[dict[str, Any]]:
-    from kaged.app.cages import probe_cages
-    from kaged.app.doctor import examine
+    from kaged.diagnostics.cage_probe import probe_cages
+    from kaged.diagnostics.doctor import examine
 
     quiet_logs()
     rows = asyncio.run(examine(locations(), os.environ, probe=probe_cages))

@@ -21,8 +21,8 @@ from kaged.cli.output import Output
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kaged.app.settings import Settings
     from kaged.config.problems import Problem
+    from kaged.config.settings import Settings
     from kaged.pipeline.explain import CheckReport, HookExplained
     from kaged.pipeline.kinds import PluginKind
     from kaged.pipeline.trace import TracedStep, TraceReport
@@ -122,7 +122,7 @@ def build() -> typer.Typer:
 
 
 def _chosen(file: Path | None) -> tuple[Settings, Path]:
-    from kaged.app.settings import read_settings
+    from kaged.config.settings import read_settings
 
     settings = read_settings(locations(), os.environ)
     chosen = file or settings.daemon.value.pipeline.file
@@ -140,9 +140,9 @@ def _chosen(file: Path | None) -> tuple[Settings, Path]:
 @asynccontextmanager
 async def _kinds(settings: Settings, file: Path) -> AsyncGenerator[Mapping[str, PluginKind]]:
     """Yield the kinds of plugins that need cages, with a spawner of this command's own."""
-    from kaged.app.cages import cage_settings
     from kaged.app.pipeline import plugin_kinds
     from kaged.cage import Spawner
+    from kaged.cage.configured import cage_settings
     from kaged.cage.net import NetGate
 
     settings.places.ensure()

@@ -84,9 +84,9 @@ def _register_files(app: typer.Typer) -> None:
     @command(app, "show")
     def show(root: Root = HERE, as_json: AsJson = False) -> None:
         """Show what a project's files amount to: its agents, and where each setting came from."""
-        from kaged.app.settings import read_settings
         from kaged.config import load_project, resolve_agents
         from kaged.config.describe import describe
+        from kaged.config.settings import read_settings
 
         output = Output(as_json=as_json)
         settings = read_settings(locations(), os.environ)

@@ -9,6 +9,7 @@ or the cookie that a launch URL gave.
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +19,11 @@ from typing import ClassVar
 from kaged.base import KagedError
 from kaged.config.coresections import AuthMode
 from kaged.config.hostvalues import IpNetwork
+from kaged.config.token_file import TokenFile
+from kaged.diagnostics.daemon_state import DaemonState
 from kaged.kernel.identity import Actor, VouchedBy
 from kaged.serve.http.connection import PeerConnection
-from kaged.serve.http.credentials import CookieSessions, TokenFile
+from kaged.serve.http.credentials import CookieSessions
 
 COOKIE_NAME = "kaged_session"
 USER_HEADER = b"x-kaged-user-id"
@@ -78,6 +81,21 @@ class AccessRules:
     hosts: frozenset[str] = LOOPBACK_HOSTS
     origins: frozenset[str] = frozenset()
     trusted_proxies: tuple[IpNetwork, ...] = ()
+
+
+def access_rules(state: DaemonState) -> AccessRules:
+    """Work out the rules of both listeners from the settings in force."""
+    auth = state.auth
+    bind = state.bound_settings.daemon.value.daemon.bind
+    own = set() if bind is None else {f"[{bind.host}]" if ":" in bind.host else bind.host}
+    return AccessRules(
+        mode=state.mode,
+        owner_uid=os.getuid(),
+        operator_id=auth.operator,
+        hosts=LOOPBACK_HOSTS | own | {host.lower() for host in auth.allowed_hosts},
+        origins=frozenset(origin.lower() for origin in auth.allowed_origins),
+        trusted_proxies=auth.trusted_proxies,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,48 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Protocol
 
 from kaged.base import JsonObject, JsonValue
-from kaged.config.problems import Problem
 from kaged.kernel.identity import Actor
-
-
-class CheckStatus(StrEnum):
-    """How a check came out. `warn` works but protects less; `fail` does not work."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True, slots=True)
-class CheckRow:
-    """One thing that `kaged doctor` looked at: what it is for, what was found, what to do."""
-
-    id: str
-    status: CheckStatus
-    what: str
-    cause: str
-    fix: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectView:
-    """One loaded project as others see it. `tree` is None when its files have errors."""
-
-    id: str
-    slug: str
-    name: str
-    root: str
-    trusted: bool
-    state: Literal["loaded", "pending", "failed"]
-    loaded_at: str
-    agents: int
-    problems: tuple[Problem, ...]
-    tree: JsonObject | None
+from kaged.projects.service import ProjectView
 
 
 class ProjectPort(Protocol):

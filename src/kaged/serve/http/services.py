@@ -11,6 +11,7 @@ from starlette.requests import HTTPConnection
 
 from kaged.audit import AuditFilter, AuditLog, VerifyReport
 from kaged.base import Clock, Ids, KagedError
+from kaged.base.checks import CheckRow
 from kaged.events import EventHub
 from kaged.kernel.identity import Actor
 from kaged.serve.http.access import AccessRules, Credentials
@@ -18,7 +19,6 @@ from kaged.serve.http.credentials import LaunchTokens
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.ports import (
     AccountsPort,
-    CheckRow,
     CodePort,
     ModelPort,
     PluginPort,

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from kaged.kernel.policy import CagePolicy
+from kaged.config.providers import Provider
+from kaged.kernel.policy import CageLimits, CagePolicy
 from kaged.services.errors import CapabilityBackendUnavailable
 from kaged.wire.token_keys import SECRET_VARIABLE
 from kaged.wire.tokens import TOKEN_VARIABLE
 
 # SC-BRG-23; PYTHONPATH is not among them: it would load the host's code into the bridge.
 INHERITED: Final = ("HOME", "LANG", "LC_ALL", "PATH", "TMP", "TEMP", "TMPDIR", "USER")
+GOG_PREFIXES: Final = ("GOGCLI_",)
 DEFAULT_CONCURRENCY: Final = 4
 DEFAULT_OUTPUT_BYTES: Final = 4 * 1024 * 1024
 
@@ -38,6 +40,26 @@ class BridgeSpec:
     mode: BridgeMode = "standby"
     max_concurrency: int = DEFAULT_CONCURRENCY
     max_output_bytes: int = DEFAULT_OUTPUT_BYTES
+
+
+def bridge_spec(one: Provider) -> BridgeSpec:
+    """Return how a bridge is run."""
+    section = one.section
+    prefixes = section.env_prefixes
+    if prefixes is None:
+        prefixes = GOG_PREFIXES if one.namespace == "gog" else ()
+    return BridgeSpec(
+        one.name,
+        one.namespace,
+        one.command,
+        timeout_s=one.timeout_s,
+        env=tuple((name, value.reveal()) for name, value in one.env.items()),
+        env_prefixes=prefixes,
+        cage=None if one.cage is None else one.cage.policy(CageLimits()),
+        mode=section.mode.value,
+        max_concurrency=section.max_concurrency,
+        max_output_bytes=section.max_output_bytes,
+    )
 
 
 def find_program(command: tuple[str, ...], environ: Mapping[str, str]) -> tuple[str, ...]:

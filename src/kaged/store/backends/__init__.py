@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from kaged.store.backends.base import DatabaseBackend
-from kaged.store.backends.choose import backend_for, sqlite_url
+from kaged.store.backends.choose import backend_for
 
-__all__ = ["DatabaseBackend", "backend_for", "sqlite_url"]
+__all__ = ["DatabaseBackend", "backend_for"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqlalchemy.engine import URL, make_url
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from kaged.store.backends.base import DatabaseBackend
@@ -38,8 +38,3 @@ def backend_for(url: str, backup_dir: Path) -> DatabaseBackend:
     if not path.is_absolute():
         raise StoreUrlInvalid(f"the storage URL has a relative path: {path}", fix=_FIX)
     return SqliteBackend(path, backup_dir)
-
-
-def sqlite_url(path: Path) -> str:
-    """Write the storage URL of a SQLite file, whatever characters its path has."""
-    return URL.create("sqlite", database=str(path)).render_as_string()

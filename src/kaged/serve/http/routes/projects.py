@@ -8,6 +8,7 @@ from fastapi import Depends, FastAPI, Path, Query, Response
 
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.identity import Actor
+from kaged.projects.service import ProjectView
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import (
     LoadProjectIn,
@@ -17,7 +18,7 @@ from kaged.serve.http.models import (
     ProjectOut,
     TrustIn,
 )
-from kaged.serve.http.ports import PluginPort, ProjectView
+from kaged.serve.http.ports import PluginPort
 from kaged.serve.http.services import HttpServices, actor_of, services_of
 
 MAX_PAGE = 200

@@ -1,0 +1,1 @@
+"""The daemon about itself: `Gates` and `examine` (doctor), `DaemonState`, `CageViews`."""

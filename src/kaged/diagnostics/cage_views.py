@@ -1,0 +1,278 @@
+"""`CageView`: one agent's, plugin's or file's cage, to be explained or tried out. No daemon needed.
+
+What is read is what the daemon reads: the project's files, the plugin store, the operator's two
+files. A plugin's `project:` entries are resolved for the project that one looks from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import ClassVar
+
+from kaged.base import JsonObject, KagedError
+from kaged.cage import CageKind, CageRequest
+from kaged.cage.configured import plugin_limits
+from kaged.cage.explain import explain
+from kaged.config import AgentTree, load_project, resolve_agents
+from kaged.config.cageblock import CageBlock, CageShape
+from kaged.config.files import read_text
+from kaged.config.project import PROJECT_FILE
+from kaged.config.projectpaths import KAGED_DIR
+from kaged.config.reading import INVALID, Reading
+from kaged.config.settings import Settings
+from kaged.config.yamldoc import parse_yaml
+from kaged.kernel.capabilities import CapabilityExplanation
+from kaged.kernel.policy import CageLimits, CagePolicy
+from kaged.plugins.declarations import declarations_of
+from kaged.plugins.environment import cage_request, plugin_policy
+from kaged.plugins.errors import PluginNotFound
+from kaged.plugins.installed import InstalledPlugin
+from kaged.plugins.prompt import CapabilityLine, capability_lines, capability_text
+from kaged.plugins.storereader import StoreReader
+from kaged.plugins.storesteps import StoreSteps
+
+SHELL = ("/bin/sh",)
+HERE = "here"
+_UNCAGED = CapabilityExplanation(
+    "has no cage: reaches everything that the daemon's user can",
+    "nothing stands between it and this machine",
+)
+
+
+class CagedAgentNotFound(KagedError):
+    """The project has no agent at that path."""
+
+    code: ClassVar[str] = "agent_not_found"
+
+
+class AgentUncaged(KagedError):
+    """The agent has no cage to go into."""
+
+    code: ClassVar[str] = "agent_uncaged"
+
+
+class CageNotFound(KagedError):
+    """Neither an agent nor a plugin has that name."""
+
+    code: ClassVar[str] = "cage_not_found"
+
+
+class CageAmbiguous(KagedError):
+    """An agent and a plugin have the same name."""
+
+    code: ClassVar[str] = "cage_ambiguous"
+
+
+class CageOwner(StrEnum):
+    """Whose cage it is."""
+
+    AGENT = "agent"
+    PLUGIN = "plugin"
+    POLICY = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class CageView:
+    """One cage to look at. `policy` is None for an agent without a cage."""
+
+    owner: CageOwner
+    name: str
+    policy: CagePolicy | None
+    plugin: InstalledPlugin | None = None
+    version: str = ""
+    project: str | None = None
+    used_here: bool = True
+    capabilities: tuple[CapabilityLine, ...] = ()
+
+    @property
+    def allows(self) -> tuple[CapabilityExplanation, ...]:
+        """What it may do and what not, in sentences."""
+        if self.policy is None:
+            return (_UNCAGED,)
+        kind = CageKind.PLUGIN if self.owner is CageOwner.PLUGIN else CageKind.AGENT
+        return explain(self.policy, kind)
+
+    def as_json(self) -> JsonObject:
+        """Return it for programs."""
+        found: JsonObject = {
+            "kind": self.owner.value,
+            "name": self.name,
+            "caged": self.policy is not None,
+            "project": self.project,
+            "allows": [
+                {"words": one.words, "dangerous": one.dangerous, "warning": one.warning}
+                for one in self.allows
+            ],
+        }
+        if self.owner is CageOwner.PLUGIN:
+            found["version"] = self.version
+            found["used_by_project"] = self.used_here
+            found["capabilities"] = [one.as_json() for one in self.capabilities]
+        return found
+
+    def lines(self) -> Iterator[str]:
+        """Yield it for people."""
+        yield f"● {self.owner} {self.name} {self.version}".rstrip()
+        if self.owner is CageOwner.PLUGIN:
+            yield from capability_text(self.capabilities)
+            yield f"  its cage{'' if self.project is None else f', seen from {self.project}'}:"
+            if not self.used_here:
+                yield "    (this project does not use it, and so shows it nothing)"
+        for one in self.allows:
+            yield f"    {one.words}"
+            if one.flag:
+                yield f"        {one.flag}"
+
+
+class CageViews:
+    """Finds cages by name: the agents of the project at `root`, and the installed plugins."""
+
+    def __init__(self, settings: Settings, environ: Mapping[str, str], root: Path) -> None:
+        self._settings = settings
+        self._root = Path(os.path.realpath(root))
+        places, daemon = settings.places, settings.daemon.value
+        directory = daemon.plugins.dir or places.plugins_dir
+        self._store = StoreReader(
+            StoreSteps(directory, places.local_toml, places.config_toml),
+            data_dir=places.plugin_data_dir,
+            local_toml=places.local_toml,
+            environ=environ,
+            limits=lambda name: plugin_limits(settings, name),
+        )
+
+    def agents(self) -> list[CageView]:
+        """Return every agent of the project. Raises ConfigInvalid."""
+        tree = self._tree()
+        return [self._agent(tree, str(one.path)) for one in tree]
+
+    def find(self, name: str, owner: CageOwner | None = None) -> CageView:
+        """Return the one cage of that name.
+
+        Raises:
+            CageAmbiguous: an agent and a plugin are called so, and `owner` does not say which.
+            CageNotFound: nobody is called so; CagedAgentNotFound or PluginNotFound when `owner` is
+            said. StoreFailed: it is a plugin that cannot be used as it lies there.
+            ConfigInvalid: the project's or the operator's files have errors.
+        """
+        if owner is CageOwner.AGENT:
+            return self._agent(self._tree(), name)
+        if owner is CageOwner.PLUGIN:
+            return self._plugin(name)
+        found = [view for view in (self._maybe_agent(name), self._maybe_plugin(name)) if view]
+        if len(found) > 1:
+            raise CageAmbiguous(
+                f"{name} is an agent of {self._root} and an installed plugin.",
+                fix="Say which one: --kind agent or --kind plugin.",
+            )
+        if not found:
+            raise CageNotFound(
+                f"Neither an agent of {self._root} nor an installed plugin is called {name!r}.",
+                fix="`kaged project show` lists the agents, `kaged plugin list` the plugins.",
+            )
+        return found[0]
+
+    def file(self, path: Path) -> CageView:
+        """Return the cage that a file describes, as a project's `cage:` does. Raises ConfigInvalid.
+
+        Its paths are relative to the project's root.
+        """
+        text = read_text(path).text
+        reading = Reading(str(path), root=self._root)
+        parsed = parse_yaml(text, str(path))
+        reading.add(parsed.problems)
+        block = INVALID if parsed.node is None else CageShape().read(parsed.node, reading.top)
+        loaded = reading.finish(block).value
+        policy = (
+            loaded.policy(self._root, self._limits()) if isinstance(loaded, CageBlock) else None
+        )
+        return self._view(CageOwner.POLICY, str(path), policy)
+
+    def shell(self, view: CageView) -> CageRequest:
+        """Return the request for a shell in a cage of this view.
+
+        Raises:
+            AgentUncaged: there is no cage to go into.
+        """
+        if view.policy is None:
+            raise AgentUncaged(
+                f"{view.name} has no cage: it reaches everything that you can.",
+                fix="Give it a `cage:` block in .kaged/project.yaml, or name a caged agent.",
+            )
+        if view.plugin is None:
+            root = str(self._root)
+            return CageRequest("cage-shell", view.policy, SHELL, kind=CageKind.AGENT, cwd=root)
+        sandbox = self._settings.daemon.value.sandbox
+        asked = cage_request(
+            view.plugin,
+            projects=self._projects(view.plugin),
+            log_level=self._settings.daemon.value.logging.level.value,
+            runtimes=sandbox.runtimes,
+        )
+        return replace(asked, name="cage-shell", command=SHELL)
+
+    # -- agents --------------------------------------------------------------------------------
+
+    def _tree(self) -> AgentTree:
+        return resolve_agents(load_project(self._root), self._settings.daemon, self._settings.local)
+
+    def _has_project(self) -> bool:
+        return (self._root / KAGED_DIR / PROJECT_FILE).exists()
+
+    def _agent(self, tree: AgentTree, path: str) -> CageView:
+        try:
+            agent = tree[path]
+        except KeyError:
+            known = ", ".join(str(one.path) for one in tree)
+            raise CagedAgentNotFound(
+                f"The project has no agent {path!r}.", fix=f"Take one of {known}."
+            ) from None
+        return self._view(CageOwner.AGENT, path, agent.cage.value)
+
+    def _maybe_agent(self, name: str) -> CageView | None:
+        if not self._has_project():
+            return None
+        try:
+            return self._agent(self._tree(), name)
+        except CagedAgentNotFound:
+            return None
+
+    def _view(self, owner: CageOwner, name: str, policy: CagePolicy | None) -> CageView:
+        return CageView(owner, name, policy, project=str(self._root))
+
+    def _limits(self) -> CageLimits:
+        return self._settings.daemon.value.sandbox.agent_limits.over(CageLimits())
+
+    # -- plugins -------------------------------------------------------------------------------
+
+    def _plugin(self, name: str) -> CageView:
+        plugin = self._store.get(name)
+        here = self._has_project()
+        projects = self._projects(plugin)
+        return CageView(
+            CageOwner.PLUGIN,
+            name,
+            plugin_policy(plugin, projects),
+            plugin,
+            version=plugin.version,
+            project=str(self._root) if here else None,
+            used_here=bool(projects) or not here,
+            capabilities=capability_lines(plugin.manifest.capabilities, plugin.grants),
+        )
+
+    def _maybe_plugin(self, name: str) -> CageView | None:
+        try:
+            return self._plugin(name)
+        except PluginNotFound:
+            return None
+
+    def _projects(self, plugin: InstalledPlugin) -> dict[str, Path]:
+        """Return the project that one looks from, if it uses the plugin."""
+        if not self._has_project():
+            return {}
+        declared = declarations_of(HERE, self._tree())
+        used = any(one.plugin_name == plugin.name for _, one in declared)
+        return {HERE: self._root} if used else {}

@@ -1,0 +1,51 @@
+"""`Gates`: what must hold before the daemon takes its first request, each one a row for doctor."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import structlog
+
+from kaged.base import KagedError
+from kaged.base.checks import CheckRow, CheckStatus
+
+_log = structlog.get_logger("kaged.start")
+
+
+@dataclass(slots=True)
+class GateFinding:
+    """What a gate found, filled in by the code that passes through it."""
+
+    found: str = "ok"
+    fix: str = ""
+    status: CheckStatus = CheckStatus.OK
+
+    def warn(self, found: str, fix: str) -> None:
+        """Allow it with a warning."""
+        self.found, self.fix, self.status = found, fix, CheckStatus.WARN
+
+
+@dataclass(slots=True)
+class Gates:
+    """Collects one row per gate, in the order in which the daemon passed them."""
+
+    rows: list[CheckRow] = field(default_factory=list[CheckRow])
+
+    @contextmanager
+    def passing(self, gate: str, what: str) -> Generator[GateFinding]:
+        """Pass one gate. An error of ours inside closes it: noted with its fix and raised again."""
+        finding = GateFinding()
+        try:
+            yield finding
+        except KagedError as error:
+            self._note(CheckRow(gate, CheckStatus.FAIL, what, error.message, error.fix or ""))
+            raise
+        self._note(CheckRow(gate, finding.status, what, finding.found, finding.fix))
+
+    def _note(self, row: CheckRow) -> None:
+        self.rows.append(row)
+        log = _log.error if row.status is CheckStatus.FAIL else _log.debug
+        log("gate.passed" if row.status is not CheckStatus.FAIL else "gate.closed",
+            gate=row.id, status=row.status.value, found=row.cause, fix=row.fix)  # fmt: skip

@@ -1,0 +1,296 @@
+"""`ScriptService`: the Lua scripts of the loaded projects, each project with workers of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from kaged import __version__
+from kaged.base import JsonObject, JsonValue, Tasks
+from kaged.cage.net import SystemResolver
+from kaged.config.settings import read_settings
+from kaged.lua.calls import CallParts, HostCalls
+from kaged.lua.check import check_script
+from kaged.lua.dialogs import Dialogs
+from kaged.lua.folder import FoundScripts, ScriptFile, read_folders
+from kaged.lua.keeping import ScriptStore
+from kaged.lua.limits import ScriptLimits
+from kaged.lua.moves import ScriptSessions
+from kaged.lua.programs import ScriptPrograms
+from kaged.lua.runtime import ScriptRuntime
+from kaged.lua.script import ScriptParts
+from kaged.lua.session_events import SessionEventForwarder
+from kaged.lua.web import ScriptWeb
+from kaged.projects.errors import ProjectNotFound
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from kaged.audit import AuditEvent, AuditLog
+    from kaged.base import Clock, Ids
+    from kaged.cage import Spawner
+    from kaged.config.agents import AgentTree
+    from kaged.config.daemonconfig import PluginsSection
+    from kaged.config.settings import Settings
+    from kaged.events import EventHub
+    from kaged.kernel.identity import Actor
+    from kaged.kernel.lua_powers import LuaPowers
+    from kaged.lua.script import ScriptHost
+    from kaged.sessions.session_services import SessionServices
+    from kaged.sessions.transforms import Transforms
+    from kaged.workspace import Workspace
+
+TOPIC: Final = "lua"
+KEPT: Final = "lua-store"
+DIALOG_WAIT_S: Final = 25.0
+
+_log = structlog.get_logger("kaged.lua")
+
+
+class ScriptService:
+    """The scripts of every loaded project; what HTTP and the command line ask about them."""
+
+    def __init__(
+        self,
+        settings: Callable[[], Settings],
+        environ: Mapping[str, str],
+        workspace_of: Callable[[str], Workspace],
+        sessions: SessionServices,
+        *,
+        spawner: Spawner,
+        audit: AuditLog,
+        hub: EventHub,
+        clock: Clock,
+        ids: Ids,
+        limits: ScriptLimits | None = None,
+    ) -> None:
+        self._settings = settings
+        self._environ = environ
+        self._workspace_of = workspace_of
+        self._sessions = sessions
+        self._spawner = spawner
+        self._audit = audit
+        self._hub = hub
+        self._clock = clock
+        self._ids = ids
+        self._limits = limits or ScriptLimits()
+        self._resolver = SystemResolver()
+        self._runtimes: dict[str, ScriptRuntime] = {}
+        self._loads: dict[str, asyncio.Task[None]] = {}
+        self._tasks = Tasks("lua", _report)
+        self._open = asyncio.Event()
+        # What a reload read from config.toml, and the settings that were in force then: once the
+        # daemon has others, those are newer.
+        self._reread: tuple[Settings, PluginsSection] | None = None
+
+    # -- projects ------------------------------------------------------------------------------
+
+    def forward_events(self, transforms: Transforms | None) -> SessionEventForwarder:
+        """Tie the scripts to the daemon's sessions."""
+        session_services = self._sessions
+        return SessionEventForwarder(
+            self._runtimes.get,
+            session_services.lifecycle,
+            session_services.navigation,
+            session_services.transcript,
+            transforms,
+            self._post,
+        )
+
+    def run(self) -> None:
+        """Let scripts start: cages can be made now."""
+        self._open.set()
+
+    def project_loaded(self, project_id: str, _tree: AgentTree) -> None:
+        """Load the scripts for a project; one that is loaded already keeps its scripts."""
+        if project_id not in self._runtimes:
+            runtime = self._make(project_id)
+            self._runtimes[project_id] = runtime
+            self._loads[project_id] = self._tasks.start(self._load(runtime), project_id)
+
+    def project_unloaded(self, project_id: str) -> None:
+        """End a project's scripts."""
+        runtime = self._runtimes.pop(project_id, None)
+        loading = self._loads.pop(project_id, None)
+        if loading is not None:
+            loading.cancel()
+        if runtime is not None:
+            self._tasks.start(runtime.close(), f"end of {project_id}")
+
+    async def close(self) -> None:
+        """End all scripts."""
+        for loading in self._loads.values():
+            loading.cancel()
+        await asyncio.gather(*(one.close() for one in self._runtimes.values()))
+        self._runtimes.clear()
+        await self._tasks.close()
+        self._resolver.close()
+
+    # -- what people ask -----------------------------------------------------------------------
+
+    async def describe(self, project_id: str) -> JsonObject:
+        """Return a project's scripts and commands, once they are loaded. Raises ProjectNotFound."""
+        runtime = await self._ready(project_id)
+        grants = self._plugins.capabilities
+        return {
+            "folder": str(self._folder()),
+            **runtime.describe(),
+            "commands": [*runtime.commands()],
+            "problems": [str(one) for one in grants.problems],
+        }
+
+    async def command(
+        self, project_id: str, name: str, raw: str, *, interactive: bool
+    ) -> JsonObject:
+        """Run a command of a script. Raises ScriptCommandNotFound, ProjectNotFound."""
+        runtime = await self._ready(project_id)
+        output = await runtime.command(name.lstrip("/:"), raw, interactive=interactive)
+        return output.as_json()
+
+    async def dialogs(self, project_id: str, wait_s: float) -> list[JsonObject]:
+        """Return the open dialogs, waiting for one if there is none. The waiter is a front end."""
+        runtime = await self._ready(project_id)
+        if wait_s <= 0:
+            return [*runtime.dialogs.open()]
+        return [*await runtime.dialogs.wait(min(wait_s, DIALOG_WAIT_S))]
+
+    async def answer(self, project_id: str, dialog_id: str, value: JsonValue) -> None:
+        """Answer a dialog; null dismisses it. Raises DialogNotFound."""
+        (await self._ready(project_id)).dialogs.answer(dialog_id, value)
+
+    async def front(
+        self, project_id: str, script: str, entry: str, params: JsonObject
+    ) -> JsonObject:
+        """Let a script draw, complete or handle a key for a front end. Raises ScriptDown."""
+        return await (await self._ready(project_id)).ask_ui(script, entry, params)
+
+    async def reload(self, project_id: str, who: Actor) -> JsonObject:
+        """Read the folder and the grants again and load everything anew.
+
+        Raises:
+            ProjectNotFound: no such project is loaded.
+            ConfigInvalid: config.toml cannot be used; everything stays as it was.
+        """
+        runtime = await self._ready(project_id)
+        settings = self._settings()
+        fresh = await asyncio.to_thread(read_settings, settings.places, self._environ)
+        self._reread = (settings, fresh.daemon.value.plugins)
+        _log.info("lua.reloaded", project=project_id, request_id=who.request_id)
+        await self._load(runtime)
+        return await self.describe(project_id)
+
+    async def check(self, name: str, source: str) -> JsonObject:
+        """Load a script once without letting it do anything; return what it asks for."""
+        file = ScriptFile(name, f"{name}.lua", source)
+        return await check_script(file, self._granted(name), self._parts)
+
+    # -- own -----------------------------------------------------------------------------------
+
+    async def _ready(self, project_id: str) -> ScriptRuntime:
+        runtime = self._runtimes.get(project_id)
+        if runtime is None:
+            raise ProjectNotFound(
+                f"No usable project {project_id} is loaded.",
+                fix="`kaged project list` shows the loaded ones.",
+            )
+        loading = self._loads.get(project_id)
+        if loading is not None:
+            await asyncio.wait({loading})
+        return runtime
+
+    def _make(self, project_id: str) -> ScriptRuntime:
+        session_services, workspace = self._sessions, self._workspace_of(project_id)
+        sessions = ScriptSessions(
+            project_id,
+            service=session_services.service,
+            transcript=session_services.transcript,
+            navigation=session_services.navigation,
+            audit=self._post,
+        )
+        stores: dict[str, ScriptStore] = {}
+        folder = self._settings().places.state_dir / KEPT
+
+        def publish(name: str, data: JsonObject) -> None:
+            self._hub.publish(f"{TOPIC}:{project_id}", name, {"project_id": project_id, **data})
+
+        def store_of(stem: str) -> ScriptStore:
+            return stores.setdefault(stem, ScriptStore(folder, project_id, stem))
+
+        async def describe() -> JsonObject:
+            current = await sessions.current()
+            header = (
+                await session_services.transcript.header(current) if current is not None else None
+            )
+            content = header.content if header is not None else {}
+            return {
+                "cwd": workspace.root,
+                "model": content.get("model"),
+                "system_prompt": content.get("system_prompt"),
+            }
+
+        dialogs = Dialogs(self._ids, publish)
+        calls = HostCalls(
+            CallParts(
+                project_id=project_id,
+                workspace=workspace,
+                sessions=sessions,
+                programs=ScriptPrograms(self._spawner, workspace, self._environ, project_id),
+                web=ScriptWeb(self._settings().daemon.value.lua.net, self._resolver),
+                dialogs=dialogs,
+                clock=self._clock,
+                environ=self._environ,
+                audit=self._post,
+                notice=lambda script, level, message: runtime.notice(script, level, message),  # noqa: PLW0108 - made below
+                store_of=store_of,
+                describe=describe,
+            )
+        )
+        runtime = ScriptRuntime(calls, sessions, dialogs, publish=publish)
+        return runtime
+
+    async def _load(self, runtime: ScriptRuntime) -> None:
+        await self._open.wait()
+        config = self._plugins.config
+        await runtime.load(
+            await asyncio.to_thread(self._read),
+            self._parts(runtime),
+            self._granted,
+            lambda stem: dict(config.get(stem, {})),
+        )
+
+    def _read(self) -> FoundScripts:
+        return read_folders([self._folder()], self._settings().daemon.value.lua.enabled)
+
+    def _folder(self) -> Path:
+        settings = self._settings()
+        return settings.daemon.value.lua.dir or settings.places.lua_dir
+
+    def _granted(self, stem: str) -> LuaPowers:
+        return self._plugins.capabilities.of(stem)
+
+    @property
+    def _plugins(self) -> PluginsSection:
+        settings = self._settings()
+        if self._reread is not None and self._reread[0] is settings:
+            return self._reread[1]
+        return settings.daemon.value.plugins
+
+    def _parts(self, host: ScriptHost) -> ScriptParts:
+        return ScriptParts(
+            spawner=self._spawner,
+            clock=self._clock,
+            limits=self._limits,
+            host=host,
+            host_version=__version__,
+            strict_context=self._settings().daemon.value.lua.strict_context,
+        )
+
+    def _post(self, event: AuditEvent) -> None:
+        self._audit.post(event)
+
+
+def _report(name: str, error: BaseException) -> None:
+    _log.error("task.failed", task=name, error=repr(error))

@@ -1,0 +1,1 @@
+"""The projects that the daemon holds: `ProjectService`, `ProjectView`, `ProjectNotFound`."""

@@ -1,0 +1,315 @@
+"""`AccountService`: the operator's view of people's accounts, and the providers behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import structlog
+
+from kaged.audit import AuditEvent, AuditLog
+from kaged.base import JsonObject, KagedError
+from kaged.base.checks import CheckRow, CheckStatus
+from kaged.config.providers import (
+    Provider,
+)
+from kaged.kernel.identity import Actor
+from kaged.services.accounts import Accounts, account_json
+from kaged.services.authflow import AuthFlows
+from kaged.services.caller import ContextTokens
+from kaged.services.confirmation import Consents, plan_json
+from kaged.services.contract import CapabilityProvider
+from kaged.services.errors import CapabilityError
+from kaged.services.manager import CapabilityManager
+from kaged.services.registry import CapabilityRegistry, ProviderEntry, ProviderRules
+from kaged.services.rpc import CapabilityRpc
+from kaged.services.vault import Vault
+
+ASKING_S: Final = 20.0
+"""How long a call waits for its provider when the daemon has only just started."""
+
+FirstParty = Callable[[Provider], CapabilityProvider]
+
+_log = structlog.get_logger("kaged.services")
+
+
+class AccountUnknown(KagedError):
+    """No such account is linked."""
+
+    code: ClassVar[str] = "account_unknown"
+
+
+class ApprovalUnknown(KagedError):
+    """Nothing of this id waits for consent."""
+
+    code: ClassVar[str] = "approval_unknown"
+
+
+class OperatorOnly(KagedError):
+    """The caller came through a front end and is not the operator."""
+
+    code: ClassVar[str] = "operator_only"
+
+
+class ServiceProviderUnknown(KagedError):
+    """There is no such provider of account capabilities."""
+
+    code: ClassVar[str] = "service_provider_unknown"
+
+
+class AccountService:
+    """The service capabilities of this daemon, and what the operator does with them."""
+
+    def __init__(
+        self,
+        manager: CapabilityManager,
+        tokens: ContextTokens,
+        accounts: Accounts,
+        consents: Consents,
+        flows: AuthFlows,
+        vault: Vault,
+        audit: AuditLog,
+    ) -> None:
+        self.manager = manager
+        self.rpc = CapabilityRpc(manager, self._provider_asked)
+        self.tokens = tokens
+        self._accounts = accounts
+        self._consents = consents
+        self._flows = flows
+        self._vault = vault
+        self._audit = audit
+        self._problems: list[JsonObject] = []
+        self._pending: list[PlannedProvider] = []
+        self._registered = asyncio.Event()
+
+    # ---- life
+
+    def plan(self, planned: Sequence[PlannedProvider], problems: Sequence[JsonObject]) -> None:
+        """Take what the operator configured; nothing is started yet."""
+        self._pending = list(planned)
+        self._problems = list(problems)
+
+    async def run(self) -> None:
+        """Register the providers in name order, then keep trying those that are down."""
+        for one in self._pending:
+            try:
+                await one.register(self.manager.registry)
+            except CapabilityError as error:
+                # One bad provider never stops the others (SC-AMB-26).
+                _log.error("provider.refused", provider=one.name, reason=error.message)
+                self._problems.append({"provider": one.name, "problem": error.message})
+        self._pending = []
+        self._registered.set()
+        await self.manager.keep_trying()
+
+    async def _provider_asked(self, params: JsonObject) -> None:
+        """Wait, when the daemon has only just started, until it knows what a provider offers.
+
+        A call that comes before would be told that there is no such capability.
+        """
+        named = params.get("capability")
+        namespace = named.partition(".")[0] if isinstance(named, str) else ""
+        if not self._pending or self.manager.registry.provider(namespace) is not None:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ASKING_S):
+                await self._registered.wait()
+
+    def checks(self) -> list[CheckRow]:
+        """Return doctor's rows: the state of providers, and which bridges run without a cage."""
+        rows = [_provider_row(entry) for entry in self.manager.registry.providers()]
+        rows += [
+            CheckRow(
+                f"services.{problem['provider']}",
+                CheckStatus.FAIL,
+                "A provider of account capabilities.",
+                str(problem["problem"]),
+                "Correct its section in config.toml.",
+            )
+            for problem in self._problems
+        ]
+        return rows
+
+    # ---- for the operator
+
+    def providers(self) -> Sequence[JsonObject]:
+        """Describe the providers and what they offer."""
+        listed = self.manager.registry.list()
+        return [
+            {
+                "name": entry.name,
+                "namespace": entry.namespace,
+                "kind": entry.kind,
+                "caged": entry.caged,
+                "command": list(entry.command),
+                "available": entry.available,
+                "reason": entry.reason or None,
+                "capabilities": [
+                    {
+                        "id": one.text,
+                        "description": one.description,
+                        "sensitive": one.sensitive,
+                        "operations": [*sorted(one.operations)],
+                    }
+                    for one in listed
+                    if one.provider is entry
+                ],
+            }
+            for entry in self.manager.registry.providers()
+        ]
+
+    async def refresh(self, namespace: str, who: Actor) -> JsonObject:
+        """Ask a provider again what it offers; a bad answer changes nothing."""
+        _require_operator(who)
+        if self._pending:  # the daemon has only just started
+            await self._registered.wait()
+        if self.manager.registry.provider(namespace) is None:
+            raise ServiceProviderUnknown("There is no such provider.", fix="List the providers.")
+        await self.manager.registry.refresh(namespace)
+        return next(one for one in self.providers() if one["namespace"] == namespace)
+
+    async def accounts(
+        self, user_id: str | None, limit: int, offset: int, who: Actor
+    ) -> Sequence[JsonObject]:
+        """Return a page of linked accounts: who and what, never a credential.
+
+        Somebody who comes through a front end sees their own.
+        """
+        user_id = _person(who) or user_id
+        found = await self._accounts.page(user_id=user_id, limit=limit, offset=offset)
+        return [
+            {"user_id": one.user_id, "capability": one.capability_id, **account_json(one)}
+            for one in found
+        ]
+
+    async def revoke(
+        self, user_id: str, capability: str, account_ref: str, who: Actor
+    ) -> JsonObject:
+        """Take somebody's account back; through a front end only one's own."""
+        self._audit.require_writable()
+        told = None
+        if _person(who) in {None, user_id}:
+            told = await self.manager.linking.revoke_any(user_id, capability, account_ref)
+        if told is None:
+            raise AccountUnknown("No such account is linked.", fix="List the accounts.")
+        await self._audit.record(
+            AuditEvent(
+                "capability_account_revoked",
+                {
+                    "user_id": user_id,
+                    "capability.id": capability,
+                    "account_ref": account_ref,
+                    "provider_revoked": told,
+                },
+                request_id=who.request_id,
+                caller=who.label,
+            )
+        )
+        return {"ok": True, "account_ref": account_ref, "provider_revoked": told}
+
+    async def approvals(self, who: Actor) -> Sequence[JsonObject]:
+        """Return what waits for consent, and what was decided lately."""
+        person = _person(who)
+        listed = await self._consents.list()
+        return [plan_json(one) for one in listed if person in {None, one.user_id}]
+
+    async def decide(self, plan_id: str, *, allowed: bool, who: Actor) -> JsonObject:
+        """Consent to an operation, or refuse it; through a front end only on one's own account."""
+        self._audit.require_writable()
+        plan = None
+        if any(one["plan_id"] == plan_id for one in await self.approvals(who)):
+            plan = await self._consents.decide(plan_id, allowed=allowed, by=who.label)
+        if plan is None:
+            raise ApprovalUnknown(
+                "Nothing of this id waits for consent.", fix="List the approvals."
+            )
+        await self._audit.record(
+            AuditEvent(
+                "capability_consent_decided",
+                {
+                    "plan_id": plan.plan_id,
+                    "user_id": plan.user_id,
+                    "capability.id": plan.capability_id,
+                    "operation": plan.operation,
+                    "outcome": plan.status.value,
+                },
+                request_id=who.request_id,
+                caller=who.label,
+            )
+        )
+        return plan_json(plan)
+
+    async def rotate_vault(self, who: Actor) -> JsonObject:
+        """Encrypt every credential and pending flow anew, with a fresh key."""
+        _require_operator(who)
+        self._audit.require_writable()
+        records = await self._vault.rotate()
+        flows = await self._flows.reseal()
+        await self._vault.drop_old_keys()
+        await self._audit.record(
+            AuditEvent(
+                "capability_vault_rotated",
+                {"records": records, "flows": flows},
+                request_id=who.request_id,
+                caller=who.label,
+            )
+        )
+        return {"ok": True, "records": records, "flows": flows}
+
+
+def _person(who: Actor) -> str | None:
+    """Return whom a front end acts for; None for the operator's own listeners."""
+    return who.person_id if who.by_front_end else None
+
+
+def _require_operator(who: Actor) -> None:
+    if _person(who) is not None:
+        raise OperatorOnly("Only the operator may do this.")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedProvider:
+    """A provider on its way into the registry."""
+
+    name: str
+    provider: CapabilityProvider
+    rules: ProviderRules
+    bridge: bool
+    caged: bool | None
+    command: tuple[str, ...]
+
+    async def register(self, registry: CapabilityRegistry) -> None:
+        """Put it into the registry; what is down stays there, marked so."""
+        await registry.register(
+            self.provider,
+            name=self.name,
+            rules=self.rules,
+            kind="bridge" if self.bridge else "first-party",
+            caged=self.caged,
+            command=self.command,
+            keep_if_down=True,
+        )
+
+
+def _provider_row(entry: ProviderEntry) -> CheckRow:
+    name, what = f"services.{entry.name}", "A provider of account capabilities."
+    if not entry.available:
+        return CheckRow(
+            name,
+            CheckStatus.FAIL,
+            what,
+            f"It is not available: {entry.reason}.",
+            "Run its command by hand; `kaged bridge check` shows what is wrong with it.",
+        )
+    if entry.kind == "bridge" and entry.caged is False:
+        return CheckRow(
+            name,
+            CheckStatus.WARN,
+            what,
+            "It runs without a cage, with the daemon's own powers.",
+            f"Give [capabilities.providers.{entry.name}] a cage.",
+        )
+    return CheckRow(name, CheckStatus.OK, what, "It works.")

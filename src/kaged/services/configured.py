@@ -1,0 +1,48 @@
+"""What `config.toml` and the environment say about providers and keys, as services take it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+
+import structlog
+
+from kaged.audit import AuditLog
+from kaged.config.providers import Provider, RateName
+from kaged.services.limits import DEFAULT_RATES, NO_LIMITS, RateRules
+from kaged.services.registry import ProviderRules
+from kaged.wire.token_keys import SECRET_VARIABLE, TokenKey, parse_key
+
+_log = structlog.get_logger("kaged.services")
+
+
+def signing_key(environ: Mapping[str, str], audit: AuditLog) -> TokenKey:
+    """Return the signing key: the operator's, or a random one that dies with this process."""
+    text = environ.get(SECRET_VARIABLE, "")
+    if text.strip():
+        audit.redactor.learn(text.strip())
+        return parse_key(text)
+    _log.info("services.random_key", note=f"{SECRET_VARIABLE} is not set; tokens end with me")
+    return TokenKey(secrets.token_bytes(32))
+
+
+def provider_rules(one: Provider) -> ProviderRules:
+    """Return what the operator allows of a provider."""
+    section = one.section
+    return ProviderRules(
+        timeout_s=one.timeout_s,
+        allow=section.allow,
+        deny=section.deny,
+        confirm=section.confirm,
+        strict_output=section.strict_output,
+        allow_stateless_code=section.allow_stateless_code,
+    )
+
+
+def rate_rules(one: Provider) -> RateRules:
+    """Return how often a provider may be asked."""
+    section = one.section
+    base = DEFAULT_RATES if section.rate is RateName.DEFAULT else NO_LIMITS
+    if not section.quota_per_day:
+        return base
+    return RateRules(base.invoke, base.mutating, base.auth_begin, section.quota_per_day)

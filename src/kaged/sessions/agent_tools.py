@@ -1,0 +1,365 @@
+"""`AgentToolService`: the dispatcher of the loaded projects, as HTTP and the CLI see it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import structlog
+
+from kaged.base import KagedError
+from kaged.projects.errors import ProjectNotFound
+from kaged.sessions.snapshot import SessionSnapshot, take_snapshot
+from kaged.tools import ToolCallContext, ToolError, ToolSource
+from kaged.tools.dispatch import ToolDispatcher
+from kaged.tools.explain import explain_call
+from kaged.tools.metrics import ToolMetrics
+from kaged.tools.permissions import ToolPermissions, cage_summary
+from kaged.tools.quotas import CallQuotas, QuotaRule
+from kaged.tools.registry import ToolRegistry
+from kaged.tools.resolution import AgentTools, resolve_tools
+from kaged.workspace import FileLocks, FileThreads, Workspace
+from kaged.workspace.locks import WAIT_LIMIT_S
+
+if TYPE_CHECKING:
+    from kaged.audit import AuditLog
+    from kaged.base import Clock, Ids, JsonObject, JsonValue
+    from kaged.config.agents import AgentTree
+    from kaged.kernel.identity import Actor
+    from kaged.kernel.policy import CagePolicy
+    from kaged.pipeline.pipeline import Pipeline
+    from kaged.tools.definition import Handler, Tool
+    from kaged.tools.outcomes import OutcomeSink, StartSink
+    from kaged.tools.registry import RegisteredTool
+    from kaged.tools.resolution import EnabledTool
+    from kaged.workspace.journal_files import JournalFiles
+
+_log = structlog.get_logger("kaged.tools")
+
+
+class AgentNotFound(KagedError):
+    """The project has no agent at that path."""
+
+    code: ClassVar[str] = "agent_not_found"
+
+
+async def _nothing(session_id: str, project_id: str) -> None:
+    """Remember no session."""
+
+
+@dataclass(slots=True)
+class _LoadedProject:
+    """A loaded project: its agents, its files, and the session its HTTP callers share.
+
+    A reload begins a new session: what was resolved for the old one is not changed under it.
+    """
+
+    tree: AgentTree
+    workspace: Workspace
+    session_id: str
+    run_id: str
+    resolved: dict[str, tuple[object, AgentTools]] = field(
+        default_factory=dict[str, tuple[object, AgentTools]]
+    )
+    snapshot: tuple[SessionSnapshot, bool] | None = None
+
+
+class AgentToolService:
+    """Dispatches calls of agents of loaded projects; tells which tools they have, and why."""
+
+    def __init__(
+        self,
+        audit: AuditLog,
+        clock: Clock,
+        ids: Ids,
+        *,
+        plugins_of: Callable[[str, str], Sequence[str]],
+        pipeline: Callable[[], Pipeline | None],
+        outcomes: Sequence[OutcomeSink] = (),
+        starts: Sequence[StartSink] = (),
+        quotas: Sequence[QuotaRule] = (),
+        cages_off: Callable[[], bool] = lambda: False,
+        run_ended: Callable[[str, str], None] = lambda _project, _run: None,
+        on_session: Callable[[str, str], Awaitable[object]] = _nothing,
+        outside: Callable[[str, str, str, AgentTree], bool] = lambda *_place: True,
+        delegate: Handler | None = None,
+        sealed: str | None = None,
+        file_wait_s: float = WAIT_LIMIT_S,
+        refuse_hard_links: bool = False,
+        undo_files: Callable[[str], JournalFiles | None] = lambda _project: None,
+    ) -> None:
+        self._sealed = sealed
+        self._undo_files = undo_files
+        self._delegate = delegate
+        self.fixed: Callable[[ToolCallContext], AgentTools | None] = lambda _context: None
+        """Gives the tools of callers whose session has fixed them."""
+        self._on_session = on_session
+        self._outside = outside
+        self._begun: set[str] = set()
+        self.registry = ToolRegistry()
+        self.metrics = ToolMetrics(clock)
+        self.dispatcher = ToolDispatcher(
+            self.registry,
+            self,
+            audit,
+            clock,
+            pipeline=pipeline,
+            outcomes=(*outcomes, self.metrics),
+            starts=starts,
+            quotas=CallQuotas(quotas, clock) if quotas else None,
+            permissions=ToolPermissions(refuse_hard_links=refuse_hard_links),
+        )
+        self._clock = clock
+        self._ids = ids
+        self._plugins_of = plugins_of
+        self._cages_off = cages_off
+        self._run_ended = run_ended
+        self._pipeline = pipeline
+        self._projects: dict[str, _LoadedProject] = {}
+        self._edition = 0
+        self._locks = FileLocks(clock, file_wait_s)
+        self._threads = FileThreads()
+        self.registry.subscribe(self._registry_changed)
+
+    def register(self, tools: Sequence[Tool]) -> None:
+        """Take in built-in tools."""
+        self.registry.register_all(tools)
+
+    # -- projects ------------------------------------------------------------------------------
+
+    def project_loaded(self, project_id: str, tree: AgentTree) -> None:
+        """Take in a project, or its files read anew."""
+        known = self._projects.get(project_id)
+        root = str(tree.project.root)
+        workspace = (
+            known.workspace
+            if known is not None and known.tree.project.root == tree.project.root
+            else Workspace(
+                root,
+                locks=self._locks,
+                clock=self._clock,
+                threads=self._threads,
+                sealed=self._sealed,
+                undo=self._undo_files(project_id),
+            )
+        )
+        session, run = f"ses_{self._ids.ulid()}", f"run_{self._ids.ulid()}"
+        self._projects[project_id] = _LoadedProject(tree, workspace, session, run)
+        if known is not None:
+            self._run_ended(project_id, known.run_id)
+        for agent in tree:
+            for warning in self.tools_of(project_id, agent.path).warnings:
+                _log.warning("tools.rule_matches_nothing", project=project_id, note=warning.message)
+
+    def project_unloaded(self, project_id: str) -> None:
+        """Forget a project."""
+        known = self._projects.pop(project_id, None)
+        if known is not None:
+            self._begun.discard(known.session_id)
+            known.workspace.reads.forget_session(known.session_id)
+
+    def tools_of(self, project_id: str, agent_path: str) -> AgentTools:
+        """Return the tools of an agent as they are now. Raises ProjectNotFound, AgentNotFound."""
+        project = self._require(project_id, agent_path)
+        plugins = frozenset(self._plugins_of(project_id, agent_path))
+        key = (self._edition, plugins)
+        known = project.resolved.get(agent_path)
+        if known is not None and known[0] == key:
+            return known[1]
+        fresh = resolve_tools(
+            project.tree,
+            agent_path,
+            self.registry,
+            plugins=plugins,
+            delegate=self._delegate,
+            outside=lambda owner: self._outside(owner, project_id, agent_path, project.tree),
+        )
+        project.resolved[agent_path] = (key, fresh)
+        return fresh
+
+    def snapshot(self, project_id: str) -> SessionSnapshot:
+        """Fix the agents of a project as they are now; sessions that find the same share it.
+
+        Raises:
+            ProjectNotFound: it is not loaded.
+        """
+        project = self._project(project_id)
+        tools: dict[str, AgentTools] = {
+            agent.path: self.tools_of(project_id, agent.path) for agent in project.tree
+        }
+        off = self._cages_off()
+        known = project.snapshot
+        if known is not None and known[1] == off:
+            agents = known[0].agents
+            if all(agents[path].tools is own for path, own in tools.items()):
+                return known[0]
+        fresh = take_snapshot(
+            project_id,
+            project.tree,
+            self.registry,
+            tools,
+            root=project.workspace.root,
+            cages_off=off,
+        )
+        project.snapshot = (fresh, off)
+        return fresh
+
+    # -- what dispatch asks --------------------------------------------------------------------
+
+    def tools(self, context: ToolCallContext) -> AgentTools:
+        """Return the tools of the caller, as its session has them."""
+        fixed = self.fixed(context)
+        return self.tools_of(context.project_id, context.caller) if fixed is None else fixed
+
+    def workspace(self, context: ToolCallContext) -> Workspace:
+        """Return the workspace of the caller's project. Raises ProjectNotFound."""
+        return self._require(context.project_id, context.caller).workspace
+
+    def workspace_of(self, project_id: str) -> Workspace:
+        """Return the workspace of a loaded project. Raises ProjectNotFound."""
+        return self._project(project_id).workspace
+
+    # -- what people ask -----------------------------------------------------------------------
+
+    def list(self, project_id: str, agent: str) -> JsonObject:
+        """Describe the tools of an agent, with the rule that gives it each."""
+        tools = self.tools_of(project_id, agent)
+        exported = {str(one["name"]): one for one in tools.export(self.registry)}
+        described: list[JsonValue] = []
+        for name in tools.names:
+            entry = self.registry.get(name) or tools.synthetic.get(name)
+            if entry is not None:
+                shown = _described(entry, tools.enabled.get(name))
+                described.append({**shown, "parameters": exported[name]["parameters"]})
+        warnings: list[JsonValue] = [
+            {"pattern": one.pattern, "line": one.line, "message": one.message}
+            for one in tools.warnings
+        ]
+        project = self._projects[project_id]
+        policy = self._policy(project, agent)
+        return {
+            "agent": agent,
+            "cage": cage_summary(policy, str(project.tree.project.root)),
+            "tools": described,
+            "warnings": warnings,
+        }
+
+    async def call(
+        self, project_id: str, agent: str, name: str, params: JsonObject, who: Actor
+    ) -> JsonObject:
+        """Make a call as an agent, on behalf of the operator.
+
+        Raises:
+            ToolError: with `number` and `detail` in its data.
+            ProjectNotFound, AgentNotFound: there is no such caller.
+        """
+        context = self._context(project_id, agent, who)
+        await self._begin_session(context)
+        try:
+            result = await self.dispatcher.dispatch(name, params, context)
+        except ToolError as error:
+            error.data = {**error.data, "number": int(error.number), "detail": error.detail}
+            raise
+        return {"request_id": context.request_id, "result": result}
+
+    def explain(
+        self, project_id: str, agent: str, name: str, params: JsonObject, who: Actor
+    ) -> JsonObject:
+        """Return whether a call would be allowed, by which rules, and what would change that."""
+        context = self._context(project_id, agent, who)
+        return explain_call(
+            self.dispatcher, name, params, context, pipeline=self._pipeline()
+        ).as_json()
+
+    def stats(self, project_id: str | None, agent: str | None, tool: str | None) -> JsonObject:
+        """Return how often tools were called, how that ended and how long it took."""
+        return self.metrics.stats(project_id=project_id, agent=agent, tool=tool)
+
+    # -- what other edges ask ------------------------------------------------------------------
+
+    def context_for(
+        self, project_id: str, agent: str, who: Actor, *, session_id: str, run_id: str
+    ) -> ToolCallContext:
+        """Return the context of a call in a session that the edge keeps itself (AT-CTX-01)."""
+        own = self._context(project_id, agent, who)
+        return replace(own, session_id=session_id, run_id=run_id)
+
+    async def dispatch(self, name: str, params: JsonObject, context: ToolCallContext) -> JsonValue:
+        """Make a call in such a context. Raises ToolError."""
+        await self._begin_session(context)
+        return await self.dispatcher.dispatch(name, params, context)
+
+    def session_ended(self, context: ToolCallContext) -> None:
+        """Let go of what a session of an edge left behind."""
+        self._begun.discard(context.session_id)
+        project = self._projects.get(context.project_id)
+        if project is not None:
+            project.workspace.reads.forget_session(context.session_id)
+        self._run_ended(context.project_id, context.run_id)
+
+    # -- own -----------------------------------------------------------------------------------
+
+    async def _begin_session(self, context: ToolCallContext) -> None:
+        """Put the session that HTTP callers share into the store, once."""
+        if context.session_id not in self._begun:
+            await self._on_session(context.session_id, context.project_id)
+            self._begun.add(context.session_id)
+
+    def _context(self, project_id: str, agent: str, who: Actor) -> ToolCallContext:
+        project = self._require(project_id, agent)
+        return ToolCallContext(
+            session_id=project.session_id,
+            run_id=project.run_id,
+            caller=agent,
+            project_id=project_id,
+            project_root=project.workspace.root,
+            cage_policy=self._policy(project, agent),
+            request_id=who.request_id,
+            operator_id=who.operator_name,
+            identity=who.if_known,
+        )
+
+    def _policy(self, project: _LoadedProject, agent: str) -> CagePolicy | None:
+        """Return the policy for an agent's calls; None when the operator wants no cages."""
+        return None if self._cages_off() else project.tree[agent].cage.value
+
+    def _project(self, project_id: str) -> _LoadedProject:
+        project = self._projects.get(project_id)
+        if project is None:
+            raise ProjectNotFound(
+                f"No usable project {project_id} is loaded.",
+                fix="`kaged project list` shows the loaded ones.",
+            )
+        return project
+
+    def _require(self, project_id: str, agent_path: str) -> _LoadedProject:
+        project = self._project(project_id)
+        if agent_path not in project.tree.agents:
+            known = ", ".join(sorted(project.tree.agents))
+            raise AgentNotFound(
+                f"There is no agent {agent_path!r}.", fix=f"The agents are {known}."
+            )
+        return project
+
+    def _registry_changed(self) -> None:
+        self._edition += 1
+
+
+def _described(entry: RegisteredTool, enabled: EnabledTool | None) -> JsonObject:
+    definition = entry.definition
+    off: list[JsonValue] = [] if enabled is None else [*sorted(enabled.off)]
+    synthetic = enabled is None
+    return {
+        "name": entry.name,
+        "namespace": definition.namespace,
+        "description": definition.description,
+        "source": str(ToolSource.BUILTIN if synthetic else definition.source),
+        "plugin_name": definition.plugin_name,
+        "principal_scope": definition.principal_scope,
+        "requires": [one.as_json() for one in definition.requires],
+        "tool_version": definition.version,
+        "schema_hash": entry.schema_hash,
+        "why": "follows from the tree of agents" if enabled is None else enabled.why,
+        "off_actions": off,
+    }

@@ -1,0 +1,1 @@
+"""The built-in tools put together: `open_toolboxes`, `LanguageServices`, the reference page."""

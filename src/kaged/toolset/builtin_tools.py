@@ -1,0 +1,104 @@
+"""`open_toolboxes`: the built-in tools with the engines behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Final
+
+from kaged.base import Clock
+from kaged.cage import Spawner
+from kaged.config.projectpaths import KAGED_DIR
+from kaged.config.toolsettings import OutsideHitsWord, SealWord, ToolsSection
+from kaged.toolbox.ast import AstSettings, AstWorkers, WorkerEngine, ast_tools
+from kaged.toolbox.files import file_tools
+from kaged.toolbox.project import ProjectWork, project_tools
+from kaged.toolbox.search import (
+    EngineRunner,
+    OutsideHits,
+    RipgrepEngine,
+    SearchSettings,
+    search_tools,
+)
+from kaged.toolbox.shell import Attach, PtyBroker, ShellSettings, caged_launcher, shell_tools
+from kaged.tools import Tool
+from kaged.tools.quotas import QuotaRule
+from kaged.toolset.language_services import LanguageServices
+
+KB: Final = 1024
+CHANGING_FILES: Final = frozenset({"file.write", "file.create", "edit.text", "edit.ast"})
+
+
+def open_toolboxes(
+    spawner: Spawner,
+    work: ProjectWork,
+    section: ToolsSection,
+    language_services: LanguageServices,
+    *,
+    clock: Clock,
+    closing: AsyncExitStack,
+    attach: Attach,
+) -> tuple[Sequence[Tool], str]:
+    """Return the built-in tools, and in words how many there are. Starts no process.
+
+    `attach` says what each caged command of the shell gets on top.
+
+    Raises:
+        KagedError: a search engine is missing.
+    """
+    searching = RipgrepEngine(EngineRunner(spawner), clock=clock)
+    workers = AstWorkers(spawner)
+    closing.push_async_callback(workers.close)
+    parsing = WorkerEngine(workers)
+    limits = section.limits
+    output_bytes = limits.search_output_kb * KB
+    shell = ShellSettings(
+        scrub_env=section.scrub_env,
+        longest_ms=round(limits.shell_seconds * 1000),
+        output_bytes=limits.shell_output_kb * KB,
+        interpreters=tuple(word.value for word in section.shells),
+    )
+    broker = PtyBroker(output_bytes=shell.output_bytes)
+    closing.push_async_callback(broker.dispose_all)
+    # Closed in reverse: when the terminals go, no server or debugger is left (AT-LSP-11).
+    closing.push_async_callback(language_services.close)
+    tools = (
+        *file_tools(),
+        *search_tools(
+            searching,
+            SearchSettings(
+                time_s=limits.search_seconds,
+                output_bytes=output_bytes,
+                glob_files=limits.glob_files,
+                outside=OutsideHits(section.outside_hits),
+            ),
+            clock=clock,
+        ),
+        *ast_tools(
+            parsing,
+            searching,
+            AstSettings(
+                time_s=limits.search_seconds,
+                output_bytes=output_bytes,
+                omit_outside=section.outside_hits is OutsideHitsWord.OMIT,
+            ),
+            clock=clock,
+        ),
+        *shell_tools(broker, spawner, caged_launcher(spawner, attach), settings=shell, clock=clock),
+        *project_tools(work),
+        *language_services.tools(),
+    )
+    if section.diagnose_edits:
+        watch = language_services.diagnosis().watch
+        tools = tuple(watch(one) if one.definition.name in CHANGING_FILES else one for one in tools)
+    return tools, f"{len(tools)} built-in tools"
+
+
+def quota_rules(section: ToolsSection) -> Sequence[QuotaRule]:
+    """Return the operator's limits on calls as dispatch counts them."""
+    return [QuotaRule(one.tools, one.calls, one.per) for one in section.quotas]
+
+
+def sealed_folder(section: ToolsSection) -> str | None:
+    """Return the project folder that no agent's tools may change, if the operator wants that."""
+    return KAGED_DIR if section.protect_kaged is SealWord.ALL else None

@@ -1,0 +1,334 @@
+"""`LanguageServices`: language servers and debuggers of the loaded projects, one pair each."""
+
+from __future__ import annotations
+
+import asyncio
+import fnmatch
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import structlog
+
+from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
+from kaged.base import Clock, Ids, JsonObject, JsonValue, Tasks
+from kaged.cage import Spawner
+from kaged.config.agents import AgentTree
+from kaged.config.reading import Loaded
+from kaged.config.serverchoice import AdapterChoice, choose_dap_adapters, choose_lsp_servers
+from kaged.config.settings import Settings
+from kaged.projects.errors import ProjectNotFound
+from kaged.toolbox.dap import BUILTIN, DapBridge, caged_launcher, dap_tools
+from kaged.toolbox.lsp import DEFAULT_COMMANDS, LspBridge, ServerStopReason, lsp_tools
+from kaged.toolbox.lsp.aftermath import EditDiagnosis
+from kaged.tools import Tool, ToolInvocation
+from kaged.workspace import Workspace
+from kaged.workspace.changes import FileChange
+
+SWEEP_S: Final = 30.0  # how late an idle server may be stopped
+
+_log = structlog.get_logger("kaged.bridges")
+
+
+class LanguageServicePair(NamedTuple):
+    """What answers questions about a project's code, and what debugs it."""
+
+    lsp: LspBridge
+    dap: DapBridge
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Everything that a pair is made of; a pair is made anew when it changes."""
+
+    servers: Mapping[str, tuple[str, ...]]
+    adapters: Mapping[str, AdapterChoice]
+    idle_s: float
+    limit_s: float
+
+
+@dataclass(slots=True)
+class _ServedProject:
+    """A loaded project. `asked` is what `choice` was worked out from."""
+
+    id: str
+    tree: AgentTree
+    workspace: Workspace
+    unsubscribe: Callable[[], None]
+    asked: object = None
+    choice: _Choice | None = None
+    pair: LanguageServicePair | None = None
+
+
+class LanguageServices:
+    """Makes each project's bridges when they are first needed, and ends them in time.
+
+    A pair exists from the first question or the first file that a tool touches: servers that
+    start later are told of those files. It stays the same for as long as the servers and adapters
+    chosen for the project do.
+    """
+
+    def __init__(
+        self,
+        spawner: Spawner,
+        settings: Callable[[], Settings],
+        workspace_of: Callable[[str], Workspace],
+        *,
+        trusted: Callable[[str], bool],
+        audit: AuditLog,
+        clock: Clock,
+        ids: Ids,
+        environ: Mapping[str, str],
+        sweep_s: float = SWEEP_S,
+    ) -> None:
+        self._spawner = spawner
+        self._settings = settings
+        self._workspace_of = workspace_of
+        self._trusted = trusted
+        self._audit = audit
+        self._clock = clock
+        self._ids = ids
+        self._environ = environ
+        self._sweep_s = sweep_s
+        self._launch_adapter = caged_launcher(spawner)
+        self._projects: dict[str, _ServedProject] = {}
+        self._tasks = Tasks("bridges", _report_failure)
+        # Held apart from the tasks that are cancelled at the end: these are let finish.
+        self._ending = Tasks("ends of bridges", _report_failure)
+        self._endings: set[asyncio.Task[None]] = set()
+        self._sweeping = False
+        self._closed = False
+
+    def tools(self) -> tuple[Tool, ...]:
+        """Return `code.lsp` and `debug`, on the bridges of the caller."""
+        return (
+            *lsp_tools(lambda call: (pair := self._pair_of(call)) and pair.lsp),
+            *dap_tools(lambda call: (pair := self._pair_of(call)) and pair.dap),
+        )
+
+    def diagnosis(self) -> EditDiagnosis:
+        """Return what reports to the tools that change files what they broke; starts no server."""
+
+        def bridge_of(call: ToolInvocation) -> LspBridge | None:
+            project = self._projects.get(call.context.project_id)
+            pair = None if project is None else project.pair
+            return None if pair is None else pair.lsp
+
+        return EditDiagnosis(bridge_of)
+
+    # -- projects --------------------------------------------------------------------------------
+
+    def project_loaded(self, project_id: str, tree: AgentTree) -> None:
+        """Take in a project, or its files read anew; starts nothing."""
+        known = self._projects.get(project_id)
+        workspace = self._workspace_of(project_id)
+        if known is not None and known.workspace is workspace:
+            known.tree = tree
+            return
+        if known is not None:
+            self.project_unloaded(project_id)
+
+        def touched(change: FileChange) -> None:
+            fresh = project.pair is None
+            pair = self._pair(project)
+            if fresh and pair is not None:
+                # The bridge has only just begun to listen, and not been told of this one.
+                pair.lsp.sync.hear(change)
+
+        project = _ServedProject(project_id, tree, workspace, lambda: None)
+        project.unsubscribe = workspace.changes.subscribe(touched)
+        self._projects[project_id] = project
+
+    def project_unloaded(self, project_id: str) -> None:
+        """Let go of a project; its servers and debug sessions end in the background."""
+        project = self._projects.pop(project_id, None)
+        if project is not None:
+            project.unsubscribe()
+            self._end_later(project.pair, ServerStopReason.PROJECT)
+
+    def get_bridges_for_project(self, root: str) -> LanguageServicePair:
+        """Return the pair of the loaded project with this root. Raises ProjectNotFound."""
+        for project in self._projects.values():
+            if project.workspace.root == root:
+                pair = self._pair(project)
+                if pair is not None:
+                    return pair
+        raise ProjectNotFound(
+            f"No usable project in {root} is loaded.",
+            fix="`kaged project list` shows the loaded ones.",
+        )
+
+    async def end_run(self, project_id: str, run_id: str) -> None:
+        """End what a run has left behind in the debugger (AT-DAP-05)."""
+        project = self._projects.get(project_id)
+        if project is not None and project.pair is not None:
+            await project.pair.dap.end_run(run_id)
+
+    def run_ended(self, project_id: str, run_id: str) -> None:
+        """Do the same as `end_run`, in the background."""
+        if not self._closed:
+            self._keep(self.end_run(project_id, run_id), f"end {run_id}")
+
+    def servers(self, project_id: str) -> JsonObject:
+        """Describe a project's language servers; starts none. Raises ProjectNotFound."""
+        project = self._projects.get(project_id)
+        if project is None:
+            raise ProjectNotFound(
+                f"No usable project {project_id} is loaded.",
+                fix="`kaged project list` shows the loaded ones.",
+            )
+        pair = self._pair(project)
+        if pair is None:
+            raise ProjectNotFound("The daemon is ending.")
+        origins = self._origins(project)
+        found: list[JsonValue] = []
+        for language in pair.lsp.pool.known():
+            status = pair.lsp.pool.status(language)
+            installed, install = pair.lsp.pool.installed(language)
+            found.append(
+                {
+                    **status,
+                    "installed": installed,
+                    "install": install,
+                    "configured_by": origins[language],
+                }
+            )
+        return {"servers": found}
+
+    # -- time ------------------------------------------------------------------------------------
+
+    async def sweep(self) -> None:
+        """Stop the servers that nobody has asked anything for too long."""
+        for project in list(self._projects.values()):
+            if project.pair is not None:
+                await project.pair.lsp.pool.stop_idle()
+
+    async def close(self) -> None:
+        """End every server and debug session: the daemon ends."""
+        self._closed = True
+        await self._tasks.close()
+        if self._endings:
+            await asyncio.wait(self._endings)
+        for project in self._projects.values():
+            project.unsubscribe()
+        pairs = [one.pair for one in self._projects.values() if one.pair is not None]
+        self._projects.clear()
+        await asyncio.gather(*(_end(pair, ServerStopReason.DAEMON) for pair in pairs))
+
+    # -- own -------------------------------------------------------------------------------------
+
+    def _pair_of(self, call: ToolInvocation) -> LanguageServicePair | None:
+        project = self._projects.get(call.context.project_id)
+        return None if project is None else self._pair(project)
+
+    def _pair(self, project: _ServedProject) -> LanguageServicePair | None:
+        """Return the pair of a project as its servers are chosen now; None when all is ending."""
+        if self._closed:
+            return project.pair
+        settings, trusted = self._settings(), self._trusted(project.id)
+        # Compared by identity: asked at every call, and each of these is replaced, never changed.
+        asked = (id(project.tree), id(settings), trusted)
+        if project.pair is not None and project.asked == asked:
+            return project.pair
+        choice = self._choose(project, settings, trusted=trusted)
+        project.asked = asked
+        if project.pair is not None and project.choice == choice:
+            return project.pair
+        before, project.choice = project.pair, choice
+        project.pair = self._make(project, choice)
+        if before is not None:
+            project.pair.lsp.sync.remember(before.lsp.sync.tracked())
+            self._end_later(before, ServerStopReason.RELOAD)
+        if not self._sweeping:
+            self._sweeping = True
+            self._tasks.start(self._sweep_for_ever(), "idle language servers")
+        return project.pair
+
+    def _make(self, project: _ServedProject, choice: _Choice) -> LanguageServicePair:
+        def emit(name: str, data: JsonObject) -> None:
+            self._post(AuditEvent(name, data, project_id=project.id))
+
+        return LanguageServicePair(
+            LspBridge(
+                project.workspace,
+                choice.servers,
+                self._spawner,
+                clock=self._clock,
+                emit=emit,
+                environ=self._environ,
+                idle_s=choice.idle_s,
+                limit_s=choice.limit_s,
+            ),
+            DapBridge(
+                project.workspace.root,
+                choice.adapters,
+                self._spawner,
+                self._launch_adapter,
+                ids=self._ids,
+                emit=emit,
+                environ=self._environ,
+            ),
+        )
+
+    def _choose(self, project: _ServedProject, settings: Settings, *, trusted: bool) -> _Choice:
+        loaded, daemon = Loaded(project.tree.project), settings.daemon
+        servers = choose_lsp_servers(loaded, daemon, DEFAULT_COMMANDS, trusted=trusted)
+        adapters = choose_dap_adapters(loaded, daemon, BUILTIN, trusted=trusted)
+        return _Choice(
+            {language: one.value for language, one in servers.items()},
+            {runtime: one.value for runtime, one in adapters.items()},
+            daemon.value.lsp.idle_timeout_seconds,
+            daemon.value.lsp.request_timeout_seconds,
+        )
+
+    def _origins(self, project: _ServedProject) -> Mapping[str, str]:
+        """Return which of the three places names each language's server."""
+        own = {one.lang for one in project.tree.project.dsl.lsp.servers}
+        operator = self._settings().daemon.value.lsp.servers
+        trusted = self._trusted(project.id)
+        return {
+            language: "project"
+            if trusted and language in own
+            else ("config.toml" if language in operator else "built in")
+            for language in ({} if project.choice is None else project.choice.servers)
+        }
+
+    def _end_later(self, pair: LanguageServicePair | None, reason: ServerStopReason) -> None:
+        if pair is not None:
+            self._keep(_end(pair, reason), "end of bridges")
+
+    def _keep(self, work: Coroutine[object, object, None], name: str) -> None:
+        ending = self._ending.start(work, name)
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
+
+    def _post(self, event: AuditEvent) -> None:
+        try:
+            self._audit.post(event)
+        except AuditUnavailable as error:
+            # What it tells of has happened already.
+            _log.error("audit.event_lost", audit_event=event.name, error=str(error))
+
+    async def _sweep_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(self._sweep_s)
+            await self.sweep()
+
+
+def without(environ: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
+    """Return an environment without the variables whose names match one of these globs."""
+    hidden = tuple(patterns)
+    return {
+        name: value
+        for name, value in environ.items()
+        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in hidden)
+    }
+
+
+async def _end(pair: LanguageServicePair, reason: ServerStopReason) -> None:
+    await pair.dap.close()
+    await pair.lsp.close(reason)
+
+
+def _report_failure(name: str, error: BaseException) -> None:
+    _log.error("task.failed", task=name, error=repr(error))
