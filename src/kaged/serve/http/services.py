@@ -17,22 +17,20 @@ from kaged.kernel.identity import Actor
 from kaged.serve.http.access import AccessRules, Credentials
 from kaged.serve.http.credentials import LaunchTokens
 from kaged.serve.http.metrics import Metrics
-from kaged.serve.http.ports import (
-    AccountsPort,
-    CodePort,
-    ModelPort,
-    PluginPort,
-    ProjectPort,
-    ScriptPort,
-    ToolPort,
-    UndoPort,
-)
 from kaged.store import Store
 
 if TYPE_CHECKING:
+    from kaged.lua.script_service import ScriptService
+    from kaged.models.catalogue import ModelCatalogue
+    from kaged.plugins.plugin_service import PluginService
+    from kaged.projects.service import ProjectService
     from kaged.serve.http.models import StatusOut
+    from kaged.services.account_service import AccountService
+    from kaged.sessions.agent_tools import AgentToolService
     from kaged.sessions.session_services import SessionServices
     from kaged.toolbox.project import ProjectWork
+    from kaged.toolset.language_services import LanguageServices
+    from kaged.workspace.undo_service import UndoService
 
 
 class DaemonStarting(KagedError):
@@ -45,18 +43,18 @@ class DaemonStarting(KagedError):
 class Subsystems:
     """What starts while the daemon already answers: projects, plugins, tools and the rest."""
 
-    projects: ProjectPort
+    projects: ProjectService
     status: Callable[[], StatusOut]
     doctor: Callable[[], Awaitable[Sequence[CheckRow]]]
-    plugins: PluginPort | None = None
-    tools: ToolPort | None = None
+    plugins: PluginService | None = None
+    tools: AgentToolService | None = None
     work: ProjectWork | None = None
-    code: CodePort | None = None
-    undo: UndoPort | None = None
-    models: ModelPort | None = None
+    code: LanguageServices | None = None
+    undo: UndoService | None = None
+    models: ModelCatalogue | None = None
     sessions: SessionServices | None = None
-    lua: ScriptPort | None = None
-    accounts: AccountsPort | None = None
+    lua: ScriptService | None = None
+    accounts: AccountService | None = None
 
 
 class ReadinessGate:
@@ -130,7 +128,7 @@ class HttpServices:
         return 200, "ok"
 
     @property
-    def projects(self) -> ProjectPort:
+    def projects(self) -> ProjectService:
         """The loaded projects."""
         return self.readiness.subsystems().projects
 
@@ -143,12 +141,12 @@ class HttpServices:
         return await self.readiness.subsystems().doctor()
 
     @property
-    def plugins(self) -> PluginPort | None:
+    def plugins(self) -> PluginService | None:
         """The plugin host."""
         return self.readiness.subsystems().plugins
 
     @property
-    def tools(self) -> ToolPort | None:
+    def tools(self) -> AgentToolService | None:
         """The dispatcher."""
         return self.readiness.subsystems().tools
 
@@ -158,22 +156,22 @@ class HttpServices:
         return self.readiness.subsystems().work
 
     @property
-    def code(self) -> CodePort | None:
+    def code(self) -> LanguageServices | None:
         """Language servers."""
         return self.readiness.subsystems().code
 
     @property
-    def undo(self) -> UndoPort | None:
+    def undo(self) -> UndoService | None:
         """What tools did to files, and how to take it back."""
         return self.readiness.subsystems().undo
 
     @property
-    def lua(self) -> ScriptPort | None:
+    def lua(self) -> ScriptService | None:
         """Lua scripts."""
         return self.readiness.subsystems().lua
 
     @property
-    def models(self) -> ModelPort | None:
+    def models(self) -> ModelCatalogue | None:
         """The models behind aliases."""
         return self.readiness.subsystems().models
 
@@ -183,7 +181,7 @@ class HttpServices:
         return self.readiness.subsystems().sessions
 
 
-def accounts_of(services: HttpServices) -> AccountsPort | None:
+def accounts_of(services: HttpServices) -> AccountService | None:
     """Return dispatch of people's accounts, if the daemon has one."""
     return services.readiness.subsystems().accounts
 

@@ -1,1 +1,1 @@
-"""One agent's tools for MCP clients: `AgentPort`, `McpClientSession`, `McpEndpoint`, `NameMap`."""
+"""An agent for MCP clients: `ServedAgent`, `McpClientSession`, `McpEndpoint`, `NameMap`."""

@@ -12,7 +12,12 @@ import structlog
 
 from kaged.base import JsonObject, KagedError
 from kaged.mcp.offers import Offers, hooked_resource
-from kaged.serve.mcp.port import ListedResource, PromptNotFound, ResourceContent, ResourceNotFound
+from kaged.serve.mcp.client_session import (
+    ListedResource,
+    PromptNotFound,
+    ResourceContent,
+    ResourceNotFound,
+)
 from kaged.serve.mcp.work_resources import issue_page, read_issue, read_session, session_page
 from kaged.tools import ROOT_CALLER
 

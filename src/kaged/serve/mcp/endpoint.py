@@ -16,14 +16,14 @@ import structlog
 
 from kaged.base import Clock, Ids, KagedError, Tasks
 from kaged.kernel.identity import Actor
-from kaged.serve.mcp.port import McpClientSession
+from kaged.serve.mcp.client_session import McpClientSession
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
     from starlette.requests import Request
 
     from kaged.events import EventHub
-    from kaged.serve.mcp.port import AgentPorts
+    from kaged.serve.mcp.served_agents import ServedAgents
     from kaged.serve.mcp.server import AgentServer
 
 MAX_SERVED: Final = 256
@@ -55,8 +55,8 @@ class _Served:
 class McpEndpoint:
     """Lets clients in and keeps track of them."""
 
-    def __init__(self, ports: AgentPorts, *, clock: Clock, ids: Ids, hub: EventHub) -> None:
-        self._ports = ports
+    def __init__(self, agents: ServedAgents, *, clock: Clock, ids: Ids, hub: EventHub) -> None:
+        self._agents = agents
         self._clock = clock
         self._ids = ids
         self._hub = hub
@@ -121,7 +121,7 @@ class McpEndpoint:
     # -- own -------------------------------------------------------------------------------------
 
     async def _serve(self, project_id: str, agent: str) -> _Served:
-        port = self._ports.port(project_id, agent)
+        port = self._agents.port(project_id, agent)
         known = self._served.get((project_id, agent))
         if known is not None:
             return known

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kaged.base import JsonObject
-    from kaged.serve.mcp.port import ListedTool
+    from kaged.serve.mcp.client_session import ListedTool
 
 PAGE: Final = 200
 META_NAME: Final = "kaged/name"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import re
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 from fastapi import Depends, FastAPI, Path
 from pydantic import Field
@@ -14,7 +13,7 @@ from starlette.requests import HTTPConnection, Request
 from starlette.routing import Route
 from starlette.websockets import WebSocket
 
-from kaged.base import JsonObject, KagedError
+from kaged.base import KagedError
 from kaged.kernel.identity import Actor
 from kaged.serve.http.app import API_PREFIX
 from kaged.serve.http.documented import errors
@@ -23,7 +22,7 @@ from kaged.serve.http.models import ApiModel
 from kaged.serve.http.routes.projects import PROJECT_ID
 from kaged.serve.http.routes.tools import AGENT_PATTERN, MAX_AGENT_CHARS
 from kaged.serve.http.services import actor_of
-from kaged.serve.mcp.endpoint import McpEndpoint
+from kaged.serve.mcp.mcp_service import McpService
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -38,35 +37,6 @@ class McpAbsent(KagedError):
     """The application was built without MCP."""
 
     code: ClassVar[str] = "mcp_absent"
-
-
-class McpPort(Protocol):
-    """MCP: the door for clients of agents, and the outside servers."""
-
-    @property
-    def endpoint(self) -> McpEndpoint:
-        """Where clients come in."""
-        ...
-
-    def servers(self) -> Sequence[JsonObject]:
-        """Describe every outside server; starts none."""
-        ...
-
-    def server(self, name: str) -> JsonObject:
-        """Describe one. Raises McpServerNotFound."""
-        ...
-
-    async def restart(self, name: str, who: Actor) -> JsonObject:
-        """Stop and start one, also one that was given up."""
-        ...
-
-    async def approve(self, name: str, who: Actor) -> JsonObject:
-        """Approve its tools as they are now."""
-        ...
-
-    def logs(self, name: str) -> Sequence[str]:
-        """Return the last lines of its standard error."""
-        ...
 
 
 class McpToolOut(ApiModel):
@@ -113,23 +83,23 @@ class McpLogsOut(ApiModel):
     lines: list[str]
 
 
-async def _port(connection: HTTPConnection) -> McpPort:
-    port: McpPort | None = getattr(connection.app.state, "mcp", None)
-    if port is None:
+async def _service(connection: HTTPConnection) -> McpService:
+    service: McpService | None = getattr(connection.app.state, "mcp", None)
+    if service is None:
         raise McpAbsent("This daemon runs without MCP.")
-    return port
+    return service
 
 
-Outside = Annotated[McpPort, Depends(_port)]
+Outside = Annotated[McpService, Depends(_service)]
 Who = Annotated[Actor, Depends(actor_of)]
 ServerName = Annotated[
     str, Path(pattern=r"^[a-z][a-z0-9-]*$", max_length=64, description="As config.toml names it.")
 ]
 
 
-def add_mcp(app: FastAPI, port: McpPort) -> None:
+def add_mcp(app: FastAPI, service: McpService) -> None:
     """Add the routes of MCP to the application, and what they lead to."""
-    app.state.mcp = port
+    app.state.mcp = service
     add_routes(app, API_PREFIX)
     app.openapi_schema = None  # drawn anew, with everything in it
 
@@ -194,10 +164,10 @@ class _StreamableHttp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
-            port = await _port(request)
+            service = await _service(request)
             project_id, agent = _place(request)
             request.state.mcp_agent = agent
-            manager = await port.endpoint.http(project_id, agent)
+            manager = await service.endpoint.http(project_id, agent)
             scope["user"] = _principal(repr(request.state.actor))
         except KagedError as error:
             await error_response(error, request_id_of(request))(scope, receive, send)
@@ -221,11 +191,11 @@ serve_http: Final = _StreamableHttp()
 async def stream(websocket: WebSocket) -> None:
     """Serve one client of `kaged mcp` until it leaves."""
     try:
-        port = await _port(websocket)
-        server = await port.endpoint.served(*_place(websocket))
+        service = await _service(websocket)
+        server = await service.endpoint.served(*_place(websocket))
         who = await actor_of(websocket)
         cut_off = asyncio.Event()
-        client_session = port.endpoint.begin(server, who, cut_off)
+        client_session = service.endpoint.begin(server, who, cut_off)
     except KagedError as error:
         answer = error_response(error, request_id_of(websocket))
         await answer(websocket.scope, websocket.receive, websocket.send)
@@ -235,7 +205,7 @@ async def stream(websocket: WebSocket) -> None:
         await websocket.accept()
         await module.serve_stream(websocket, server, client_session, cut_off)
     finally:
-        port.endpoint.end(server, client_session, cut_off)
+        service.endpoint.end(server, client_session, cut_off)
 
 
 async def list_servers(outside: Outside) -> McpServersOut:

@@ -12,7 +12,12 @@ from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Ids, JsonObject, JsonValue, KagedError
 from kaged.mcp.offers import Offers
 from kaged.serve.mcp.agent_reading import AgentReading
-from kaged.serve.mcp.port import ListedResource, ListedTool, McpClientSession, ResourceContent
+from kaged.serve.mcp.client_session import (
+    ListedResource,
+    ListedTool,
+    McpClientSession,
+    ResourceContent,
+)
 
 if TYPE_CHECKING:
     from kaged.mcp.host import McpHost

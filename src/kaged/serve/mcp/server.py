@@ -19,8 +19,8 @@ from pydantic import ValidationError
 from kaged import __version__
 from kaged.base import Clock, KagedError, Tasks
 from kaged.mcp.progress import PROGRESS
+from kaged.serve.mcp.client_session import MAX_OPEN_CALLS, McpClientSession, TooManyCalls
 from kaged.serve.mcp.listing import ToolList
-from kaged.serve.mcp.port import MAX_OPEN_CALLS, McpClientSession, TooManyCalls
 from kaged.serve.mcp.results import tool_failure, tool_result
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mcp.server.session import ServerSession
 
     from kaged.base import JsonObject
-    from kaged.serve.mcp.port import AgentPort
+    from kaged.serve.mcp.served_agents import ServedAgent
 
 HEARTBEAT_S: Final = 5.0
 TELL_TIMEOUT_S: Final = 5.0
@@ -68,7 +68,7 @@ class AgentServer:
 
     def __init__(
         self,
-        port: AgentPort,
+        port: ServedAgent,
         client_session_of: Callable[[ServerRequestContext[Any]], McpClientSession],
         *,
         clock: Clock,

@@ -20,7 +20,7 @@ from starlette.websockets import WebSocketDisconnect
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
-    from kaged.serve.mcp.port import McpClientSession
+    from kaged.serve.mcp.client_session import McpClientSession
     from kaged.serve.mcp.server import AgentServer
 
 MAX_MESSAGE_BYTES: Final = 4 * 1024 * 1024

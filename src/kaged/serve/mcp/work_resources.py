@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kaged.base import iso_utc
-from kaged.serve.mcp.port import ListedResource, ResourceNotFound
+from kaged.serve.mcp.client_session import ListedResource, ResourceNotFound
 from kaged.store.work_errors import IssueNotFound, SessionNotFound
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from pydantic import Field
 from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel
-from kaged.serve.http.ports import CodePort
 from kaged.serve.http.routes.projects import ProjectId
 from kaged.serve.http.services import HttpServices, services_of
+from kaged.toolset.language_services import LanguageServices
 
 
 class LanguageServicesAbsent(KagedError):
@@ -44,7 +44,7 @@ class LanguageServersOut(ApiModel):
     servers: list[LanguageServerOut]
 
 
-async def _bridges(services: Annotated[HttpServices, Depends(services_of)]) -> CodePort:
+async def _bridges(services: Annotated[HttpServices, Depends(services_of)]) -> LanguageServices:
     if services.code is None:
         raise LanguageServicesAbsent("This daemon runs without language servers.")
     return services.code
@@ -63,7 +63,7 @@ def add_routes(app: FastAPI, prefix: str) -> None:
 
 
 async def list_servers(
-    bridges: Annotated[CodePort, Depends(_bridges)], project_id: ProjectId
+    bridges: Annotated[LanguageServices, Depends(_bridges)], project_id: ProjectId
 ) -> LanguageServersOut:
     """Return what is known of each language's server; none is started."""
     return LanguageServersOut.model_validate(bridges.servers(project_id))

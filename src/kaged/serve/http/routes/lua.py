@@ -9,9 +9,9 @@ from pydantic import Field, JsonValue
 
 from kaged.base import KagedError
 from kaged.kernel.identity import Actor
+from kaged.lua.script_service import ScriptService
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel, RequestBody
-from kaged.serve.http.ports import ScriptPort
 from kaged.serve.http.routes.projects import ProjectId
 from kaged.serve.http.services import HttpServices, actor_of, services_of
 
@@ -117,13 +117,13 @@ Who = Annotated[Actor, Depends(actor_of)]
 WaitS = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="How long to wait for one.")]
 
 
-async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> ScriptPort:
+async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> ScriptService:
     if services.lua is None:
         raise ScriptsAbsent("This daemon runs without scripts.")
     return services.lua
 
 
-Service = Annotated[ScriptPort, Depends(_service)]
+Service = Annotated[ScriptService, Depends(_service)]
 
 
 def add_routes(app: FastAPI, prefix: str) -> None:

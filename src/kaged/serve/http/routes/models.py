@@ -8,9 +8,9 @@ from fastapi import Depends, FastAPI
 from pydantic import Field
 
 from kaged.base import KagedError
+from kaged.models.catalogue import ModelCatalogue
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel, RequestBody
-from kaged.serve.http.ports import ModelPort
 from kaged.serve.http.services import HttpServices, services_of
 
 
@@ -70,7 +70,7 @@ class ModelCheckOut(ApiModel):
     error: ModelFailureOut | None = None
 
 
-async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> ModelPort:
+async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> ModelCatalogue:
     if services.models is None:
         raise ModelsAbsent("This daemon runs without models.")
     return services.models
@@ -96,13 +96,13 @@ def add_routes(app: FastAPI, prefix: str) -> None:
     )
 
 
-async def list_models(service: Annotated[ModelPort, Depends(_service)]) -> ModelsOut:
+async def list_models(service: Annotated[ModelCatalogue, Depends(_service)]) -> ModelsOut:
     """Return every alias, those that cannot be used as well. Keys are never shown."""
     return ModelsOut.model_validate({"models": service.rows()})
 
 
 async def check_model(
-    service: Annotated[ModelPort, Depends(_service)], body: ModelCheckIn
+    service: Annotated[ModelCatalogue, Depends(_service)], body: ModelCheckIn
 ) -> ModelCheckOut:
     """Ask it once, with few tokens; a model that does not answer is an answer, too."""
     return ModelCheckOut.model_validate(await service.check(body.alias))

@@ -8,6 +8,7 @@ from fastapi import Body, Depends, FastAPI, Header, Path, Query, Request
 
 from kaged.base import KagedError
 from kaged.kernel.identity import Actor
+from kaged.plugins.plugin_service import PluginService
 from kaged.serve.http.documented import errors
 from kaged.serve.http.errors import InvalidHttpRequest
 from kaged.serve.http.plugin_models import (
@@ -19,7 +20,6 @@ from kaged.serve.http.plugin_models import (
     PluginPathIn,
     PluginsOut,
 )
-from kaged.serve.http.ports import PluginPort
 from kaged.serve.http.routes.projects import PROJECT_ID
 from kaged.serve.http.services import HttpServices, actor_of, services_of
 from kaged.wire.methods import is_method_name
@@ -66,14 +66,14 @@ InSession = Annotated[
 ]
 
 
-async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> PluginPort:
+async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> PluginService:
     if services.plugins is None:
         raise PluginsAbsent("This daemon runs without a plugin host.")
     await services.plugins.ready()
     return services.plugins
 
 
-Service = Annotated[PluginPort, Depends(_service)]
+Service = Annotated[PluginService, Depends(_service)]
 
 
 def add_routes(app: FastAPI, prefix: str) -> None:

@@ -8,6 +8,7 @@ from fastapi import Depends, FastAPI, Path, Query, Response
 
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.identity import Actor
+from kaged.plugins.plugin_service import PluginService
 from kaged.projects.service import ProjectView
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import (
@@ -18,7 +19,6 @@ from kaged.serve.http.models import (
     ProjectOut,
     TrustIn,
 )
-from kaged.serve.http.ports import PluginPort
 from kaged.serve.http.services import HttpServices, actor_of, services_of
 
 MAX_PAGE = 200
@@ -135,7 +135,7 @@ def detail(services: HttpServices, view: ProjectView) -> ProjectDetailOut:
     return ProjectDetailOut.model_validate({**_fields(view), "tree": tree})
 
 
-def _with_knobs(tree: JsonObject, project_id: str, plugin_service: PluginPort) -> JsonObject:
+def _with_knobs(tree: JsonObject, project_id: str, plugin_service: PluginService) -> JsonObject:
     """Put beside each agent's compaction the knobs of the plugins that shape it."""
     agents: list[JsonValue] = []
     for agent in _objects(tree["agents"]):

@@ -11,8 +11,8 @@ from kaged.base import KagedError
 from kaged.kernel.identity import Actor
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel, RequestBody
-from kaged.serve.http.ports import AccountsPort
 from kaged.serve.http.services import HttpServices, accounts_of, actor_of, services_of
+from kaged.services.account_service import AccountService
 
 MAX_USER_CHARS = 256
 MAX_REF_CHARS = 128
@@ -127,14 +127,14 @@ Namespace = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 PlanId = Annotated[str, Path(pattern=r"^plan_[0-9a-f]{1,64}$")]
 
 
-async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> AccountsPort:
+async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> AccountService:
     found = accounts_of(services)
     if found is None:
         raise ServicesAbsent("This daemon runs without service capabilities.")
     return found
 
 
-Service = Annotated[AccountsPort, Depends(_service)]
+Service = Annotated[AccountService, Depends(_service)]
 
 
 def add_routes(app: FastAPI, prefix: str) -> None:

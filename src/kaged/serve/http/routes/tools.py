@@ -11,9 +11,9 @@ from kaged.base import KagedError
 from kaged.kernel.identity import Actor
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel, RequestBody
-from kaged.serve.http.ports import ToolPort
 from kaged.serve.http.routes.projects import ProjectId
 from kaged.serve.http.services import HttpServices, actor_of, services_of
+from kaged.sessions.agent_tools import AgentToolService
 
 MAX_AGENT_CHARS = 1000
 MAX_TOOL_CHARS = 200
@@ -141,13 +141,13 @@ class ToolStatsOut(ApiModel):
 Who = Annotated[Actor, Depends(actor_of)]
 
 
-async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> ToolPort:
+async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> AgentToolService:
     if services.tools is None:
         raise ToolsAbsent("This daemon runs without tools.")
     return services.tools
 
 
-Service = Annotated[ToolPort, Depends(_service)]
+Service = Annotated[AgentToolService, Depends(_service)]
 
 
 def add_routes(app: FastAPI, prefix: str) -> None:

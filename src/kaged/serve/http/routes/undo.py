@@ -11,9 +11,9 @@ from kaged.base import KagedError
 from kaged.kernel.identity import Actor
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel, RequestBody
-from kaged.serve.http.ports import UndoPort
 from kaged.serve.http.routes.projects import ProjectId
 from kaged.serve.http.services import HttpServices, actor_of, services_of
+from kaged.workspace.undo_service import UndoService
 
 MAX_STEPS = 2000
 MAX_ID_CHARS = 100
@@ -81,13 +81,13 @@ Who = Annotated[Actor, Depends(actor_of)]
 OneId = Annotated[str | None, Query(max_length=MAX_ID_CHARS)]
 
 
-async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> UndoPort:
+async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> UndoService:
     if services.undo is None:
         raise UndoAbsent("This daemon runs without undo.")
     return services.undo
 
 
-Service = Annotated[UndoPort, Depends(_service)]
+Service = Annotated[UndoService, Depends(_service)]
 
 
 def add_routes(app: FastAPI, prefix: str) -> None:
