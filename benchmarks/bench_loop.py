@@ -214,7 +214,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
     from kaged.config.project import load_project
     from kaged.config.reading import Loaded
     from kaged.events import EventHub
-    from kaged.sessions.agent_tools import AgentToolService
+    from kaged.sessions.agent_tools import AgentToolService, ToolLinks
     from kaged.sessions.hooks import SessionHooks
     from kaged.store import Store, sqlite_url
     from kaged.toolbox.project import TodoService
@@ -286,7 +286,7 @@ async def _opened(root: Path) -> AsyncGenerator[_Bench]:
         clock=clock,
         ids=ids,
     )
-    agent_tools.fixed = driving.driver.fixed_tools
+    agent_tools.connect(ToolLinks(fixed=driving.driver.fixed_tools))
     try:
         yield _Bench(driving.driver, sessions.transcript, hub, models)
     finally:

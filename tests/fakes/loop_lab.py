@@ -18,7 +18,7 @@ from kaged.pipeline.pipeline import Pipeline
 from kaged.plugins.hooks import CompactionEvent, Participant, PreCompactOutcome
 from kaged.plugins.observers import Observed
 from kaged.projects.work_projects import WorkProjects
-from kaged.sessions.agent_tools import AgentToolService
+from kaged.sessions.agent_tools import AgentToolService, ToolLinks
 from kaged.sessions.hooks import SessionHooks
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.sessions.navigation import Navigation
@@ -124,7 +124,6 @@ class LoopLab:
             plugins_of=plugins_of,
             pipeline=pipeline,
             outcomes=(self,),
-            delegate=lambda call: self.driving.delegate(call),  # noqa: PLW0108 - made below
         )
         self.projects = WorkProjects()
         todos = TodoService(store, ids)
@@ -147,7 +146,9 @@ class LoopLab:
             ids=ids,
         )
         self.driver = self.driving.driver
-        self.agent_tools.fixed = self.driver.fixed_tools
+        self.agent_tools.connect(
+            ToolLinks(delegate=self.driving.delegate, fixed=self.driver.fixed_tools)
+        )
         self.runner = LoopWorkflows(
             lambda: self.driver, self.transcript, store.agent_runs, self.projects.root
         )
@@ -160,17 +161,16 @@ class LoopLab:
                 clock=clock,
                 ids=ids,
                 tasks=self._tasks,
-                runner=lambda: self.runner,
             ),
             interactions=InteractionService(
                 store,
                 ids=ids,
                 root_of=self.projects.root,
                 announce=lambda name, data: self.announced.append((name, data)),
-                takes_over=self.driver.takes_over,
-                on_answered=self.driver.answered,
             ),
         )
+        self.work.workflows.connect(self.runner)
+        self.work.interactions.connect(self.driver.takes_over, self.driver.answered)
         self.agent_tools.register([*project_tools(self.work), *tools])
         self.load(project)
 

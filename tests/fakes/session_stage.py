@@ -112,7 +112,8 @@ async def session_stage(
 
     try:
         async with loop_lab(tmp_path, model, hooks=hooks, plugins_of=names_on, **more) as loop:
-            tools = PluginTools(loop.agent_tools.registry, lambda: supervisor)
+            tools = PluginTools(loop.agent_tools.registry)
+            tools.connect(supervisor)
             yield SessionStage(lab, supervisor, loop)
             await loop.driver.close()
     finally:

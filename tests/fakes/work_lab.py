@@ -119,17 +119,17 @@ class WorkLab:
                 clock=clock,
                 ids=ids,
                 tasks=self.tasks,
-                runner=lambda: self.runner if has_runner else None,
             ),
             interactions=InteractionService(
                 store,
                 ids=ids,
                 root_of=source.root,
                 announce=lambda name, data: self.announced.append((name, data)),
-                takes_over=self._takes_over,
-                on_answered=self._on_answered,
             ),
         )
+        if has_runner:
+            self.work.workflows.connect(self.runner)
+        self.work.interactions.connect(self._takes_over, self._on_answered)
         self.lab = ToolLab(root, project_tools(self.work), clock=clock, session_id=SESSION)
         self.audit = self.lab.audit
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kaged.sessions.agent_run_factory import AgentRunFactory
 from kaged.sessions.compacting import Compactor
@@ -43,10 +41,6 @@ if TYPE_CHECKING:
     from kaged.store import Store
     from kaged.tools.definition import Handler
     from kaged.tools.dispatch import ToolDispatcher
-
-
-PLUGIN_PATIENCE_S: Final = 15.0
-"""How long the first message of a session waits for plugins that are still starting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +141,7 @@ def open_loop(
     store, transcript = sessions.store, sessions.transcript
 
     async def take_snapshot(project_id: str) -> SessionSnapshot:
-        # Plugins that are still starting have no tools yet, and a session keeps what it starts
-        # with; one that takes too long is done without.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PLUGIN_PATIENCE_S):
-                await plugins.ready()
-                await plugins.projects.settled()
+        await plugins.wait_started()
         return agent_tools.snapshot(project_id)
 
     supervisor = plugins.supervisor
@@ -175,7 +164,6 @@ def open_loop(
         ids=ids,
     )
     driver = driving.driver
-    agent_tools.fixed = driver.fixed_tools
     sessions.driver = driver
     closing.push_async_callback(driver.close)
     workflows = LoopWorkflows(lambda: driver, transcript, store.agent_runs, work_projects.root)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 
 from kaged import __version__
 from kaged.audit import AuditLog
@@ -38,7 +38,6 @@ async def build_plugins(
     active_pipeline: ActivePipeline,
     on_notification: Callable[[str, str, JsonValue], None],
     reload_project: ReloadProject,
-    active_sessions: Callable[[Collection[str]], int],
     on_tools: Callable[[], None] | None = None,
 ) -> PluginService:
     """Put the plugin host together; nothing is started yet."""
@@ -104,7 +103,6 @@ async def build_plugins(
         broker=broker,
         reload_project=reload_project,
         session_of=lambda session_id: store.sessions.of_id(session_id),  # noqa: PLW0108 - loaded when first needed
-        active_sessions=active_sessions,
     )
 
 

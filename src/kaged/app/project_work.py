@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from kaged.base import Clock, Ids, JsonObject, Tasks
 from kaged.events import EventHub
 from kaged.projects.work_projects import WorkProjects
 from kaged.store import Store
-from kaged.store.interaction_rows import InteractionRecord
 from kaged.toolbox.project import (
     InteractionService,
     IssueService,
     ProjectWork,
     TodoService,
-    WorkflowRunner,
     WorkflowService,
 )
-from kaged.tools import ToolCallContext
 
 ATTENTION_TOPIC = "attention"
-
-
-async def _nobody(record: InteractionRecord) -> None:
-    """Ignore an answer."""
-    del record
 
 
 def build_project_work(
@@ -35,27 +25,17 @@ def build_project_work(
     clock: Clock,
     ids: Ids,
     tasks: Tasks,
-    runner: Callable[[], WorkflowRunner | None] = lambda: None,
-    takes_over: Callable[[ToolCallContext], bool] = lambda _context: False,
-    on_answered: Callable[[InteractionRecord], Awaitable[None]] = _nobody,
 ) -> ProjectWork:
-    """Build the services. `runner` returns what carries workflows out, once there is one.
-
-    `takes_over` and `on_answered` are the agent loop's part in questions to the operator.
-    """
+    """Build the services; the agent loop is connected to them when there is one."""
     return ProjectWork(
         issues=IssueService(store, projects.workflows),
         todos=TodoService(store, ids),
-        workflows=WorkflowService(
-            store, projects, clock=clock, ids=ids, tasks=tasks, runner=runner
-        ),
+        workflows=WorkflowService(store, projects, clock=clock, ids=ids, tasks=tasks),
         interactions=InteractionService(
             store,
             ids=ids,
             root_of=projects.root,
             announce=lambda name, data: _announce(hub, name, data),
-            takes_over=takes_over,
-            on_answered=on_answered,
         ),
     )
 

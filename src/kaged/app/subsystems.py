@@ -6,10 +6,9 @@ Loaded and run while the daemon already answers, by `Startup`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import ParamSpec
 
 import structlog
 from fastapi import FastAPI
@@ -32,12 +31,12 @@ from kaged.cage import Spawner
 from kaged.cage.configured import cage_settings
 from kaged.cage.limits import describe_limits
 from kaged.cage.net import NetGate
+from kaged.config.settings import Settings
 from kaged.diagnostics.doctor import CageCheck, Live, examine
 from kaged.events import EventHub
-from kaged.kernel.identity import Actor
 from kaged.pipeline.policy_pipeline import ActivePipeline, PolicyPipeline
 from kaged.plugins.registration import PluginTools
-from kaged.projects.service import ProjectService
+from kaged.projects.service import ProjectListeners, ProjectService
 from kaged.projects.work_projects import WorkProjects
 from kaged.serve.http.daemon_status import status_of
 from kaged.serve.http.plugin_metrics import PluginCollector
@@ -47,9 +46,10 @@ from kaged.serve.mcp.mcp_service import McpService
 from kaged.serve.sandbox_rpc.ash_program import stock_ash
 from kaged.serve.sandbox_rpc.channels import SandboxChannels
 from kaged.services.providers.first_party import FirstPartyProviders
-from kaged.sessions.agent_tools import AgentToolService
+from kaged.sessions.agent_tools import AgentToolService, ToolLinks
 from kaged.toolbox.shell.launch import OWN_VARIABLES
 from kaged.tools.outcome_stream import OutcomeStream
+from kaged.tools.registry import ToolRegistry
 from kaged.toolset.builtin_tools import open_toolboxes, quota_rules, sealed_folder
 from kaged.toolset.language_services import LanguageServices, without
 from kaged.workspace.stale_file_sweeper import StaleFileSweeper
@@ -67,27 +67,26 @@ class StartedSubsystems:
     mcp: McpService
 
 
-async def start_subsystems(
+async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one function, top to bottom
     core: DaemonCore, closing: AsyncExitStack, app: FastAPI
 ) -> StartedSubsystems:
     """Start every subsystem. What must be undone is put on `closing`.
 
     Raises:
-        KagedError: a gate is closed; `ground.gates.rows` ends with the one that is.
+        KagedError: a gate is closed; `core.gates.rows` ends with the one that is.
     """
     state, environ, gates = core.state, core.environ, core.gates
     store, audit, hub, tasks = core.store, core.audit, core.hub, core.tasks
     clock, ids, settings = core.clock, core.ids, core.state.settings
 
+    def settings_in_force() -> Settings:
+        return state.settings
+
     # What runs guests: cages with their network gate, and the plugins in them.
     net_gate, spawner = _open_cages(core, closing)
-
-    async def reload_project(project_id: str, who: Actor) -> None:
-        await projects.reload(project_id, who)
-
     active_pipeline = ActivePipeline()
     pipeline = PolicyPipeline(
-        lambda: state.settings,
+        settings_in_force,
         active_pipeline,
         kinds=lambda: plugin_kinds(spawner),
         audit=audit,
@@ -96,28 +95,12 @@ async def start_subsystems(
     )
     closing.push_async_callback(pipeline.close)
     sessions = build_sessions(store, audit, hub, clock=clock, ids=ids, closing=closing)
-    agent_tools = AgentToolService(
-        audit,
-        clock,
-        ids,
-        plugins_of=lambda project, agent: plugins.names_on(project, agent),  # noqa: PLW0108 - `plugins` is made below
-        pipeline=lambda: active_pipeline.pipeline,
-        outcomes=(OutcomeStream(hub), sessions.calls),
-        starts=(sessions.calls,),
-        quotas=quota_rules(settings.daemon.value.tools),
-        sealed=sealed_folder(settings.daemon.value.tools),
-        undo_files=open_undo(core.places.data_dir, closing),
-        file_wait_s=settings.daemon.value.tools.limits.file_wait_seconds,
-        refuse_hard_links=settings.daemon.value.tools.refuse_hard_links,
-        cages_off=lambda: state.settings.daemon.value.sandbox.no_sandbox,
-        run_ended=lambda project, run: language_services.run_ended(project, run),  # noqa: PLW0108 - `language_services` is made below
-        on_session=store.sessions.ensure,
-        outside=lambda *place: mcp.admits(*place),  # noqa: PLW0108 - `mcp` is made below
-        delegate=lambda call: loop.delegate(call),  # noqa: PLW0108 - `loop` is made below
-    )
-    plugin_tools = PluginTools(agent_tools.registry, lambda: plugins.supervisor)
+    projects = ProjectService(store, audit, settings_in_force)
+    undo_files = open_undo(core.places.data_dir, closing)
+    registry = ToolRegistry()
+    plugin_tools = PluginTools(registry)
     plugins = await build_plugins(
-        lambda: state.settings,
+        settings_in_force,
         environ,
         spawner=spawner,
         store=store,
@@ -126,11 +109,27 @@ async def start_subsystems(
         ids=ids,
         active_pipeline=active_pipeline,
         on_notification=lambda plugin, kind, params: _forward(hub, plugin, kind, params),
-        reload_project=reload_project,
-        active_sessions=lambda projects: loop.driver.active_in(projects),  # noqa: PLW0108 - `loop` is made below
+        reload_project=projects.reload,
         on_tools=plugin_tools.refresh,
     )
     closing.push_async_callback(plugins.stop)
+    agent_tools = AgentToolService(
+        audit,
+        clock,
+        ids,
+        plugins_of=plugins.names_on,
+        pipeline=lambda: active_pipeline.pipeline,
+        registry=registry,
+        outcomes=(OutcomeStream(hub), sessions.calls),
+        starts=(sessions.calls,),
+        quotas=quota_rules(settings.daemon.value.tools),
+        sealed=sealed_folder(settings.daemon.value.tools),
+        undo_files=undo_files,
+        file_wait_s=settings.daemon.value.tools.limits.file_wait_seconds,
+        refuse_hard_links=settings.daemon.value.tools.refuse_hard_links,
+        cages_off=lambda: state.settings.daemon.value.sandbox.no_sandbox,
+        on_session=store.sessions.ensure,
+    )
 
     # People's accounts: who may use them, through which providers.
     accounts = await build_services(
@@ -145,26 +144,16 @@ async def start_subsystems(
         closing=closing,
         first_party=FirstPartyProviders(clock, settings.places.config_dir, closing),
     )
-    models = build_models(lambda: state.settings, environ, clock=clock, ids=ids, closing=closing)
+    models = build_models(settings_in_force, environ, clock=clock, ids=ids, closing=closing)
 
     # What is worked on in projects: issues, todos, workflows, questions to the operator.
     work_projects = WorkProjects()
-    work = build_project_work(
-        store,
-        work_projects,
-        hub,
-        clock=clock,
-        ids=ids,
-        tasks=tasks,
-        runner=lambda: loop.workflows,
-        takes_over=lambda context: loop.driver.takes_over(context),  # noqa: PLW0108 - `loop` is made below
-        on_answered=lambda record: loop.driver.answered(record),  # noqa: PLW0108 - `loop` is made below
-    )
+    work = build_project_work(store, work_projects, hub, clock=clock, ids=ids, tasks=tasks)
     language_services = LanguageServices(
         spawner,
-        lambda: state.settings,
+        settings_in_force,
         agent_tools.workspace_of,
-        trusted=lambda project: projects.trusted(project),  # noqa: PLW0108 - `projects` is made below
+        trusted=projects.trusted,
         audit=audit,
         clock=clock,
         ids=ids,
@@ -189,7 +178,7 @@ async def start_subsystems(
         )
         agent_tools.register(tools)
     mcp = build_mcp(
-        lambda: state.settings,
+        settings_in_force,
         agent_tools,
         work,
         spawner=spawner,
@@ -207,7 +196,7 @@ async def start_subsystems(
         agent_tools,
         plugins,
         work_projects,
-        settings=lambda: state.settings,
+        settings=settings_in_force,
         models=models,
         audit=audit,
         pipeline=lambda: active_pipeline.pipeline,
@@ -217,7 +206,7 @@ async def start_subsystems(
         closing=closing,
     )
     scripts = build_scripts(
-        lambda: state.settings,
+        settings_in_force,
         environ,
         agent_tools.workspace_of,
         sessions,
@@ -229,30 +218,44 @@ async def start_subsystems(
         ids=ids,
         closing=closing,
     )
-    projects = ProjectService(
-        store,
-        audit,
-        lambda: state.settings,
-        on_loaded=both(
-            plugins.project_loaded,
-            work_projects.project_loaded,
-            agent_tools.project_loaded,
-            language_services.project_loaded,
-            mcp.project_loaded,
-            scripts.project_loaded,
-            StaleFileSweeper(tasks, clock).project_loaded,
-        ),
-        on_unloaded=both(
-            plugins.project_unloaded,
-            work_projects.project_unloaded,
-            agent_tools.project_unloaded,
-            language_services.project_unloaded,
-            mcp.project_unloaded,
-            scripts.project_unloaded,
-            loop.driver.project_unloaded,
-        ),
-        pending=plugins.projects.pending,
+
+    # Everything is built. Now those are told of each other who were built before the other was.
+    plugin_tools.connect(plugins.supervisor)
+    plugins.connect(active_sessions=loop.driver.active_in)
+    work.workflows.connect(loop.workflows)
+    work.interactions.connect(loop.driver.takes_over, loop.driver.answered)
+    agent_tools.connect(
+        ToolLinks(
+            delegate=loop.delegate,
+            fixed=loop.driver.fixed_tools,
+            outside=mcp.admits,
+            run_ended=language_services.run_ended,
+        )
     )
+    projects.connect(
+        ProjectListeners(
+            loaded=(
+                plugins.project_loaded,
+                work_projects.project_loaded,
+                agent_tools.project_loaded,
+                language_services.project_loaded,
+                mcp.project_loaded,
+                scripts.project_loaded,
+                StaleFileSweeper(tasks, clock).project_loaded,
+            ),
+            unloaded=(
+                plugins.project_unloaded,
+                work_projects.project_unloaded,
+                agent_tools.project_unloaded,
+                language_services.project_unloaded,
+                mcp.project_unloaded,
+                scripts.project_unloaded,
+                loop.driver.project_unloaded,
+            ),
+            pending=plugins.projects.pending,
+        )
+    )
+
     _watch(core, projects, mcp)
     core.services.metrics.collect(PluginCollector(plugins.list), ToolCollector(agent_tools.metrics))
     cage_check = CageCheck(clock)
@@ -308,19 +311,6 @@ async def start_subsystems(
         accounts=accounts,
     )
     return StartedSubsystems(subsystems, pipeline, mcp)
-
-
-P = ParamSpec("P")
-
-
-def both(*each: Callable[P, None]) -> Callable[P, None]:
-    """Make one callback of several; they are called in order."""
-
-    def call(*args: P.args, **kwargs: P.kwargs) -> None:
-        for one in each:
-            one(*args, **kwargs)
-
-    return call
 
 
 def _open_cages(core: DaemonCore, closing: AsyncExitStack) -> tuple[NetGate, Spawner]:

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -38,24 +39,16 @@ from kaged.store import Store
 _log = structlog.get_logger("kaged.start")
 
 
+@dataclass(frozen=True, slots=True)
 class Daemon:
     """Everything that `build` made, in the few pieces that running it needs."""
 
-    def __init__(
-        self,
-        state: DaemonState,
-        server: HttpServer,
-        sockets: Sequence[socket.socket],
-        services: HttpServices,
-        tasks: Tasks,
-        startup: Startup,
-    ) -> None:
-        self.state = state
-        self.server = server
-        self.sockets = sockets
-        self.services = services
-        self.tasks = tasks
-        self.startup = startup
+    state: DaemonState
+    server: HttpServer
+    sockets: Sequence[socket.socket]
+    services: HttpServices
+    tasks: Tasks
+    startup: Startup
 
 
 async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top to bottom

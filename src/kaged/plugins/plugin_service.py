@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.agents import AgentTree
@@ -25,6 +26,9 @@ from kaged.wire.context import WireContext
 
 if TYPE_CHECKING:
     from kaged.store.session_rows import SessionRecord
+
+START_PATIENCE_S: Final = 15.0
+"""How long the first message of a session waits for plugins that are still starting."""
 
 ReloadProject = Callable[[str, Actor], Awaitable[object]]
 """Reads a project's files again on behalf of somebody."""
@@ -44,10 +48,9 @@ class PluginService:
         broker: StorageBroker,
         reload_project: ReloadProject,
         session_of: Callable[[str], Awaitable[SessionRecord]],
-        active_sessions: Callable[[Collection[str]], int],
     ) -> None:
         self._session_of = session_of
-        self._active_sessions = active_sessions
+        self._active_sessions: Callable[[Collection[str]], int] = lambda _projects: 0
         self.supervisor = supervisor
         self.projects = projects
         self._installer = installer
@@ -56,6 +59,10 @@ class PluginService:
         self._broker = broker
         self._reload_project = reload_project
         self._opened = asyncio.Event()
+
+    def connect(self, active_sessions: Callable[[Collection[str]], int]) -> None:
+        """Take what counts the sessions of projects that have a run under way."""
+        self._active_sessions = active_sessions
 
     async def run(self) -> None:
         """Start what is enabled, then tell plugins about projects, for as long as the daemon runs.
@@ -73,6 +80,16 @@ class PluginService:
     async def ready(self) -> None:
         """Wait until it is known what is installed; asked earlier, a plugin would not be there."""
         await self._opened.wait()
+
+    async def wait_started(self) -> None:
+        """Wait for plugins that are still starting; one that takes too long is done without.
+
+        They have no tools yet, and a session keeps the tools that it starts with.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_PATIENCE_S):
+                await self.ready()
+                await self.projects.settled()
 
     async def stop(self) -> None:
         """Stop every plugin, each within its own bounds."""

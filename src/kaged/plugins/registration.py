@@ -23,8 +23,6 @@ from kaged.tools import (
 from kaged.wire.context import CONTEXT_MEMBER, WireContext
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from kaged.base import JsonObject, JsonValue
     from kaged.plugins.supervisor import PluginSupervisor, PluginTool
     from kaged.tools.registry import ToolRegistry
@@ -38,16 +36,18 @@ _log = structlog.get_logger("kaged.plugins")
 class PluginTools:
     """Keeps the registry's plugin tools equal to those that the supervisor has."""
 
-    def __init__(
-        self, registry: ToolRegistry, supervisor: Callable[[], PluginSupervisor | None]
-    ) -> None:
+    def __init__(self, registry: ToolRegistry) -> None:
         self._registry = registry
-        self._supervisor = supervisor
+        self._supervisor: PluginSupervisor | None = None
         self._registered: dict[str, PluginTool] = {}
+
+    def connect(self, supervisor: PluginSupervisor) -> None:
+        """Take the supervisor, which tells of changes by `refresh`."""
+        self._supervisor = supervisor
 
     def refresh(self) -> None:
         """Bring the registry up to date; the supervisor calls this when its tools change."""
-        supervisor = self._supervisor()
+        supervisor = self._supervisor
         wanted = {} if supervisor is None else dict(supervisor.tools)
         for name, known in list(self._registered.items()):
             if wanted.get(name) != known:

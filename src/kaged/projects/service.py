@@ -68,6 +68,15 @@ class LoadedProject:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ProjectListeners:
+    """Who is told of projects, in this order; `pending` says which one still lacks a plugin."""
+
+    loaded: Sequence[Callable[[str, AgentTree], None]] = ()
+    unloaded: Sequence[Callable[[str], None]] = ()
+    pending: Callable[[str], bool] = lambda _project: False
+
+
 class ProjectService:
     """Holds the loaded projects and changes them one at a time.
 
@@ -80,19 +89,17 @@ class ProjectService:
         store: Store,
         audit: AuditLog,
         settings: Callable[[], Settings],
-        *,
-        on_loaded: Callable[[str, AgentTree], None] | None = None,
-        on_unloaded: Callable[[str], None] | None = None,
-        pending: Callable[[str], bool] | None = None,
     ) -> None:
-        self._pending = pending or (lambda _id: False)
-        self._on_loaded = on_loaded or (lambda _id, _tree: None)
-        self._on_unloaded = on_unloaded or (lambda _id: None)
+        self._listeners = ProjectListeners()
         self._store = store
         self._audit = audit
         self._settings = settings
         self._loaded: dict[str, LoadedProject] = {}
         self._changing = asyncio.Lock()
+
+    def connect(self, listeners: ProjectListeners) -> None:
+        """Take who is told; before any project is loaded."""
+        self._listeners = listeners
 
     def __len__(self) -> int:
         """Count the loaded projects."""
@@ -119,7 +126,7 @@ class ProjectService:
                 await self._record_failure(record.root, error, None)
             else:
                 self._loaded[record.id] = LoadedProject(record, tree, tree.warnings)
-                self._on_loaded(record.id, tree)
+                self._tell_loaded(record.id, tree)
 
     async def load(self, root: str, who: Actor) -> ProjectView:
         """Read a project and keep it; one that is loaded already is read anew.
@@ -190,7 +197,8 @@ class ProjectService:
             )
             await self._store.projects.mark_unloaded(project_id)
             del self._loaded[project_id]
-            self._on_unloaded(project_id)
+            for tell in self._listeners.unloaded:
+                tell(project_id)
 
     async def _load(self, root: str, who: Actor) -> ProjectView:
         known = next((one for one in self._loaded.values() if one.record.root == root), None)
@@ -224,8 +232,12 @@ class ProjectService:
                 await self._store.projects.mark_unloaded(record.id)
             raise
         self._loaded[record.id] = LoadedProject(record, tree, tree.warnings)
-        self._on_loaded(record.id, tree)
+        self._tell_loaded(record.id, tree)
         return self._view(self._loaded[record.id])
+
+    def _tell_loaded(self, project_id: str, tree: AgentTree) -> None:
+        for tell in self._listeners.loaded:
+            tell(project_id, tree)
 
     async def _read(self, root: str) -> AgentTree:
         settings = self._settings()
@@ -234,7 +246,7 @@ class ProjectService:
 
     def _view(self, project: LoadedProject) -> ProjectView:
         """Return a project as others see it; pending while it lacks plugins that it declares."""
-        return project.view(pending=self._pending(project.record.id))
+        return project.view(pending=self._listeners.pending(project.record.id))
 
     def _require(self, project_id: str) -> LoadedProject:
         project = self._loaded.get(project_id)

@@ -48,6 +48,20 @@ async def _nothing(session_id: str, project_id: str) -> None:
     """Remember no session."""
 
 
+@dataclass(frozen=True, slots=True)
+class ToolLinks:
+    """What the tools of agents ask of, and tell to, services that are built on top of them.
+
+    `delegate` answers `agent-<key>`; `fixed` gives the tools of callers whose session has fixed
+    them; `outside` says whether an agent may have an outside server's tools; `run_ended` is told.
+    """
+
+    delegate: Handler | None = None
+    fixed: Callable[[ToolCallContext], AgentTools | None] = lambda _context: None
+    outside: Callable[[str, str, str, AgentTree], bool] = lambda *_place: True
+    run_ended: Callable[[str, str], None] = lambda _project, _run: None
+
+
 @dataclass(slots=True)
 class _LoadedProject:
     """A loaded project: its agents, its files, and the session its HTTP callers share.
@@ -76,14 +90,12 @@ class AgentToolService:
         *,
         plugins_of: Callable[[str, str], Sequence[str]],
         pipeline: Callable[[], Pipeline | None],
+        registry: ToolRegistry | None = None,
         outcomes: Sequence[OutcomeSink] = (),
         starts: Sequence[StartSink] = (),
         quotas: Sequence[QuotaRule] = (),
         cages_off: Callable[[], bool] = lambda: False,
-        run_ended: Callable[[str, str], None] = lambda _project, _run: None,
         on_session: Callable[[str, str], Awaitable[object]] = _nothing,
-        outside: Callable[[str, str, str, AgentTree], bool] = lambda *_place: True,
-        delegate: Handler | None = None,
         sealed: str | None = None,
         file_wait_s: float = WAIT_LIMIT_S,
         refuse_hard_links: bool = False,
@@ -91,13 +103,10 @@ class AgentToolService:
     ) -> None:
         self._sealed = sealed
         self._undo_files = undo_files
-        self._delegate = delegate
-        self.fixed: Callable[[ToolCallContext], AgentTools | None] = lambda _context: None
-        """Gives the tools of callers whose session has fixed them."""
+        self._links = ToolLinks()
         self._on_session = on_session
-        self._outside = outside
         self._begun: set[str] = set()
-        self.registry = ToolRegistry()
+        self.registry = ToolRegistry() if registry is None else registry
         self.metrics = ToolMetrics(clock)
         self.dispatcher = ToolDispatcher(
             self.registry,
@@ -114,13 +123,16 @@ class AgentToolService:
         self._ids = ids
         self._plugins_of = plugins_of
         self._cages_off = cages_off
-        self._run_ended = run_ended
         self._pipeline = pipeline
         self._projects: dict[str, _LoadedProject] = {}
         self._edition = 0
         self._locks = FileLocks(clock, file_wait_s)
         self._threads = FileThreads()
         self.registry.subscribe(self._registry_changed)
+
+    def connect(self, links: ToolLinks) -> None:
+        """Take what was built later; before any project is loaded."""
+        self._links = links
 
     def register(self, tools: Sequence[Tool]) -> None:
         """Take in built-in tools."""
@@ -147,7 +159,7 @@ class AgentToolService:
         session, run = f"ses_{self._ids.ulid()}", f"run_{self._ids.ulid()}"
         self._projects[project_id] = _LoadedProject(tree, workspace, session, run)
         if known is not None:
-            self._run_ended(project_id, known.run_id)
+            self._links.run_ended(project_id, known.run_id)
         for agent in tree:
             for warning in self.tools_of(project_id, agent.path).warnings:
                 _log.warning("tools.rule_matches_nothing", project=project_id, note=warning.message)
@@ -172,8 +184,8 @@ class AgentToolService:
             agent_path,
             self.registry,
             plugins=plugins,
-            delegate=self._delegate,
-            outside=lambda owner: self._outside(owner, project_id, agent_path, project.tree),
+            delegate=self._links.delegate,
+            outside=lambda owner: self._links.outside(owner, project_id, agent_path, project.tree),
         )
         project.resolved[agent_path] = (key, fresh)
         return fresh
@@ -209,7 +221,7 @@ class AgentToolService:
 
     def tools(self, context: ToolCallContext) -> AgentTools:
         """Return the tools of the caller, as its session has them."""
-        fixed = self.fixed(context)
+        fixed = self._links.fixed(context)
         return self.tools_of(context.project_id, context.caller) if fixed is None else fixed
 
     def workspace(self, context: ToolCallContext) -> Workspace:
@@ -296,7 +308,7 @@ class AgentToolService:
         project = self._projects.get(context.project_id)
         if project is not None:
             project.workspace.reads.forget_session(context.session_id)
-        self._run_ended(context.project_id, context.run_id)
+        self._links.run_ended(context.project_id, context.run_id)
 
     # -- own -----------------------------------------------------------------------------------
 

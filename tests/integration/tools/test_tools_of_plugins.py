@@ -67,8 +67,9 @@ class PluginStage:
             ],
             pipeline=lambda: None,
         )
-        source = PluginTools(self.tool_service.registry, lambda: self.supervisor)
+        source = PluginTools(self.tool_service.registry)
         self.supervisor = PluginSupervisor(parts, on_tools=source.refresh)
+        source.connect(self.supervisor)
 
     async def add(self, on: dict[str, Any] | None = None) -> HostedPlugin:
         acts: dict[str, Any] = {

@@ -52,8 +52,8 @@ def _never(context: ToolCallContext) -> bool:
 class InteractionService:
     """Everything that waits for the operator.
 
-    `announce` tells who is connected. `takes_over` says whether an agent loop runs the session of
-    a call; `on_answered` is how that loop hears of an answer.
+    `announce` tells who is connected. Once connected, `takes_over` says whether an agent loop runs
+    the session of a call; `on_answered` is how that loop hears of an answer.
     """
 
     def __init__(
@@ -63,16 +63,19 @@ class InteractionService:
         ids: Ids,
         root_of: Callable[[str], str],
         announce: Announce,
-        takes_over: Callable[[ToolCallContext], bool] = _never,
-        on_answered: Answered = _nobody,
     ) -> None:
         self._rows = store.interactions
         self._ids = ids
         self._root_of = root_of
         self._announce = announce
+        self._takes_over: Callable[[ToolCallContext], bool] = _never
+        self._on_answered: Answered = _nobody
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+
+    def connect(self, takes_over: Callable[[ToolCallContext], bool], on_answered: Answered) -> None:
+        """Take the agent loop's part in questions."""
         self._takes_over = takes_over
         self._on_answered = on_answered
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
 
     async def request(
         self, context: ToolCallContext, kind: InteractionKind, payload: JsonObject

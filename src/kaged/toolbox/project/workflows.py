@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -76,15 +76,18 @@ class WorkflowService:
         clock: Clock,
         ids: Ids,
         tasks: Tasks,
-        runner: Callable[[], WorkflowRunner | None],
     ) -> None:
         self._rows = store.runs
         self._source = source
         self._clock = clock
         self._ids = ids
         self._tasks = tasks
-        self._runner = runner
+        self._runner: WorkflowRunner | None = None
         self._running: dict[str, asyncio.Task[None]] = {}
+
+    def connect(self, runner: WorkflowRunner) -> None:
+        """Take what carries runs out; without it none is started."""
+        self._runner = runner
 
     def list(self, project_id: str, invokable_by: Invoker | None = None) -> JsonObject:
         """List the workflows that a project declares, from memory."""
@@ -126,7 +129,7 @@ class WorkflowService:
         if files is None:
             refuse_files(name, workflow, inputs)
         checked = checked_inputs(workflow, inputs, frozenset(files or ()))
-        runner = self._runner()
+        runner = self._runner
         if runner is None:
             raise WorkflowRunnerMissing(
                 "This daemon has no agent loop that could carry a workflow out.",
@@ -204,7 +207,7 @@ class WorkflowService:
 
     async def _take_up(self, run: RunRecord) -> bool:
         """Go on with a run that was left behind, if it can be and still is wanted."""
-        runner = self._runner()
+        runner = self._runner
         workflow = self._source.workflows(run.project_id).get(run.workflow_name)
         if runner is None or workflow is None or not await runner.waits(run):
             return False
