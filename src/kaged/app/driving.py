@@ -89,7 +89,7 @@ def build_driver(
 
     tools = ToolRunner(dispatcher, transcript, transforms, lifecycle.emit)
     parts = LoopParts(
-        ledger=transcript,
+        transcript=transcript,
         tools=tools,
         compactor=Compactor(
             transcript, hooks, audit, lifecycle.emit, transforms, clock=clock, ids=ids

@@ -14,16 +14,17 @@ from kaged.sessions.window import Window, load_window
 if TYPE_CHECKING:
     from kaged.base import JsonObject
     from kaged.sessions.agent_run import RunState
-    from kaged.sessions.needs import Ledger, Models
+    from kaged.sessions.needs import Models
     from kaged.sessions.policies import Policies
+    from kaged.sessions.transcript import Transcript
 
 
 class AgentRunFactory:
     """Makes agent runs. The same agent has a new one in every run and for every task."""
 
-    def __init__(self, models: Models, ledger: Ledger, policies: Policies) -> None:
+    def __init__(self, models: Models, transcript: Transcript, policies: Policies) -> None:
         self._models = models
-        self._ledger = ledger
+        self._transcript = transcript
         self._policies = policies
 
     async def create(
@@ -52,7 +53,7 @@ class AgentRunFactory:
         window = (
             Window()
             if fresh
-            else load_window(await self._ledger.window(run.session_id, window_key))
+            else load_window(await self._transcript.window(run.session_id, window_key))
         )
         return AgentRun(
             run=run,
@@ -78,4 +79,4 @@ class AgentRunFactory:
             agent=create.window_key,
             run_id=create.run.run_id or None,
         )
-        create.window.add(await self._ledger.append(create.run.session_id, [draft]))
+        create.window.add(await self._transcript.append(create.run.session_id, [draft]))

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from kaged.plugins.hooks import PreCompactOutcome
     from kaged.sessions.agent_run import AgentRun
     from kaged.sessions.hooks import SessionHooks
-    from kaged.sessions.needs import Announcer, AuditPost, Ledger
+    from kaged.sessions.needs import Announcer, AuditPost
+    from kaged.sessions.transcript import Transcript
     from kaged.sessions.transforms import Transforms
 
 THRESHOLD_CROSSED: Final = "threshold_crossed"
@@ -87,7 +88,7 @@ class Compactor:
 
     def __init__(
         self,
-        ledger: Ledger,
+        transcript: Transcript,
         hooks: SessionHooks,
         audit: AuditPost,
         announce: Announcer,
@@ -96,7 +97,7 @@ class Compactor:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        self._ledger = ledger
+        self._transcript = transcript
         self._hooks = hooks
         self._audit = audit
         self._announce = announce
@@ -304,7 +305,7 @@ class Compactor:
             agent=agent_run.window_key,
             run_id=agent_run.run.run_id or None,
         )
-        await self._ledger.compact(agent_run.run.session_id, marks, draft, agent_run.window_key)
+        await self._transcript.compact(agent_run.run.session_id, marks, draft, agent_run.window_key)
         agent_run.window.replace(messages)
 
     def _completed(

@@ -176,7 +176,9 @@ class SessionDriver:
         session = await self._free(session_id)
         answers = await self._store.interactions.undelivered(session_id)
         if not answers:
-            window = await self._parts.ledger.window(session_id, self._options_of(session).agent)
+            window = await self._parts.transcript.window(
+                session_id, self._options_of(session).agent
+            )
             last = window[-1] if window else None
             if last is None or (last.role == "assistant" and not asks_tools(last.content)):
                 raise NothingToResume(

@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from kaged.models.turn import ModelEvent
     from kaged.sessions.agent_run import AgentRun
     from kaged.sessions.compacting import Compactor
-    from kaged.sessions.needs import Announcer, Ledger, TodoWork
+    from kaged.sessions.needs import Announcer
     from kaged.sessions.policies import HookedModelCall, Policies
+    from kaged.sessions.todo_work import LoopTodos
     from kaged.sessions.toolcalls import ToolRunner
+    from kaged.sessions.transcript import Transcript
     from kaged.sessions.transforms import Transforms
 
 MAX_CALLS_PER_TURN: Final = 64
@@ -57,10 +59,10 @@ class LoopParts:
     is stored; it says whether people have gone to another session, so that this run is over.
     """
 
-    ledger: Ledger
+    transcript: Transcript
     tools: ToolRunner
     compactor: Compactor
-    todos: TodoWork
+    todos: LoopTodos
     transforms: Transforms
     policies: Policies
     announce: Announcer
@@ -187,7 +189,7 @@ async def keep_turn(
         agent=agent_run.window_key,
         run_id=agent_run.run.run_id,
     )
-    agent_run.window.add(await parts.ledger.append(agent_run.run.session_id, [draft]))
+    agent_run.window.add(await parts.transcript.append(agent_run.run.session_id, [draft]))
     return calls
 
 

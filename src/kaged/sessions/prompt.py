@@ -17,8 +17,8 @@ from kaged.sessions.messages import (
 
 if TYPE_CHECKING:
     from kaged.sessions.agent_run import AgentRun
-    from kaged.sessions.needs import TodoWork
     from kaged.sessions.policies import HookedModelCall
+    from kaged.sessions.todo_work import LoopTodos
     from kaged.sessions.transforms import Transforms
 
 TODO_TOOL: Final = "kaged.todo"
@@ -32,7 +32,7 @@ def system_prompt(own: str, injections: Sequence[str]) -> str:
 
 
 async def assemble(
-    agent_run: AgentRun, todos: TodoWork, transforms: Transforms, hooked: HookedModelCall | None
+    agent_run: AgentRun, todos: LoopTodos, transforms: Transforms, hooked: HookedModelCall | None
 ) -> ModelRequest:
     """Put together what the model is asked next. The reminder is in here and nowhere else.
 
@@ -55,7 +55,7 @@ async def assemble(
     )
 
 
-async def _reminder(agent_run: AgentRun, todos: TodoWork) -> WindowMessage | None:
+async def _reminder(agent_run: AgentRun, todos: LoopTodos) -> WindowMessage | None:
     """Make the sticky reminder of open todos; only the root of a session has a list."""
     if agent_run.path != "primary":
         return None

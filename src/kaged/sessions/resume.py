@@ -6,7 +6,7 @@ was cut off by a crash: it gets a result that says so, and is never made again b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kaged.sessions.messages import INTERRUPTED
 from kaged.store.interaction_rows import InteractionStatus
@@ -19,27 +19,17 @@ if TYPE_CHECKING:
     from kaged.sessions.messages import AskedCall
     from kaged.sessions.subagents import Delegations
     from kaged.sessions.toolcalls import ToolRunner
-    from kaged.store.interaction_rows import InteractionRecord
+    from kaged.store.interaction_rows import InteractionRecord, InteractionRows
 
 WITHDRAWN = "The operator withdrew the question and will not answer it."
-
-
-class Questions(Protocol):
-    """What agents asked the operator: `kaged.store.interaction_rows.InteractionRows`."""
-
-    async def get(self, project_id: str, request_id: str) -> InteractionRecord:
-        """Return a question. Raises InteractionNotFound."""
-        ...
-
-    async def mark_delivered(self, request_id: str) -> None:
-        """Note that the agent got the answer."""
-        ...
 
 
 class Resumption:
     """Settles what is open in an agent run's window."""
 
-    def __init__(self, questions: Questions, tools: ToolRunner, children: Delegations) -> None:
+    def __init__(
+        self, questions: InteractionRows, tools: ToolRunner, children: Delegations
+    ) -> None:
         self._questions = questions
         self._tools = tools
         self._children = children

@@ -24,7 +24,8 @@ from kaged.tools.errors import ToolPluginUnavailable
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
     from kaged.sessions.agent_run import AgentRun
-    from kaged.sessions.needs import Announcer, Ledger
+    from kaged.sessions.needs import Announcer
+    from kaged.sessions.transcript import Transcript
     from kaged.sessions.transforms import Transforms
     from kaged.tools.dispatch import ToolDispatcher
 
@@ -47,13 +48,13 @@ class ToolRunner:
     def __init__(
         self,
         dispatcher: ToolDispatcher,
-        ledger: Ledger,
+        transcript: Transcript,
         transforms: Transforms,
         announce: Announcer,
     ) -> None:
         self._announce = announce
         self._dispatcher = dispatcher
-        self._ledger = ledger
+        self._transcript = transcript
         self._transforms = transforms
 
     async def run(self, agent_run: AgentRun, calls: Sequence[AskedCall]) -> None:
@@ -72,7 +73,7 @@ class ToolRunner:
             _draft(agent_run, call, reason, is_error=True) for call in agent_run.window.open_calls()
         ]
         if drafts:
-            agent_run.window.add(await self._ledger.append(agent_run.run.session_id, drafts))
+            agent_run.window.add(await self._transcript.append(agent_run.run.session_id, drafts))
 
     async def answer(
         self, agent_run: AgentRun, call: AskedCall, result: JsonValue, *, is_error: bool = False
@@ -185,7 +186,7 @@ class ToolRunner:
         self, agent_run: AgentRun, call: AskedCall, text: str, *, is_error: bool
     ) -> None:
         draft = _draft(agent_run, call, text, is_error=is_error)
-        agent_run.window.add(await self._ledger.append(agent_run.run.session_id, [draft]))
+        agent_run.window.add(await self._transcript.append(agent_run.run.session_id, [draft]))
 
 
 def result_text(result: JsonValue) -> str:

@@ -11,7 +11,8 @@ from kaged.base import KagedError, iso_utc
 from kaged.serve.http.routes.issues import SESSION_ID
 from kaged.serve.http.routes.work import InProject, ProjectRequest
 from kaged.serve.http.session_models import SessionRowOut
-from kaged.sessions.session_services import Driver, SessionServices
+from kaged.sessions.driver import SessionDriver
+from kaged.sessions.session_services import SessionServices
 from kaged.store.page import encode_cursor
 from kaged.store.session_rows import SessionKind, SessionRecord, SessionStatus
 from kaged.store.work_errors import SessionNotFound
@@ -41,7 +42,7 @@ class SessionRequest:
         return self.work.operator_id or UNKNOWN_OPERATOR
 
     @property
-    def driver(self) -> Driver:
+    def driver(self) -> SessionDriver:
         """What starts and stops runs. Raises SessionsAbsent."""
         if self.sessions.driver is None:
             raise SessionsAbsent("This daemon runs without the agent loop.")
