@@ -1,1 +1,1 @@
-"""The composition root: `run_daemon`, `build` (wiring), `InstanceLock`, `Projects`, `doctor`."""
+"""The composition root: `run_daemon`, `build` (wiring), `Startup`, `start_subsystems`."""
