@@ -22,7 +22,7 @@ from kaged.config.providers import (
 )
 from kaged.config.settings import Settings
 from kaged.events import EventHub
-from kaged.services.account_service import AccountService, FirstParty, PlannedProvider
+from kaged.services.account_service import AccountService, PlannedProvider
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission
 from kaged.services.authflow import AuthFlows
@@ -30,7 +30,6 @@ from kaged.services.caller import ContextTokens
 from kaged.services.configured import provider_rules, rate_rules, signing_key
 from kaged.services.confirmation import Consents
 from kaged.services.contract import CapabilityProvider
-from kaged.services.errors import CapabilityError
 from kaged.services.idempotency import MutatingCalls
 from kaged.services.kept_limits import KeptLimits
 from kaged.services.limits import RateLimits
@@ -38,6 +37,7 @@ from kaged.services.linking import AccountLinking
 from kaged.services.manager import CapabilityManager, ManagerParts
 from kaged.services.providers.bridge import BridgeProvider
 from kaged.services.providers.bridge_command import bridge_spec
+from kaged.services.providers.first_party import FirstPartyProviders
 from kaged.services.registry import CapabilityRegistry
 from kaged.services.skill_files import read_skills
 from kaged.services.skills import SkillRegistry, SkillSettings
@@ -74,7 +74,6 @@ async def build_services(
     hub: EventHub,
     clock: Clock,
     closing: AsyncExitStack,
-    first_party: FirstParty | None = None,
 ) -> AccountService:
     """Build everything about people's accounts; providers are started by `AccountService.run`.
 
@@ -86,6 +85,7 @@ async def build_services(
     """
     config = settings.daemon.value
     section = config.capabilities
+    first_party = FirstPartyProviders(clock, settings.places.config_dir, closing)
     key = signing_key(environ, audit)
     memory = await _open_memory(settings, section, environ, store, clock)
 
@@ -133,7 +133,7 @@ async def build_services(
     lost = await calls.settle()
     if lost:
         _log.warning("services.outcomes_unknown", calls=lost)
-    services = AccountService(manager, tokens, accounts, consents, flows, memory.vault, audit)
+    services = AccountService(manager, tokens, accounts, consents, flows, audit)
     everybody = asyncio.Semaphore(section.max_bridges)
 
     def bridge(one: Provider) -> CapabilityProvider:
@@ -156,9 +156,7 @@ async def build_services(
         limits.set_rules(one.namespace, rate_rules(one))
         bridged = one.section.type is ProviderType.BRIDGE
         try:
-            if not bridged and first_party is None:
-                raise _no_first_party(one)
-            made = bridge(one) if bridged or first_party is None else first_party(one)
+            made = bridge(one) if bridged else first_party(one)
         except KagedError as error:
             _log.error("provider.refused", provider=one.name, reason=error.message)
             problems.append({"provider": one.name, "problem": error.message})
@@ -202,7 +200,3 @@ def _report_failure(name: str, error: BaseException) -> None:
 
 def _key_file(settings: Settings) -> Path:
     return settings.places.data_dir / "vault.key"
-
-
-def _no_first_party(one: Provider) -> KagedError:
-    return CapabilityError(f"{one.name}: this daemon was built without providers of its own")

@@ -45,7 +45,6 @@ from kaged.serve.http.tool_metrics import ToolCollector
 from kaged.serve.mcp.mcp_service import McpService
 from kaged.serve.sandbox_rpc.ash_program import stock_ash
 from kaged.serve.sandbox_rpc.channels import SandboxChannels
-from kaged.services.providers.first_party import FirstPartyProviders
 from kaged.sessions.agent_tools import AgentToolService, ToolLinks
 from kaged.toolbox.shell.launch import OWN_VARIABLES
 from kaged.tools.outcome_stream import OutcomeStream
@@ -142,7 +141,6 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         hub=hub,
         clock=clock,
         closing=closing,
-        first_party=FirstPartyProviders(clock, settings.places.config_dir, closing),
     )
     models = build_models(settings_in_force, environ, clock=clock, ids=ids, closing=closing)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Final
@@ -13,9 +13,6 @@ import structlog
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import JsonObject, KagedError
 from kaged.base.checks import CheckRow, CheckStatus
-from kaged.config.providers import (
-    Provider,
-)
 from kaged.kernel.identity import Actor
 from kaged.services.accounts import Accounts, account_json
 from kaged.services.authflow import AuthFlows
@@ -26,12 +23,9 @@ from kaged.services.errors import CapabilityError
 from kaged.services.manager import CapabilityManager
 from kaged.services.registry import CapabilityRegistry, ProviderEntry, ProviderRules
 from kaged.services.rpc import CapabilityRpc
-from kaged.services.vault import Vault
 
 ASKING_S: Final = 20.0
 """How long a call waits for its provider when the daemon has only just started."""
-
-FirstParty = Callable[[Provider], CapabilityProvider]
 
 _log = structlog.get_logger("kaged.services")
 
@@ -70,7 +64,6 @@ class AccountService:
         accounts: Accounts,
         consents: Consents,
         flows: AuthFlows,
-        vault: Vault,
         audit: AuditLog,
     ) -> None:
         self.manager = manager
@@ -79,7 +72,6 @@ class AccountService:
         self._accounts = accounts
         self._consents = consents
         self._flows = flows
-        self._vault = vault
         self._audit = audit
         self._problems: list[JsonObject] = []
         self._pending: list[PlannedProvider] = []
@@ -246,9 +238,7 @@ class AccountService:
         """Encrypt every credential and pending flow anew, with a fresh key."""
         _require_operator(who)
         self._audit.require_writable()
-        records = await self._vault.rotate()
-        flows = await self._flows.reseal()
-        await self._vault.drop_old_keys()
+        records, flows = await self._flows.rotate_vault()
         await self._audit.record(
             AuditEvent(
                 "capability_vault_rotated",

@@ -366,6 +366,13 @@ class AuthFlows:
             await self._accounts.unlink(scope.user_id, scope.capability_id, scope.account_ref)
         return told
 
+    async def rotate_vault(self) -> tuple[int, int]:
+        """Encrypt every credential and pending flow with a fresh key; return how many of each."""
+        records = await self._vault.rotate()
+        flows = await self.reseal()
+        await self._vault.drop_old_keys()
+        return records, flows
+
     async def reseal(self) -> int:
         """Seal every pending flow with the vault's current key; after its keys were changed."""
         count = 0

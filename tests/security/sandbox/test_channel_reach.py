@@ -132,7 +132,7 @@ def test_one_place_in_the_source_gives_tokens_and_services_to_cages() -> None:
             if called == "mint" and not name.startswith("services/"):
                 minting.append(name)
     assert giving == ["toolbox/shell/launch.py"]
-    assert minting == ["app/sandbox_channels.py"]
+    assert minting == ["serve/sandbox_rpc/channels.py"]
 
 
 @requirement("SC-SEC-06")
