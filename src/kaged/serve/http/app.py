@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from types import ModuleType
+
+from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
@@ -16,9 +18,8 @@ from kaged.serve.http.handlers import (
     on_validation_error,
 )
 from kaged.serve.http.routes import audit, auth, events, health
+from kaged.serve.http.routes.dependencies import API_PREFIX
 from kaged.serve.http.services import HttpServices
-
-API_PREFIX = "/api/v1"
 
 _DESCRIPTION = """\
 The daemon's interface. Every answer that is no success has one shape:
@@ -56,9 +57,7 @@ def create_app(services: HttpServices) -> FastAPI:
     app.state.services = services
     draw = app.openapi
     app.openapi = lambda: completed(draw())
-    health.add_routes(app, "")
-    for module in (audit, auth, events):
-        module.add_routes(app, API_PREFIX)
+    _include(app, health, audit, auth, events)
 
     app.add_exception_handler(KagedError, on_kaged_error)
     app.add_exception_handler(HTTPException, on_http_exception)
@@ -79,6 +78,8 @@ def add_subsystem_routes(app: FastAPI) -> None:
         plugins,
         projects,
         services,
+        session_moves,
+        session_runs,
         sessions,
         status,
         todos,
@@ -87,7 +88,8 @@ def add_subsystem_routes(app: FastAPI) -> None:
         workflows,
     )
 
-    for module in (
+    _include(
+        app,
         status,
         projects,
         tools,
@@ -100,9 +102,18 @@ def add_subsystem_routes(app: FastAPI) -> None:
         workflows,
         interactions,
         sessions,
+        session_moves,
+        session_runs,
         plugins,
         services,
         doctor,
-    ):
-        module.add_routes(app, API_PREFIX)
+    )
+
+
+def _include(app: FastAPI, *modules: ModuleType) -> None:
+    """Add the routes of these modules, as they are: `include_router` would build them again."""
+    for module in modules:
+        router = module.router
+        assert isinstance(router, APIRouter)
+        app.router.routes.extend(router.routes)
     app.openapi_schema = None  # drawn anew, with everything in it

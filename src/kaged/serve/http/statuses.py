@@ -88,7 +88,6 @@ _CONFIG = {
     "version_invalid": 422,
 }
 _LUA = {
-    "lua_absent": 404,
     "lua_call_refused": 409,
     "lua_command_not_found": 404,
     "lua_dialog_not_found": 404,
@@ -145,7 +144,6 @@ _CAGE = {
     "spawn_failed": 503,
 }
 _PLUGINS = {
-    "plugins_absent": 503,
     "knob_not_found": 404,
     "knob_value_refused": 422,
     "plugin_already_installed": 409,
@@ -167,7 +165,6 @@ _PLUGINS = {
     "tool_name_collision": 409,
 }
 _PIPELINE = {
-    "mcp_absent": 503,
     "mcp_answer_invalid": 502,
     "mcp_call_failed": 502,
     "mcp_prompt_not_found": 404,
@@ -207,7 +204,6 @@ _DESK = {
     "tool_definition_invalid": 500,
     "tool_error": 500,
     "tool_not_found": 404,
-    "tools_absent": 503,
 }
 _WORK = {
     "content_addressing_hint": 422,
@@ -227,7 +223,6 @@ _WORK = {
     "no_bound_issue": 409,
     "fork_too_deep": 409,
     "nothing_to_fork": 409,
-    "project_work_absent": 503,
     "run_not_found": 404,
     "run_not_started": 504,
     "budget_spent": 409,
@@ -246,7 +241,6 @@ _WORK = {
     "session_import_invalid": 422,
     "session_move_vetoed": 409,
     "session_not_found": 404,
-    "sessions_absent": 503,
     "todo_not_found": 404,
     "upload_refused": 409,
     "workflow_not_found": 404,
@@ -265,7 +259,6 @@ _FILES = {
     "multiple_matches": 409,
     "no_change": 422,
     "old_string_not_found": 409,
-    "undo_absent": 503,
     "undo_conflict": 409,
     "undo_not_found": 404,
 }
@@ -276,7 +269,6 @@ _SEARCH = {
     "parse_error": 422,
 }
 _CODE = {
-    "bridges_absent": 503,
     "lsp_request_failed": 502,
     "lsp_server_not_found": 503,
     "lsp_server_unavailable": 502,
@@ -295,7 +287,6 @@ _MODELS = {
     "model_script_invalid": 422,
     "model_unavailable": 502,
     "model_unknown": 422,
-    "models_absent": 503,
 }
 _DEBUG = {
     "dap_adapter_not_found": 503,
@@ -331,7 +322,6 @@ _SERVICES = {
     "capability_rate_limited": 429,
     "operator_only": 403,
     "service_provider_unknown": 404,
-    "services_absent": 503,
     "skill_metadata_invalid": 422,
     "vault_key_invalid": 500,
 }

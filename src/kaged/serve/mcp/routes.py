@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import importlib
 import re
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import Depends, FastAPI, Path
+from fastapi import APIRouter, Depends, FastAPI, Path
 from pydantic import Field
 from starlette.requests import HTTPConnection, Request
 from starlette.routing import Route
 from starlette.websockets import WebSocket
 
 from kaged.base import KagedError
-from kaged.kernel.identity import Actor
-from kaged.serve.http.app import API_PREFIX
 from kaged.serve.http.documented import errors
 from kaged.serve.http.errors import InvalidHttpRequest, error_response, request_id_of
 from kaged.serve.http.models import ApiModel
-from kaged.serve.http.routes.projects import PROJECT_ID
-from kaged.serve.http.routes.tools import AGENT_PATTERN, MAX_AGENT_CHARS
+from kaged.serve.http.routes.dependencies import (
+    AGENT_PATTERN,
+    API_PREFIX,
+    IN_PROJECT,
+    MAX_AGENT_CHARS,
+    PROJECT_ID,
+    Who,
+)
 from kaged.serve.http.services import actor_of
 from kaged.serve.mcp.mcp_service import McpService
 
@@ -29,14 +33,10 @@ if TYPE_CHECKING:
 
 ROOT: Final = "primary"
 
+router = APIRouter(prefix=API_PREFIX, tags=["mcp"])
+
 _PROJECT: Final = re.compile(PROJECT_ID)
 _AGENT: Final = re.compile(AGENT_PATTERN)
-
-
-class McpAbsent(KagedError):
-    """The application was built without MCP."""
-
-    code: ClassVar[str] = "mcp_absent"
 
 
 class McpToolOut(ApiModel):
@@ -84,14 +84,11 @@ class McpLogsOut(ApiModel):
 
 
 async def _service(connection: HTTPConnection) -> McpService:
-    service: McpService | None = getattr(connection.app.state, "mcp", None)
-    if service is None:
-        raise McpAbsent("This daemon runs without MCP.")
+    service: McpService = connection.app.state.mcp
     return service
 
 
 Outside = Annotated[McpService, Depends(_service)]
-Who = Annotated[Actor, Depends(actor_of)]
 ServerName = Annotated[
     str, Path(pattern=r"^[a-z][a-z0-9-]*$", max_length=64, description="As config.toml names it.")
 ]
@@ -100,62 +97,8 @@ ServerName = Annotated[
 def add_mcp(app: FastAPI, service: McpService) -> None:
     """Add the routes of MCP to the application, and what they lead to."""
     app.state.mcp = service
-    add_routes(app, API_PREFIX)
+    app.router.routes.extend(router.routes)
     app.openapi_schema = None  # drawn anew, with everything in it
-
-
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    # No API route: requests and answers are MCP's own, and the SDK reads and writes them.
-    app.router.routes.append(
-        Route(
-            f"{prefix}/projects/{{project_id}}/mcp",
-            endpoint=serve_http,
-            methods=["GET", "POST", "DELETE"],
-            include_in_schema=False,
-        )
-    )
-    app.add_api_websocket_route(f"{prefix}/projects/{{project_id}}/mcp/stream", stream)
-    app.add_api_route(
-        f"{prefix}/mcp/servers",
-        list_servers,
-        methods=["GET"],
-        tags=["mcp"],
-        responses=errors(),
-        summary="List the outside MCP servers",
-    )
-    app.add_api_route(
-        f"{prefix}/mcp/servers/{{name}}",
-        get_server,
-        methods=["GET"],
-        tags=["mcp"],
-        responses=errors(404),
-        summary="Describe an outside MCP server",
-    )
-    app.add_api_route(
-        f"{prefix}/mcp/servers/{{name}}/restart",
-        restart_server,
-        methods=["POST"],
-        tags=["mcp"],
-        responses=errors(404, 409),
-        summary="Stop and start an outside MCP server",
-    )
-    app.add_api_route(
-        f"{prefix}/mcp/servers/{{name}}/approve",
-        approve_server,
-        methods=["POST"],
-        tags=["mcp"],
-        responses=errors(404, 409),
-        summary="Agree to an outside MCP server's tools as they are now",
-    )
-    app.add_api_route(
-        f"{prefix}/mcp/servers/{{name}}/logs",
-        logs,
-        methods=["GET"],
-        tags=["mcp"],
-        responses=errors(404),
-        summary="Show the last lines that an outside MCP server wrote",
-    )
 
 
 class _StreamableHttp:
@@ -185,9 +128,18 @@ def _principal(name: str) -> Any:
     return AuthenticatedUser(AccessToken(token="", client_id=name, scopes=[], subject=name))
 
 
-serve_http: Final = _StreamableHttp()
+# No API route: requests and answers are MCP's own, and the SDK reads and writes them.
+router.routes.append(
+    Route(
+        f"{IN_PROJECT}/mcp",
+        endpoint=_StreamableHttp(),
+        methods=["GET", "POST", "DELETE"],
+        include_in_schema=False,
+    )
+)
 
 
+@router.websocket("/projects/{project_id}/mcp/stream")
 async def stream(websocket: WebSocket) -> None:
     """Serve one client of `kaged mcp` until it leaves."""
     try:
@@ -208,26 +160,43 @@ async def stream(websocket: WebSocket) -> None:
         service.endpoint.end(server, client_session, cut_off)
 
 
+@router.get("/mcp/servers", responses=errors(), summary="List the outside MCP servers")
 async def list_servers(outside: Outside) -> McpServersOut:
     """Return what is known of each server; none is started."""
     return McpServersOut.model_validate({"servers": outside.servers()})
 
 
+@router.get("/mcp/servers/{name}", responses=errors(404), summary="Describe an outside MCP server")
 async def get_server(outside: Outside, name: ServerName) -> McpServerOut:
     """Return one server with its tools."""
     return McpServerOut.model_validate(outside.server(name))
 
 
+@router.post(
+    "/mcp/servers/{name}/restart",
+    responses=errors(404, 409),
+    summary="Stop and start an outside MCP server",
+)
 async def restart_server(outside: Outside, who: Who, name: ServerName) -> McpServerOut:
     """Stop and start a server, also one that was given up."""
     return McpServerOut.model_validate(await outside.restart(name, who))
 
 
+@router.post(
+    "/mcp/servers/{name}/approve",
+    responses=errors(404, 409),
+    summary="Agree to an outside MCP server's tools as they are now",
+)
 async def approve_server(outside: Outside, who: Who, name: ServerName) -> McpServerOut:
     """Offer changed and new tools of a server from now on."""
     return McpServerOut.model_validate(await outside.approve(name, who))
 
 
+@router.get(
+    "/mcp/servers/{name}/logs",
+    responses=errors(404),
+    summary="Show the last lines that an outside MCP server wrote",
+)
 async def logs(outside: Outside, name: ServerName) -> McpLogsOut:
     """Return the last lines of a server's standard error."""
     return McpLogsOut.model_validate({"name": name, "lines": list(outside.logs(name))})

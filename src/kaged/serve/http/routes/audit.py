@@ -6,54 +6,20 @@ import contextlib
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, Query
+from fastapi import APIRouter, Depends, Query
 from starlette.responses import StreamingResponse
 
 from kaged.audit import AuditEvent, AuditFilter, AuditUnavailable
-from kaged.kernel.identity import Actor
 from kaged.serve.http.documented import errors
 from kaged.serve.http.errors import InvalidHttpRequest
 from kaged.serve.http.models import AuditRowOut, FindingOut, PageOut, VerifyOut
-from kaged.serve.http.services import HttpServices, actor_of, services_of
+from kaged.serve.http.routes.dependencies import API_PREFIX, Services, Who
 
 MAX_PAGE = 500
 MAX_MOMENT_CHARS = 40
 MAX_EPOCH_MS = 253_402_300_799_999  # the end of the year 9999
 
-
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    app.add_api_route(
-        f"{prefix}/audit",
-        query,
-        methods=["GET"],
-        tags=["audit"],
-        responses=errors(400),
-        summary="Ask the audit trail",
-    )
-    app.add_api_route(
-        f"{prefix}/audit/export",
-        export,
-        methods=["GET"],
-        tags=["audit"],
-        responses={
-            200: {
-                "content": {"application/x-ndjson": {}},
-                "description": "One JSON object per line.",
-            },
-            **errors(),
-        },
-        response_class=StreamingResponse,
-        summary="Take a copy that can be checked elsewhere",
-    )
-    app.add_api_route(
-        f"{prefix}/audit/verify",
-        verify,
-        methods=["POST"],
-        tags=["audit"],
-        responses=errors(),
-        summary="Check the whole chain",
-    )
+router = APIRouter(prefix=API_PREFIX, tags=["audit"])
 
 
 async def audit_filter(  # one parameter per query parameter is how FastAPI reads them
@@ -93,8 +59,9 @@ async def audit_filter(  # one parameter per query parameter is how FastAPI read
         raise InvalidHttpRequest(f"The filter is not valid: {error}.") from error
 
 
+@router.get("/audit", responses=errors(400), summary="Ask the audit trail")
 async def query(
-    services: Annotated[HttpServices, Depends(services_of)],
+    services: Services,
     wanted: Annotated[AuditFilter, Depends(audit_filter)],
     cursor: Annotated[str | None, Query(max_length=512)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
@@ -111,10 +78,22 @@ async def query(
     )
 
 
+@router.get(
+    "/audit/export",
+    responses={
+        200: {
+            "content": {"application/x-ndjson": {}},
+            "description": "One JSON object per line.",
+        },
+        **errors(),
+    },
+    response_class=StreamingResponse,
+    summary="Take a copy that can be checked elsewhere",
+)
 async def export(
-    services: Annotated[HttpServices, Depends(services_of)],
+    services: Services,
     wanted: Annotated[AuditFilter, Depends(audit_filter)],
-    actor: Annotated[Actor, Depends(actor_of)],
+    who: Who,
 ) -> StreamingResponse:
     """Return the rows that fit as JSON lines, with their hashes and a signed last line.
 
@@ -124,14 +103,15 @@ async def export(
     event = AuditEvent(
         "audit.exported",
         {"rows": head, "complete": wanted.everything, "filter": wanted.to_json()},
-        request_id=actor.request_id,
-        caller=actor.label,
+        request_id=who.request_id,
+        caller=who.label,
     )
     await services.audit.record(event, durable=True)
     return StreamingResponse(services.export_audit(wanted), media_type="application/x-ndjson")
 
 
-async def verify(services: Annotated[HttpServices, Depends(services_of)]) -> VerifyOut:
+@router.post("/audit/verify", responses=errors(), summary="Check the whole chain")
+async def verify(services: Services) -> VerifyOut:
     """Read the whole trail and return whether a row was changed, removed or added."""
     report = await services.verify_audit()
     return VerifyOut(

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter
 
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import DoctorOut, DoctorRowOut
-from kaged.serve.http.services import HttpServices, services_of
+from kaged.serve.http.routes.dependencies import API_PREFIX, Services
+
+router = APIRouter(prefix=API_PREFIX, tags=["doctor"])
 
 
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    app.add_api_route(
-        f"{prefix}/doctor",
-        examine,
-        methods=["GET"],
-        tags=["doctor"],
-        responses=errors(),
-        summary="What protects you and what does not",
-    )
-
-
-async def examine(services: Annotated[HttpServices, Depends(services_of)]) -> DoctorOut:
+@router.get("/doctor", responses=errors(), summary="What protects you and what does not")
+async def examine(services: Services) -> DoctorOut:
     """Run all checks as this daemon sees them."""
     rows = await services.doctor()
     return DoctorOut(

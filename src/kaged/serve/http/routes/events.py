@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import structlog
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from kaged.base import JsonObject, KagedError
@@ -26,7 +26,9 @@ from kaged.serve.http.errors import (
     error_response,
     request_id_of,
 )
-from kaged.serve.http.services import HttpServices, services_of
+from kaged.serve.http.routes.dependencies import API_PREFIX, Services
+
+router = APIRouter(prefix=API_PREFIX)
 
 SEND_TIMEOUT_S = 10.0
 MARK_EVERY = 256
@@ -51,14 +53,8 @@ class UnexpectedMessage(KagedError):
     code: ClassVar[str] = "unexpected_message"
 
 
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    app.add_api_websocket_route(f"{prefix}/events", events)
-
-
-async def events(
-    websocket: WebSocket, services: Annotated[HttpServices, Depends(services_of)]
-) -> None:
+@router.websocket("/events")
+async def events(websocket: WebSocket, services: Services) -> None:
     """Stream events to one client until either side ends it."""
     hub = services.hub
     try:

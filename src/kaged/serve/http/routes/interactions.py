@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import FastAPI, Path, Query
+from fastapi import APIRouter, Path, Query
 
 from kaged.serve.http.documented import errors
-from kaged.serve.http.routes.work import (
-    OPERATOR,
-    Cursor,
-    InProject,
-    Limit,
-    ProjectRequest,
-    offset_of,
-    page_of,
-    uploads_of,
-)
+from kaged.serve.http.routes.dependencies import IN_PROJECT, Page
+from kaged.serve.http.routes.work import OPERATOR, InProject, ProjectRequest, page_of, uploads_of
 from kaged.serve.http.work_models import InteractionAnswerIn, InteractionOut, InteractionsOut
 from kaged.store.interaction_rows import InteractionRecord, InteractionStatus
 from kaged.toolbox.project.answers import OperatorAnswer
 from kaged.toolbox.project.interactions import interaction_json
+
+router = APIRouter(
+    prefix=IN_PROJECT,
+    tags=["interactions"],
+    responses=errors(400, 404, 409),
+)
 
 RequestId = Annotated[
     str,
@@ -28,44 +26,27 @@ RequestId = Annotated[
 ]
 
 
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    base = f"{prefix}/projects/{{project_id}}/interactions"
-    for path, handler, method, summary in (
-        ("", list_interactions, "GET", "List what agents ask"),
-        ("/{request_id}", get, "GET", "Look at one question"),
-        ("/{request_id}/answer", answer, "POST", "Answer a question"),
-        ("/{request_id}", withdraw, "DELETE", "Let a session go on without an answer"),
-    ):
-        app.add_api_route(
-            f"{base}{path}",
-            handler,
-            methods=[method],
-            tags=["interactions"],
-            responses=errors(400, 404, 409),
-            summary=summary,
-        )
-
-
+@router.get("/interactions", summary="List what agents ask")
 async def list_interactions(
     context: InProject,
+    page: Page,
     status: Annotated[InteractionStatus | None, Query(description="Only these.")] = None,
-    cursor: Cursor = None,
-    limit: Limit = 50,
 ) -> InteractionsOut:
     """Return the questions of a project's agents, newest first, a page at a time."""
     found = await context.work.interactions.page(
-        context.project_id, status, limit, offset_of(cursor)
+        context.project_id, status, page.limit, page.offset
     )
-    return InteractionsOut.model_validate(page_of(found, "interactions"))
+    return InteractionsOut.model_validate(page_of(page, found, "interactions"))
 
 
+@router.get("/interactions/{request_id}", summary="Look at one question")
 async def get(context: InProject, request_id: RequestId) -> InteractionOut:
     """Return one question and, if there is one, its answer."""
     found = await context.work.interactions.get(context.project_id, request_id)
     return InteractionOut.model_validate(interaction_json(found))
 
 
+@router.post("/interactions/{request_id}/answer", summary="Answer a question")
 async def answer(
     context: InProject, request_id: RequestId, body: InteractionAnswerIn
 ) -> InteractionOut:
@@ -76,6 +57,7 @@ async def answer(
     return await _ended(context, closed)
 
 
+@router.delete("/interactions/{request_id}", summary="Let a session go on without an answer")
 async def withdraw(context: InProject, request_id: RequestId) -> InteractionOut:
     """Withdraw the question: the agent gets no answer."""
     context.require_record()

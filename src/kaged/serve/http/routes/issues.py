@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Path, Query
+from fastapi import APIRouter, Path, Query
 
 from kaged.serve.http.documented import errors
-from kaged.serve.http.routes.work import (
-    OPERATOR,
-    Cursor,
-    InProject,
-    Limit,
-    Number,
-    offset_of,
-    page_of,
-)
+from kaged.serve.http.routes.dependencies import IN_PROJECT, SESSION_ID, Page
+from kaged.serve.http.routes.work import OPERATOR, InProject, Number, page_of
 from kaged.serve.http.work_models import (
     BindIn,
     CommentedOut,
@@ -33,34 +26,13 @@ from kaged.serve.http.work_models import (
 from kaged.store.text_query import QUERY_LIMIT_CHARS
 from kaged.toolbox.project.issue_states import IssueStatus
 
-SESSION_ID = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,119}$"
+router = APIRouter(prefix=IN_PROJECT, tags=["issues"], responses=errors(400, 404, 409))
 
 
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    base = f"{prefix}/projects/{{project_id}}"
-    for path, handler, method, summary, status in (
-        ("/issues", list_issues, "GET", "List issues", 200),
-        ("/issues", create, "POST", "File an issue", 201),
-        ("/issues/{number}", get, "GET", "Look at one issue", 200),
-        ("/issues/{number}", edit, "PATCH", "Edit an issue", 200),
-        ("/issues/{number}/comments", comment, "POST", "Comment on an issue", 201),
-        ("/issues/{number}/transition", transition, "POST", "Move an issue along", 200),
-        ("/sessions/{session_id}/issue", bind, "PUT", "Let a session work on an issue", 200),
-    ):
-        app.add_api_route(
-            f"{base}{path}",
-            handler,
-            methods=[method],
-            tags=["issues"],
-            responses=errors(400, 404, 409),
-            status_code=status,
-            summary=summary,
-        )
-
-
+@router.get("/issues", summary="List issues")
 async def list_issues(
     context: InProject,
+    page: Page,
     status: Annotated[
         IssueStatus | None, Query(description="Only these; without it all that are not done.")
     ] = None,
@@ -68,16 +40,15 @@ async def list_issues(
         str | None,
         Query(max_length=QUERY_LIMIT_CHARS, description="Words in title or body."),
     ] = None,
-    cursor: Cursor = None,
-    limit: Limit = 50,
 ) -> IssuesOut:
     """Return issues, last changed first, a page at a time."""
     found = await context.work.issues.list(
-        context.project_id, status=status, search=search, limit=limit, offset=offset_of(cursor)
+        context.project_id, status=status, search=search, limit=page.limit, offset=page.offset
     )
-    return IssuesOut.model_validate(page_of(found, "issues"))
+    return IssuesOut.model_validate(page_of(page, found, "issues"))
 
 
+@router.post("/issues", status_code=201, summary="File an issue")
 async def create(context: InProject, body: IssueIn) -> IssueCreatedOut:
     """File an issue under the project's next number."""
     context.require_record()
@@ -85,11 +56,13 @@ async def create(context: InProject, body: IssueIn) -> IssueCreatedOut:
     return IssueCreatedOut.model_validate(await context.recorded(done))
 
 
+@router.get("/issues/{number}", summary="Look at one issue")
 async def get(context: InProject, number: Number) -> IssueDetailOut:
     """Return one issue with everything that was said about it and done to it."""
     return IssueDetailOut.model_validate(await context.work.issues.get(context.project_id, number))
 
 
+@router.patch("/issues/{number}", summary="Edit an issue")
 async def edit(context: InProject, number: Number, body: IssueEditIn) -> IssueEditedOut:
     """Change title, body or assignment. The body before the first edit is kept."""
     context.require_record()
@@ -98,6 +71,7 @@ async def edit(context: InProject, number: Number, body: IssueEditIn) -> IssueEd
     return IssueEditedOut.model_validate(await context.recorded(done))
 
 
+@router.post("/issues/{number}/comments", status_code=201, summary="Comment on an issue")
 async def comment(context: InProject, number: Number, body: CommentIn) -> CommentedOut:
     """Add a comment; `operator_only` keeps it from guests."""
     context.require_record()
@@ -107,6 +81,7 @@ async def comment(context: InProject, number: Number, body: CommentIn) -> Commen
     return CommentedOut.model_validate(await context.recorded(done))
 
 
+@router.post("/issues/{number}/transition", summary="Move an issue along")
 async def transition(context: InProject, number: Number, body: TransitionIn) -> TransitionedOut:
     """Move an issue to another status."""
     context.require_record()
@@ -116,6 +91,7 @@ async def transition(context: InProject, number: Number, body: TransitionIn) -> 
     return TransitionedOut.model_validate(await context.recorded(done))
 
 
+@router.put("/sessions/{session_id}/issue", summary="Let a session work on an issue")
 async def bind(
     context: InProject,
     session_id: Annotated[str, Path(pattern=SESSION_ID, description="The session's id.")],

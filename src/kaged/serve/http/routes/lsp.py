@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter
 from pydantic import Field
 
-from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel
-from kaged.serve.http.routes.projects import ProjectId
-from kaged.serve.http.services import HttpServices, services_of
-from kaged.toolset.language_services import LanguageServices
+from kaged.serve.http.routes.dependencies import IN_PROJECT, ProjectId
+from kaged.serve.http.routes.subsystems import LanguageServers
 
-
-class LanguageServicesAbsent(KagedError):
-    """The application was built without language servers."""
-
-    code: ClassVar[str] = "bridges_absent"
+router = APIRouter(prefix=IN_PROJECT, tags=["lsp"])
 
 
 class LanguageServerOut(ApiModel):
@@ -44,26 +38,11 @@ class LanguageServersOut(ApiModel):
     servers: list[LanguageServerOut]
 
 
-async def _bridges(services: Annotated[HttpServices, Depends(services_of)]) -> LanguageServices:
-    if services.code is None:
-        raise LanguageServicesAbsent("This daemon runs without language servers.")
-    return services.code
-
-
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    app.add_api_route(
-        f"{prefix}/projects/{{project_id}}/lsp",
-        list_servers,
-        methods=["GET"],
-        tags=["lsp"],
-        responses=errors(404),
-        summary="List the language servers of a project",
-    )
-
-
-async def list_servers(
-    bridges: Annotated[LanguageServices, Depends(_bridges)], project_id: ProjectId
-) -> LanguageServersOut:
+@router.get(
+    "/lsp",
+    responses=errors(404),
+    summary="List the language servers of a project",
+)
+async def list_servers(service: LanguageServers, project_id: ProjectId) -> LanguageServersOut:
     """Return what is known of each language's server; none is started."""
-    return LanguageServersOut.model_validate(bridges.servers(project_id))
+    return LanguageServersOut.model_validate(service.servers(project_id))

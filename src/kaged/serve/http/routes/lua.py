@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import Depends, FastAPI, Query
+from fastapi import APIRouter, Query
 from pydantic import Field, JsonValue
 
-from kaged.base import KagedError
-from kaged.kernel.identity import Actor
-from kaged.lua.script_service import ScriptService
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel, RequestBody
-from kaged.serve.http.routes.projects import ProjectId
-from kaged.serve.http.services import HttpServices, actor_of, services_of
+from kaged.serve.http.routes.dependencies import API_PREFIX, ProjectId, Who
+from kaged.serve.http.routes.subsystems import Scripts
 
 MAX_RAW_CHARS = 64 * 1024
 MAX_NAME_CHARS = 128
@@ -21,11 +18,7 @@ MAX_SOURCE_CHARS = 1024 * 1024
 MAX_FRONT_PARAMS = 16
 MAX_WAIT_S = 25.0
 
-
-class ScriptsAbsent(KagedError):
-    """The application was built without scripts."""
-
-    code: ClassVar[str] = "lua_absent"
+router = APIRouter(prefix=API_PREFIX, tags=["lua"])
 
 
 class ScriptOut(ApiModel):
@@ -113,114 +106,74 @@ class CheckOut(ApiModel):
     used_at_load: list[str]
 
 
-Who = Annotated[Actor, Depends(actor_of)]
 WaitS = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="How long to wait for one.")]
 
 
-async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> ScriptService:
-    if services.lua is None:
-        raise ScriptsAbsent("This daemon runs without scripts.")
-    return services.lua
-
-
-Service = Annotated[ScriptService, Depends(_service)]
-
-
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    base = f"{prefix}/projects/{{project_id}}/lua"
-    app.add_api_route(
-        base,
-        list_scripts,
-        methods=["GET"],
-        tags=["lua"],
-        responses=errors(404),
-        summary="List a project's scripts and commands",
-    )
-    app.add_api_route(
-        f"{base}/reload",
-        reload_scripts,
-        methods=["POST"],
-        tags=["lua"],
-        responses=errors(404),
-        summary="Load the scripts anew",
-    )
-    app.add_api_route(
-        f"{base}/commands",
-        run_command,
-        methods=["POST"],
-        tags=["lua"],
-        responses=errors(404),
-        summary="Run a command of a script",
-    )
-    app.add_api_route(
-        f"{base}/dialogs",
-        list_dialogs,
-        methods=["GET"],
-        tags=["lua"],
-        responses=errors(404),
-        summary="List what scripts ask people",
-    )
-    app.add_api_route(
-        f"{base}/dialogs/{{dialog_id}}",
-        answer_dialog,
-        methods=["POST"],
-        tags=["lua"],
-        responses=errors(404),
-        status_code=204,
-        summary="Answer a script's dialog",
-    )
-    app.add_api_route(
-        f"{base}/front",
-        front,
-        methods=["POST"],
-        tags=["lua"],
-        responses=errors(404, 409),
-        summary="Let a script draw, complete or handle a key",
-    )
-    app.add_api_route(
-        f"{prefix}/lua/check",
-        check,
-        methods=["POST"],
-        tags=["lua"],
-        responses=errors(),
-        summary="Load a script without letting it do anything",
-    )
-
-
-async def list_scripts(service: Service, project_id: ProjectId) -> ScriptsOut:
+@router.get(
+    "/projects/{project_id}/lua",
+    responses=errors(404),
+    summary="List a project's scripts and commands",
+)
+async def list_scripts(service: Scripts, project_id: ProjectId) -> ScriptsOut:
     """Return the scripts with their state, their grants and what they registered."""
     return ScriptsOut.model_validate(await service.describe(project_id))
 
 
-async def reload_scripts(service: Service, who: Who, project_id: ProjectId) -> ScriptsOut:
+@router.post(
+    "/projects/{project_id}/lua/reload", responses=errors(404), summary="Load the scripts anew"
+)
+async def reload_scripts(service: Scripts, who: Who, project_id: ProjectId) -> ScriptsOut:
     """Read folder and grants again; every script starts anew."""
     return ScriptsOut.model_validate(await service.reload(project_id, who))
 
 
-async def run_command(service: Service, project_id: ProjectId, body: CommandIn) -> CommandOut:
+@router.post(
+    "/projects/{project_id}/lua/commands",
+    responses=errors(404),
+    summary="Run a command of a script",
+)
+async def run_command(service: Scripts, project_id: ProjectId, body: CommandIn) -> CommandOut:
     """Run it to its end; a move that it asks for is made before the answer."""
     found = await service.command(project_id, body.name, body.raw, interactive=body.interactive)
     return CommandOut.model_validate(found)
 
 
-async def list_dialogs(service: Service, project_id: ProjectId, wait_s: WaitS = 0) -> DialogsOut:
+@router.get(
+    "/projects/{project_id}/lua/dialogs",
+    responses=errors(404),
+    summary="List what scripts ask people",
+)
+async def list_dialogs(service: Scripts, project_id: ProjectId, wait_s: WaitS = 0) -> DialogsOut:
     """Return the open dialogs. A client that waits here counts as a person who can be asked."""
     return DialogsOut(dialogs=await service.dialogs(project_id, wait_s))
 
 
+@router.post(
+    "/projects/{project_id}/lua/dialogs/{dialog_id}",
+    responses=errors(404),
+    status_code=204,
+    summary="Answer a script's dialog",
+)
 async def answer_dialog(
-    service: Service, project_id: ProjectId, dialog_id: str, body: DialogAnswerIn
+    service: Scripts, project_id: ProjectId, dialog_id: str, body: DialogAnswerIn
 ) -> None:
     """Answer a dialog, or dismiss it with null."""
     await service.answer(project_id, dialog_id[:MAX_NAME_CHARS], body.answer)
 
 
-async def front(service: Service, project_id: ProjectId, body: FrontIn) -> dict[str, Any]:
+@router.post(
+    "/projects/{project_id}/lua/front",
+    responses=errors(404, 409),
+    summary="Let a script draw, complete or handle a key",
+)
+async def front(service: Scripts, project_id: ProjectId, body: FrontIn) -> dict[str, Any]:
     """Return `lines` to draw, `items` to complete with, `consumed`, or the `text` of a key."""
     return dict(await service.front(project_id, body.script, body.entry, dict(body.params)))
 
 
-async def check(service: Service, body: ScriptCheckIn) -> CheckOut:
+@router.post(
+    "/lua/check", responses=errors(), summary="Load a script without letting it do anything"
+)
+async def check(service: Scripts, body: ScriptCheckIn) -> CheckOut:
     """Return whether it loads, what it asks for and what it registers."""
     return CheckOut.model_validate(await service.check(body.name, body.source))

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter
 from pydantic import Field
 
-from kaged.base import KagedError
-from kaged.models.catalogue import ModelCatalogue
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel, RequestBody
-from kaged.serve.http.services import HttpServices, services_of
+from kaged.serve.http.routes.dependencies import API_PREFIX
+from kaged.serve.http.routes.subsystems import Models
 
-
-class ModelsAbsent(KagedError):
-    """The application was built without models."""
-
-    code: ClassVar[str] = "models_absent"
+router = APIRouter(prefix=API_PREFIX, tags=["models"])
 
 
 class ModelCheckIn(RequestBody):
@@ -70,39 +65,13 @@ class ModelCheckOut(ApiModel):
     error: ModelFailureOut | None = None
 
 
-async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> ModelCatalogue:
-    if services.models is None:
-        raise ModelsAbsent("This daemon runs without models.")
-    return services.models
-
-
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    app.add_api_route(
-        f"{prefix}/models",
-        list_models,
-        methods=["GET"],
-        tags=["models"],
-        responses=errors(),
-        summary="List the models",
-    )
-    app.add_api_route(
-        f"{prefix}/models/check",
-        check_model,
-        methods=["POST"],
-        tags=["models"],
-        responses=errors(),
-        summary="Ask a model one small question",
-    )
-
-
-async def list_models(service: Annotated[ModelCatalogue, Depends(_service)]) -> ModelsOut:
+@router.get("/models", responses=errors(), summary="List the models")
+async def list_models(service: Models) -> ModelsOut:
     """Return every alias, those that cannot be used as well. Keys are never shown."""
     return ModelsOut.model_validate({"models": service.rows()})
 
 
-async def check_model(
-    service: Annotated[ModelCatalogue, Depends(_service)], body: ModelCheckIn
-) -> ModelCheckOut:
+@router.post("/models/check", responses=errors(), summary="Ask a model one small question")
+async def check_model(service: Models, body: ModelCheckIn) -> ModelCheckOut:
     """Ask it once, with few tokens; a model that does not answer is an answer, too."""
     return ModelCheckOut.model_validate(await service.check(body.alias))

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from fastapi import Body, Depends, FastAPI, Header, Path, Query, Request
+from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request
 
-from kaged.base import KagedError
-from kaged.kernel.identity import Actor
-from kaged.plugins.plugin_service import PluginService
 from kaged.serve.http.documented import errors
 from kaged.serve.http.errors import InvalidHttpRequest
 from kaged.serve.http.plugin_models import (
@@ -20,22 +17,17 @@ from kaged.serve.http.plugin_models import (
     PluginPathIn,
     PluginsOut,
 )
-from kaged.serve.http.routes.projects import PROJECT_ID
-from kaged.serve.http.services import HttpServices, actor_of, services_of
+from kaged.serve.http.routes.dependencies import API_PREFIX, PROJECT_ID, Who
+from kaged.serve.http.routes.subsystems import Plugins
 from kaged.wire.methods import is_method_name
 
 PLUGIN_NAME = r"^[a-z][a-z0-9-]{0,63}$"
 METHOD_NAME = r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*){1,3}$"
 MAX_PARAMETERS = 100
 
-
-class PluginsAbsent(KagedError):
-    """The application was built without a plugin host."""
-
-    code: ClassVar[str] = "plugins_absent"
+router = APIRouter(prefix=API_PREFIX, tags=["plugins"])
 
 
-Who = Annotated[Actor, Depends(actor_of)]
 Name = Annotated[str, Path(pattern=PLUGIN_NAME, description="The plugin's name.")]
 Knob = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_]{0,63}$", description="The knob's name.")]
 ConsentId = Annotated[str, Path(pattern=r"^consent_[A-Za-z0-9]{1,64}$")]
@@ -66,222 +58,73 @@ InSession = Annotated[
 ]
 
 
-async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> PluginService:
-    if services.plugins is None:
-        raise PluginsAbsent("This daemon runs without a plugin host.")
-    await services.plugins.ready()
-    return services.plugins
-
-
-Service = Annotated[PluginService, Depends(_service)]
-
-
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    app.add_api_route(
-        f"{prefix}/plugins",
-        list_plugins,
-        methods=["GET"],
-        tags=["plugins"],
-        responses=errors(),
-        summary="List the installed plugins",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/preview",
-        preview,
-        methods=["POST"],
-        tags=["plugins"],
-        responses=errors(404, 409),
-        summary="Look at a plugin before installing it",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins",
-        install,
-        methods=["POST"],
-        tags=["plugins"],
-        responses=errors(404, 409),
-        status_code=201,
-        summary="Install or upgrade a plugin",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/{{name}}",
-        get,
-        methods=["GET"],
-        tags=["plugins"],
-        responses=errors(404),
-        summary="Look at one plugin",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/{{name}}",
-        uninstall,
-        methods=["DELETE"],
-        tags=["plugins"],
-        responses=errors(404, 409),
-        summary="Uninstall a plugin",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/{{name}}/enable",
-        enable,
-        methods=["POST"],
-        tags=["plugins"],
-        responses=errors(404, 409),
-        summary="Enable and start a plugin",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/{{name}}/disable",
-        disable,
-        methods=["POST"],
-        tags=["plugins"],
-        responses=errors(404, 409),
-        summary="Stop and disable a plugin",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/{{name}}/restart",
-        restart,
-        methods=["POST"],
-        tags=["plugins"],
-        responses=errors(404, 409),
-        summary="Restart a plugin",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/{{name}}/logs",
-        logs,
-        methods=["GET"],
-        tags=["plugins"],
-        responses=errors(404),
-        summary="Read a plugin's recent stderr",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/{{name}}/knobs",
-        knobs,
-        methods=["GET"],
-        tags=["plugins"],
-        responses=errors(404),
-        summary="List a plugin's knobs",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/{{name}}/knobs/{{knob}}",
-        write_knob,
-        methods=["PUT"],
-        tags=["plugins"],
-        responses=errors(404, 409),
-        summary="Set a knob for an agent",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/{{name}}/reload",
-        reload,
-        methods=["POST"],
-        tags=["plugins"],
-        responses=errors(404, 409, 502),
-        summary="Switch a running plugin to its changed files",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/{{name}}/renewal",
-        preview_changed_files,
-        methods=["GET"],
-        tags=["plugins"],
-        responses=errors(404, 409),
-        summary="Look at the changed files of an installed plugin",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/{{name}}/renewal",
-        approve_changed_files,
-        methods=["POST"],
-        tags=["plugins"],
-        responses=errors(404, 409),
-        summary="Agree to the changed files of an installed plugin",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/{{name}}/export",
-        export,
-        methods=["POST"],
-        tags=["plugins"],
-        responses=errors(404, 409),
-        summary="Write a plugin's tables into a file",
-    )
-    app.add_api_route(
-        f"{prefix}/consents",
-        consents,
-        methods=["GET"],
-        tags=["plugins"],
-        responses=errors(),
-        summary="List what projects ask of the operator",
-    )
-    app.add_api_route(
-        f"{prefix}/consents/{{consent_id}}",
-        answer_consent,
-        methods=["POST"],
-        tags=["plugins"],
-        responses=errors(403, 404, 409, 502),
-        summary="Answer a consent request",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/{{name}}/call/{{method}}",
-        call_get,
-        methods=["GET"],
-        tags=["plugins"],
-        responses=errors(400, 404, 409, 502),
-        summary="Call a plugin's method",
-    )
-    app.add_api_route(
-        f"{prefix}/plugins/{{name}}/call/{{method}}",
-        call_post,
-        methods=["POST"],
-        tags=["plugins"],
-        responses=errors(400, 404, 409, 502),
-        summary="Call a plugin's method",
-    )
-
-
-async def list_plugins(service: Service) -> PluginsOut:
+@router.get("/plugins", responses=errors(), summary="List the installed plugins")
+async def list_plugins(service: Plugins) -> PluginsOut:
     """Return every installed plugin with its state, also those disabled for this run."""
     return PluginsOut(items=[dict(one) for one in service.list()])
 
 
-async def preview(service: Service, body: PluginPathIn) -> dict[str, Any]:
+@router.post(
+    "/plugins/preview", responses=errors(404, 409), summary="Look at a plugin before installing it"
+)
+async def preview(service: Plugins, body: PluginPathIn) -> dict[str, Any]:
     """Return what installing a directory would mean: capabilities in words, changes, the digest."""
     return dict(await service.preview(body.path))
 
 
-async def install(service: Service, who: Who, body: ConsentIn) -> dict[str, Any]:
+@router.post(
+    "/plugins", responses=errors(404, 409), status_code=201, summary="Install or upgrade a plugin"
+)
+async def install(service: Plugins, who: Who, body: ConsentIn) -> dict[str, Any]:
     """Install exactly the files that were previewed; other files have another digest."""
     return dict(await service.install(body.path, body.digest, who))
 
 
-async def get(service: Service, name: Name) -> dict[str, Any]:
+@router.get("/plugins/{name}", responses=errors(404), summary="Look at one plugin")
+async def get(service: Plugins, name: Name) -> dict[str, Any]:
     """Return one plugin's state, process, capabilities and counters."""
     return dict(service.get(name))
 
 
+@router.delete("/plugins/{name}", responses=errors(404, 409), summary="Uninstall a plugin")
 async def uninstall(
-    service: Service, who: Who, name: Name, force: Annotated[bool, Query()] = False
+    service: Plugins, who: Who, name: Name, force: Annotated[bool, Query()] = False
 ) -> dict[str, Any]:
     """Stop it and remove its files, its tables and its entries."""
     return dict(await service.uninstall(name, force=force, who=who))
 
 
-async def enable(service: Service, who: Who, name: Name) -> dict[str, Any]:
+@router.post(
+    "/plugins/{name}/enable", responses=errors(404, 409), summary="Enable and start a plugin"
+)
+async def enable(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
     """Write it into the enabled list and start it; the failure counter begins anew."""
     return dict(await service.enable(name, who))
 
 
-async def disable(service: Service, who: Who, name: Name) -> dict[str, Any]:
+@router.post(
+    "/plugins/{name}/disable", responses=errors(404, 409), summary="Stop and disable a plugin"
+)
+async def disable(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
     """Take it out of the enabled list and stop it."""
     return dict(await service.disable(name, who))
 
 
-async def restart(service: Service, who: Who, name: Name) -> dict[str, Any]:
+@router.post("/plugins/{name}/restart", responses=errors(404, 409), summary="Restart a plugin")
+async def restart(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
     """Stop and start it."""
     return dict(await service.restart(name, who))
 
 
-async def logs(service: Service, name: Name) -> dict[str, Any]:
+@router.get("/plugins/{name}/logs", responses=errors(404), summary="Read a plugin's recent stderr")
+async def logs(service: Plugins, name: Name) -> dict[str, Any]:
     """Return the last fifty lines of its standard error."""
     return {"lines": list(service.logs(name))}
 
 
+@router.get("/plugins/{name}/knobs", responses=errors(404), summary="List a plugin's knobs")
 async def knobs(
-    service: Service,
+    service: Plugins,
     name: Name,
     project_id: Annotated[str | None, Query(pattern=PROJECT_ID)] = None,
     agent_path: Annotated[str, Query(min_length=1, max_length=1024)] = "primary",
@@ -292,45 +135,74 @@ async def knobs(
     return dict(service.knob_values(name, project_id, agent_path))
 
 
+@router.put(
+    "/plugins/{name}/knobs/{knob}", responses=errors(404, 409), summary="Set a knob for an agent"
+)
 async def write_knob(
-    service: Service, who: Who, name: Name, knob: Knob, body: KnobWriteIn
+    service: Plugins, who: Who, name: Name, knob: Knob, body: KnobWriteIn
 ) -> dict[str, Any]:
     """Write a value into the project file, comments kept, and hand it to the running plugin."""
     change = await service.write_knob(name, body.project_id, body.agent_path, knob, body.value, who)
     return dict(change)
 
 
-async def reload(service: Service, who: Who, name: Name) -> dict[str, Any]:
+@router.post(
+    "/plugins/{name}/reload",
+    responses=errors(404, 409, 502),
+    summary="Switch a running plugin to its changed files",
+)
+async def reload(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
     """Start the new files beside the old process and switch; a failure keeps the old one."""
     return dict(await service.reload(name, who))
 
 
-async def preview_changed_files(service: Service, name: Name) -> dict[str, Any]:
+@router.get(
+    "/plugins/{name}/renewal",
+    responses=errors(404, 409),
+    summary="Look at the changed files of an installed plugin",
+)
+async def preview_changed_files(service: Plugins, name: Name) -> dict[str, Any]:
     """Return what agreeing to an installed plugin's files as they are now would mean."""
     return dict(await service.preview_changed_files(name))
 
 
+@router.post(
+    "/plugins/{name}/renewal",
+    responses=errors(404, 409),
+    summary="Agree to the changed files of an installed plugin",
+)
 async def approve_changed_files(
-    service: Service, who: Who, name: Name, body: ApproveChangedFilesIn
+    service: Plugins, who: Who, name: Name, body: ApproveChangedFilesIn
 ) -> dict[str, Any]:
     """Approve the files with this digest, which puts a changed plugin into use again."""
     return dict(await service.renew(name, body.digest, who))
 
 
-async def export(service: Service, who: Who, name: Name, body: PluginPathIn) -> dict[str, Any]:
+@router.post(
+    "/plugins/{name}/export",
+    responses=errors(404, 409),
+    summary="Write a plugin's tables into a file",
+)
+async def export(service: Plugins, who: Who, name: Name, body: PluginPathIn) -> dict[str, Any]:
     """Write its tables as SQL that any SQLite reads, into a new file on the daemon's machine."""
     return dict(await service.export(name, body.path, who))
 
 
+@router.get("/consents", responses=errors(), summary="List what projects ask of the operator")
 async def consents(
-    service: Service, project_id: Annotated[str | None, Query(pattern=PROJECT_ID)] = None
+    service: Plugins, project_id: Annotated[str | None, Query(pattern=PROJECT_ID)] = None
 ) -> ConsentsOut:
     """Return the open questions of all projects or of one, and those answered with no."""
     return ConsentsOut(items=[dict(one) for one in await service.consents(project_id)])
 
 
+@router.post(
+    "/consents/{consent_id}",
+    responses=errors(403, 404, 409, 502),
+    summary="Answer a consent request",
+)
 async def answer_consent(
-    service: Service, who: Who, consent_id: ConsentId, body: ConsentAnswerIn
+    service: Plugins, who: Who, consent_id: ConsentId, body: ConsentAnswerIn
 ) -> dict[str, Any]:
     """Answer yes or no. A yes to fetching leads to the next question; a no changes nothing."""
     return dict(
@@ -340,8 +212,13 @@ async def answer_consent(
     )
 
 
+@router.get(
+    "/plugins/{name}/call/{method}",
+    responses=errors(400, 404, 409, 502),
+    summary="Call a plugin's method",
+)
 async def call_get(
-    service: Service,
+    service: Plugins,
     who: Who,
     name: Name,
     method: Method,
@@ -353,8 +230,13 @@ async def call_get(
     return {"result": await service.call(name, method, params, who, session_id=session)}
 
 
+@router.post(
+    "/plugins/{name}/call/{method}",
+    responses=errors(400, 404, 409, 502),
+    summary="Call a plugin's method",
+)
 async def call_post(
-    service: Service,
+    service: Plugins,
     who: Who,
     name: Name,
     method: Method,

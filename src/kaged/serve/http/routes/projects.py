@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends, FastAPI, Path, Query, Response
+from fastapi import APIRouter, Query, Response
 
 from kaged.base import JsonObject, JsonValue
-from kaged.kernel.identity import Actor
 from kaged.plugins.plugin_service import PluginService
 from kaged.projects.service import ProjectView
 from kaged.serve.http.documented import errors
@@ -19,76 +18,18 @@ from kaged.serve.http.models import (
     ProjectOut,
     TrustIn,
 )
-from kaged.serve.http.services import HttpServices, actor_of, services_of
+from kaged.serve.http.routes.dependencies import API_PREFIX, MAX_PAGE, ProjectId, Services, Who
 
-MAX_PAGE = 200
-PROJECT_ID = r"^prj_[0-9A-HJKMNP-TV-Z]{26}$"
-
-
-Services = Annotated[HttpServices, Depends(services_of)]
-Who = Annotated[Actor, Depends(actor_of)]
-ProjectId = Annotated[str, Path(pattern=PROJECT_ID, description="As `POST /projects` gave it.")]
+router = APIRouter(prefix=API_PREFIX, tags=["projects"])
 
 
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    app.add_api_route(
-        f"{prefix}/projects",
-        load,
-        methods=["POST"],
-        tags=["projects"],
-        responses=errors(),
-        status_code=201,
-        summary="Load a project",
-    )
-    app.add_api_route(
-        f"{prefix}/projects",
-        list_projects,
-        methods=["GET"],
-        tags=["projects"],
-        responses=errors(400),
-        summary="List the loaded projects",
-    )
-    app.add_api_route(
-        f"{prefix}/projects/{{project_id}}",
-        get,
-        methods=["GET"],
-        tags=["projects"],
-        responses=errors(404),
-        summary="Look at one project",
-    )
-    app.add_api_route(
-        f"{prefix}/projects/{{project_id}}/reload",
-        reload,
-        methods=["POST"],
-        tags=["projects"],
-        responses=errors(404),
-        summary="Read a project's files again",
-    )
-    app.add_api_route(
-        f"{prefix}/projects/{{project_id}}/trust",
-        trust,
-        methods=["PUT"],
-        tags=["projects"],
-        responses=errors(404),
-        summary="Trust a project, or stop",
-    )
-    app.add_api_route(
-        f"{prefix}/projects/{{project_id}}",
-        unload,
-        methods=["DELETE"],
-        tags=["projects"],
-        responses=errors(404),
-        status_code=204,
-        summary="Unload a project",
-    )
-
-
+@router.post("/projects", responses=errors(), status_code=201, summary="Load a project")
 async def load(services: Services, who: Who, body: LoadProjectIn) -> ProjectDetailOut:
     """Read a project's files and keep it loaded. Loading one again reads its files anew."""
     return detail(services, await services.projects.load(body.root, who))
 
 
+@router.get("/projects", responses=errors(400), summary="List the loaded projects")
 async def list_projects(
     services: Services,
     cursor: Annotated[str | None, Query(max_length=128)] = None,
@@ -99,16 +40,23 @@ async def list_projects(
     return PageOut[ProjectOut](items=[summary(view) for view in views], next_cursor=next_cursor)
 
 
+@router.get("/projects/{project_id}", responses=errors(404), summary="Look at one project")
 async def get(services: Services, project_id: ProjectId) -> ProjectDetailOut:
     """Return one project with its agent tree."""
     return detail(services, await services.projects.get(project_id))
 
 
+@router.post(
+    "/projects/{project_id}/reload", responses=errors(404), summary="Read a project's files again"
+)
 async def reload(services: Services, who: Who, project_id: ProjectId) -> ProjectDetailOut:
     """Read the files again. If they have errors, what was loaded before stays in force."""
     return detail(services, await services.projects.reload(project_id, who))
 
 
+@router.put(
+    "/projects/{project_id}/trust", responses=errors(404), summary="Trust a project, or stop"
+)
 async def trust(
     services: Services, who: Who, project_id: ProjectId, body: TrustIn
 ) -> ProjectDetailOut:
@@ -116,6 +64,9 @@ async def trust(
     return detail(services, await services.projects.set_trusted(project_id, body.trusted, who))
 
 
+@router.delete(
+    "/projects/{project_id}", responses=errors(404), status_code=204, summary="Unload a project"
+)
 async def unload(services: Services, who: Who, project_id: ProjectId) -> Response:
     """Let go of a project. Its files, and whether it is trusted, stay as they are."""
     await services.projects.unload(project_id, who)
@@ -127,7 +78,7 @@ def summary(view: ProjectView) -> ProjectOut:
     return ProjectOut.model_validate(_fields(view))
 
 
-def detail(services: HttpServices, view: ProjectView) -> ProjectDetailOut:
+def detail(services: Services, view: ProjectView) -> ProjectDetailOut:
     """Write a project with its tree."""
     tree = view.tree
     if tree is not None and services.plugins is not None:

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
-from fastapi import Depends, FastAPI, Path, Query
+from fastapi import APIRouter, Path, Query
 from pydantic import Field
 
-from kaged.base import KagedError
-from kaged.kernel.identity import Actor
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel, RequestBody
-from kaged.serve.http.services import HttpServices, accounts_of, actor_of, services_of
-from kaged.services.account_service import AccountService
+from kaged.serve.http.routes.dependencies import API_PREFIX, MAX_PAGE, Who
+from kaged.serve.http.routes.subsystems import Accounts
 
 MAX_USER_CHARS = 256
 MAX_REF_CHARS = 128
-MAX_PAGE = 200
 
-
-class ServicesAbsent(KagedError):
-    """The application was built without service capabilities."""
-
-    code: ClassVar[str] = "services_absent"
+router = APIRouter(prefix=f"{API_PREFIX}/services", tags=["services"])
 
 
 class OfferedOut(ApiModel):
@@ -122,61 +115,29 @@ class VaultRotatedOut(ApiModel):
     flows: int
 
 
-Who = Annotated[Actor, Depends(actor_of)]
 Namespace = Annotated[str, Path(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 PlanId = Annotated[str, Path(pattern=r"^plan_[0-9a-f]{1,64}$")]
 
 
-async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> AccountService:
-    found = accounts_of(services)
-    if found is None:
-        raise ServicesAbsent("This daemon runs without service capabilities.")
-    return found
-
-
-Service = Annotated[AccountService, Depends(_service)]
-
-
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    routes: tuple[tuple[str, str, Any, tuple[int, ...], str], ...] = (
-        ("GET", "/providers", list_providers, (), "List the providers of account capabilities"),
-        (
-            "POST",
-            "/providers/{namespace}/refresh",
-            refresh,
-            (403, 404, 422, 502, 503),
-            "Ask a provider again what it offers",
-        ),
-        ("GET", "/accounts", list_accounts, (), "List linked accounts"),
-        ("POST", "/accounts/revoke", revoke, (404, 503), "Take an account back"),
-        ("GET", "/approvals", list_approvals, (), "List operations that wait for consent"),
-        ("POST", "/approvals/{plan_id}", decide, (404, 503), "Consent to an operation, or refuse"),
-        ("POST", "/vault/rotate", rotate, (403, 503), "Encrypt all credentials with a fresh key"),
-    )
-    for method, path, handler, statuses, summary in routes:
-        app.add_api_route(
-            f"{prefix}/services{path}",
-            handler,
-            methods=[method],
-            tags=["services"],
-            responses=errors(*statuses),
-            summary=summary,
-        )
-
-
-async def list_providers(service: Service) -> ProvidersOut:
+@router.get("/providers", responses=errors(), summary="List the providers of account capabilities")
+async def list_providers(service: Accounts) -> ProvidersOut:
     """Return every provider, how it is doing and what it offers."""
     return ProvidersOut.model_validate({"providers": list(service.providers())})
 
 
-async def refresh(service: Service, who: Who, namespace: Namespace) -> ProviderOut:
+@router.post(
+    "/providers/{namespace}/refresh",
+    responses=errors(403, 404, 422, 502, 503),
+    summary="Ask a provider again what it offers",
+)
+async def refresh(service: Accounts, who: Who, namespace: Namespace) -> ProviderOut:
     """Read a provider's definitions anew; a bad answer changes nothing."""
     return ProviderOut.model_validate(await service.refresh(namespace, who))
 
 
+@router.get("/accounts", responses=errors(), summary="List linked accounts")
 async def list_accounts(
-    service: Service,
+    service: Accounts,
     who: Who,
     user_id: Annotated[str | None, Query(max_length=MAX_USER_CHARS)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
@@ -188,23 +149,31 @@ async def list_accounts(
     return LinkedAccountsOut.model_validate({"accounts": list(found), "next_offset": after})
 
 
-async def revoke(service: Service, who: Who, body: RevokeIn) -> RevokedOut:
+@router.post("/accounts/revoke", responses=errors(404, 503), summary="Take an account back")
+async def revoke(service: Accounts, who: Who, body: RevokeIn) -> RevokedOut:
     """Forget an account with its credential; its provider is told if it can be."""
     done = await service.revoke(body.user_id, body.capability, body.account_ref, who)
     return RevokedOut.model_validate(done)
 
 
-async def list_approvals(service: Service, who: Who) -> ApprovalsOut:
+@router.get("/approvals", responses=errors(), summary="List operations that wait for consent")
+async def list_approvals(service: Accounts, who: Who) -> ApprovalsOut:
     """Return what waits for consent."""
     return ApprovalsOut.model_validate({"approvals": list(await service.approvals(who))})
 
 
-async def decide(service: Service, who: Who, plan_id: PlanId, body: DecisionIn) -> ApprovalOut:
+@router.post(
+    "/approvals/{plan_id}", responses=errors(404, 503), summary="Consent to an operation, or refuse"
+)
+async def decide(service: Accounts, who: Who, plan_id: PlanId, body: DecisionIn) -> ApprovalOut:
     """Take a person's answer; a confirmed operation may be done once, as it was shown."""
     allowed = body.decision == "confirm"
     return ApprovalOut.model_validate(await service.decide(plan_id, allowed=allowed, who=who))
 
 
-async def rotate(service: Service, who: Who) -> VaultRotatedOut:
+@router.post(
+    "/vault/rotate", responses=errors(403, 503), summary="Encrypt all credentials with a fresh key"
+)
+async def rotate(service: Accounts, who: Who) -> VaultRotatedOut:
     """Make a new key for the vault and forget the old one."""
     return VaultRotatedOut.model_validate(await service.rotate_vault(who))

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fastapi import FastAPI
+from fastapi import APIRouter
 
 from kaged.serve.http.documented import errors
-from kaged.serve.http.routes.session_request import SESSIONS, SessionRequest, Sessions, Which
+from kaged.serve.http.routes.dependencies import IN_PROJECT
+from kaged.serve.http.routes.session_request import SessionRequest, Sessions, Which
 from kaged.serve.http.session_models import ForkIn, MoveOut
 from kaged.sessions.errors import MoveVetoed
 from kaged.sessions.move import SwitchOutcome
 from kaged.store.session_rows import SessionRecord
 
-
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    one = f"{prefix}{SESSIONS}/{{session_id}}"
-    for path, handler, summary, status in (
-        ("/fork", fork, "Branch off at an entry", 201),
-        ("/switch", switch, "Make it the current session", 200),
-    ):
-        app.add_api_route(
-            f"{one}{path}",
-            handler,
-            methods=["POST"],
-            tags=["sessions"],
-            responses=errors(400, 404, 409),
-            status_code=status,
-            summary=summary,
-        )
+router = APIRouter(
+    prefix=f"{IN_PROJECT}/sessions",
+    tags=["sessions"],
+    responses=errors(400, 404, 409),
+)
 
 
+@router.post("/{session_id}/fork", status_code=201, summary="Branch off at an entry")
 async def fork(context: Sessions, session_id: Which, body: ForkIn) -> MoveOut:
     """Branch off at an entry; nothing is copied and the session stays as it is.
 
@@ -49,6 +39,7 @@ async def fork(context: Sessions, session_id: Which, body: ForkIn) -> MoveOut:
     return await _outcome(context, source.id, outcome)
 
 
+@router.post("/{session_id}/switch", summary="Make it the current session")
 async def switch(context: Sessions, session_id: Which) -> MoveOut:
     """Make a session the project's current one, unless that is vetoed.
 

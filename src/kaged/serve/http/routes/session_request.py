@@ -1,31 +1,24 @@
-"""What the routes of sessions share: the room behind them, and sessions as answers show them."""
+"""What the routes of sessions share: the services behind them, and sessions in answers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from fastapi import Depends, Path
 
-from kaged.base import KagedError, iso_utc
-from kaged.serve.http.routes.issues import SESSION_ID
+from kaged.base import iso_utc
+from kaged.serve.http.routes.dependencies import SESSION_ID
+from kaged.serve.http.routes.subsystems import present
 from kaged.serve.http.routes.work import InProject, ProjectRequest
 from kaged.serve.http.session_models import SessionRowOut
 from kaged.sessions.driver import SessionDriver
 from kaged.sessions.session_services import SessionServices
-from kaged.store.page import encode_cursor
 from kaged.store.session_rows import SessionKind, SessionRecord, SessionStatus
 from kaged.store.work_errors import SessionNotFound
 
-SESSIONS = "/projects/{project_id}/sessions"
 UNKNOWN_OPERATOR = "operator"
 CURRENT = "current"  # no id begins so: they have no U
-
-
-class SessionsAbsent(KagedError):
-    """The application was built without sessions, or without the loop that drives them."""
-
-    code: ClassVar[str] = "sessions_absent"
 
 
 class SessionRequest:
@@ -43,10 +36,8 @@ class SessionRequest:
 
     @property
     def driver(self) -> SessionDriver:
-        """What starts and stops runs. Raises SessionsAbsent."""
-        if self.sessions.driver is None:
-            raise SessionsAbsent("This daemon runs without the agent loop.")
-        return self.sessions.driver
+        """What starts and stops runs."""
+        return present(self.sessions.driver)
 
     async def session(self, which: str) -> SessionRecord:
         """Return the session that the path names; `current` is the project's current one.
@@ -102,17 +93,8 @@ def session_out(session: SessionRecord, current: str | None) -> SessionRowOut:
     )
 
 
-def next_cursor(items: Sequence[object], offset: int, total: int) -> str | None:
-    """Return what asks for the page behind this one; None on the last."""
-    behind = offset + len(items)
-    return encode_cursor(behind) if items and behind < total else None
-
-
 async def _sessions(context: InProject) -> SessionRequest:
-    sessions = context.services.sessions
-    if sessions is None:
-        raise SessionsAbsent("This daemon runs without sessions.")
-    return SessionRequest(context, sessions)
+    return SessionRequest(context, present(context.services.sessions))
 
 
 Sessions = Annotated[SessionRequest, Depends(_sessions)]

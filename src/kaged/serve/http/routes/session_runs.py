@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query
+from fastapi import APIRouter, Depends, Query
 
 from kaged.base import JsonObject, iso_utc
 from kaged.serve.http.documented import errors
-from kaged.serve.http.routes.session_request import SESSIONS, Sessions, Which, next_cursor
-from kaged.serve.http.routes.work import Cursor, Limit, offset_of
+from kaged.serve.http.routes.dependencies import IN_PROJECT, Page, Paging, paging
+from kaged.serve.http.routes.session_request import Sessions, Which
 from kaged.serve.http.session_models import (
     AgentRunOut,
     AgentRunsOut,
@@ -24,58 +24,41 @@ from kaged.store.agent_run_rows import AgentRunRecord
 from kaged.store.tool_call_rows import ToolCallRecord
 from kaged.tools.context import ROOT_CALLER
 
-
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    one = f"{prefix}{SESSIONS}/{{session_id}}"
-    for path, handler, method, summary, status in (
-        ("/runs", runs, "GET", "List the runs of a session", 200),
-        ("/tool-calls", tool_calls, "GET", "List the tool calls of a session", 200),
-        ("/message", message, "POST", "Say something and start a run", 202),
-        ("/cancel", cancel, "POST", "End the active run", 200),
-        ("/resume", resume, "POST", "Go on where a run was cut off", 202),
-        ("/compact", compact, "POST", "Compact a window, or see what that would do", 200),
-    ):
-        app.add_api_route(
-            f"{one}{path}",
-            handler,
-            methods=[method],
-            tags=["sessions"],
-            responses=errors(400, 404, 409),
-            status_code=status,
-            summary=summary,
-        )
+router = APIRouter(
+    prefix=f"{IN_PROJECT}/sessions",
+    tags=["sessions"],
+    responses=errors(400, 404, 409),
+)
 
 
-async def runs(
-    context: Sessions, session_id: Which, cursor: Cursor = None, limit: Limit = 50
-) -> AgentRunsOut:
+@router.get("/{session_id}/runs", summary="List the runs of a session")
+async def runs(context: Sessions, session_id: Which, page: Page) -> AgentRunsOut:
     """Return the runs of a session, newest first, a page at a time."""
     session = await context.session(session_id)
-    offset = offset_of(cursor)
-    found, total = await context.sessions.service.runs(session.id, limit=limit, offset=offset)
-    items = [_run_out(one) for one in found]
-    return AgentRunsOut(items=items, total=total, next_cursor=next_cursor(items, offset, total))
+    found, total = await context.sessions.service.runs(
+        session.id, limit=page.limit, offset=page.offset
+    )
+    return AgentRunsOut.model_validate(page.answer([_run_out(one) for one in found], total))
 
 
+@router.get("/{session_id}/tool-calls", summary="List the tool calls of a session")
 async def tool_calls(
     context: Sessions,
     session_id: Which,
+    page: Annotated[Paging, Depends(paging(100))],
     run_id: Annotated[str | None, Query(max_length=120, description="Only those of a run.")] = None,
-    cursor: Cursor = None,
-    limit: Limit = 100,
 ) -> ToolCallsOut:
     """Return the tool calls of a session, oldest first, a page at a time."""
     session = await context.session(session_id)
-    offset = offset_of(cursor)
+    offset = page.offset
     await context.sessions.calls.flush()
     found, total = await context.sessions.service.tool_calls(
-        session.id, run_id=run_id, limit=limit, offset=offset
+        session.id, run_id=run_id, limit=page.limit, offset=offset
     )
-    items = [_call_out(one) for one in found]
-    return ToolCallsOut(items=items, total=total, next_cursor=next_cursor(items, offset, total))
+    return ToolCallsOut.model_validate(page.answer([_call_out(one) for one in found], total))
 
 
+@router.post("/{session_id}/message", status_code=202, summary="Say something and start a run")
 async def message(context: Sessions, session_id: Which, body: MessageIn) -> RunStartOut:
     """Send a message to the agent and start a run. Its results are on the event stream."""
     context.work.require_record()
@@ -95,12 +78,14 @@ async def message(context: Sessions, session_id: Which, body: MessageIn) -> RunS
     return RunStartOut(run_id=run_id, session_id=session.id)
 
 
+@router.post("/{session_id}/cancel", summary="End the active run")
 async def cancel(context: Sessions, session_id: Which) -> CancelledOut:
     """End the active run of a session, if there is one."""
     session = await context.session(session_id)
     return CancelledOut(cancelled=await context.driver.cancel(session.id))
 
 
+@router.post("/{session_id}/resume", status_code=202, summary="Go on where a run was cut off")
 async def resume(context: Sessions, session_id: Which) -> RunStartOut:
     """Go on where a run was cut off, or with an answer that came meanwhile."""
     context.work.require_record()
@@ -111,6 +96,7 @@ async def resume(context: Sessions, session_id: Which) -> RunStartOut:
     return RunStartOut(run_id=run_id, session_id=session.id)
 
 
+@router.post("/{session_id}/compact", summary="Compact a window, or see what that would do")
 async def compact(context: Sessions, session_id: Which, body: CompactIn) -> dict[str, Any]:
     """Compact an agent's window; with `dry_run` only tell what that would do."""
     session = await context.session(session_id)

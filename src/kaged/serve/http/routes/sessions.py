@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import StreamingResponse
 
 from kaged.base import iso_utc
 from kaged.serve.http.documented import ResponseDocs, errors
-from kaged.serve.http.routes import session_moves, session_runs
-from kaged.serve.http.routes.session_request import SESSIONS, Sessions, Which, next_cursor
-from kaged.serve.http.routes.work import Cursor, Limit, offset_of
+from kaged.serve.http.routes.dependencies import IN_PROJECT, Page, Paging, paging
+from kaged.serve.http.routes.session_request import Sessions, Which
 from kaged.serve.http.session_models import (
     EntriesOut,
     EntryOut,
@@ -33,6 +32,8 @@ from kaged.store.text_query import QUERY_LIMIT_CHARS
 
 ENTRIES_LIMIT = 1000
 
+router = APIRouter(prefix=f"{IN_PROJECT}/sessions", tags=["sessions"])
+
 _NDJSON = "application/x-ndjson"
 _EXPORT: ResponseDocs = {
     200: {"content": {_NDJSON: {}}, "description": "One JSON object per line."},
@@ -45,70 +46,23 @@ _IMPORT: dict[str, Any] = {
 }
 
 
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    base = f"{prefix}{SESSIONS}"
-    one = "/{session_id}"
-    for path, handler, method, summary, status in (
-        ("", list_sessions, "GET", "List sessions", 200),
-        ("", create, "POST", "Begin a session", 201),
-        ("/tree", tree, "GET", "See which session was forked from which", 200),
-        ("/search", search, "GET", "Search what was said", 200),
-        (one, get, "GET", "Look at one session", 200),
-        (one, edit, "PATCH", "Give a session another title", 200),
-        (one, delete, "DELETE", "Take a session away", 200),
-        (f"{one}/entries", entries, "GET", "Read a session", 200),
-    ):
-        app.add_api_route(
-            f"{base}{path}",
-            handler,
-            methods=[method],
-            tags=["sessions"],
-            responses=errors(400, 404, 409),
-            status_code=status,
-            summary=summary,
-        )
-    app.add_api_route(
-        f"{base}/import",
-        import_,
-        methods=["POST"],
-        tags=["sessions"],
-        responses=errors(400, 404),
-        status_code=201,
-        openapi_extra=_IMPORT,
-        summary="Take in an exported session",
-    )
-    app.add_api_route(
-        f"{base}{one}/export",
-        export,
-        methods=["GET"],
-        tags=["sessions"],
-        responses={**_EXPORT, **errors(400, 404, 409)},
-        response_class=StreamingResponse,
-        summary="Take a copy of a session",
-    )
-    session_moves.add_routes(app, prefix)
-    session_runs.add_routes(app, prefix)
-
-
 # -- sessions -----------------------------------------------------------------------------------
 
 
+@router.get("", responses=errors(400, 404, 409), summary="List sessions")
 async def list_sessions(
     context: Sessions,
+    page: Page,
     kind: Annotated[SessionKind | None, Query(description="Only these.")] = None,
-    cursor: Cursor = None,
-    limit: Limit = 50,
 ) -> SessionsOut:
     """Return sessions, last used first, a page at a time."""
-    offset = offset_of(cursor)
     found, total = await context.sessions.service.list(
-        context.project_id, kind=kind, limit=limit, offset=offset
+        context.project_id, kind=kind, limit=page.limit, offset=page.offset
     )
-    items = await context.all_shown(found)
-    return SessionsOut(items=items, total=total, next_cursor=next_cursor(items, offset, total))
+    return SessionsOut.model_validate(page.answer(await context.all_shown(found), total))
 
 
+@router.post("", responses=errors(400, 404, 409), status_code=201, summary="Begin a session")
 async def create(context: Sessions, body: SessionIn) -> SessionRowOut:
     """Begin a session. Nothing is said in it yet."""
     context.work.require_record()
@@ -126,6 +80,9 @@ async def create(context: Sessions, body: SessionIn) -> SessionRowOut:
     return await context.shown(made)
 
 
+@router.get(
+    "/tree", responses=errors(400, 404, 409), summary="See which session was forked from which"
+)
 async def tree(context: Sessions) -> SessionTreeOut:
     """Return all sessions, every parent before its forks."""
     current = await context.sessions.service.current(context.project_id)
@@ -133,23 +90,23 @@ async def tree(context: Sessions) -> SessionTreeOut:
     return SessionTreeOut(sessions=await context.all_shown(family), current=current)
 
 
+@router.get("/search", responses=errors(400, 404, 409), summary="Search what was said")
 async def search(
     context: Sessions,
     q: Annotated[
         str,
         Query(min_length=1, max_length=QUERY_LIMIT_CHARS, description="Words, as with issues."),
     ],
+    page: Annotated[Paging, Depends(paging(20))],
     session: Annotated[
         str | None, Query(max_length=120, description="Only what this session shows.")
     ] = None,
-    cursor: Cursor = None,
-    limit: Limit = 20,
 ) -> HitsOut:
     """Find entries by what they say, newest first; also those that left the window."""
-    offset = offset_of(cursor)
+    offset = page.offset
     where = None if session is None else (await context.session(session)).id
     found, total = await context.sessions.service.search(
-        context.project_id, q, session_id=where, limit=limit, offset=offset
+        context.project_id, q, session_id=where, limit=page.limit, offset=offset
     )
     items = [
         HitOut.model_validate(
@@ -165,9 +122,10 @@ async def search(
         )
         for hit in found
     ]
-    return HitsOut(items=items, total=total, next_cursor=next_cursor(items, offset, total))
+    return HitsOut.model_validate(page.answer(items, total))
 
 
+@router.get("/{session_id}", responses=errors(400, 404, 409), summary="Look at one session")
 async def get(context: Sessions, session_id: Which) -> SessionDetailOut:
     """Return one session with what its header says."""
     found = await context.session(session_id)
@@ -181,6 +139,9 @@ async def get(context: Sessions, session_id: Which) -> SessionDetailOut:
     )
 
 
+@router.patch(
+    "/{session_id}", responses=errors(400, 404, 409), summary="Give a session another title"
+)
 async def edit(context: Sessions, session_id: Which, body: SessionEditIn) -> SessionRowOut:
     """Change a session's title."""
     found = await context.session(session_id)
@@ -189,6 +150,7 @@ async def edit(context: Sessions, session_id: Which, body: SessionEditIn) -> Ses
     )
 
 
+@router.delete("/{session_id}", responses=errors(400, 404, 409), summary="Take a session away")
 async def delete(context: Sessions, session_id: Which) -> SessionRowOut:
     """Take a session away, with its runs and tool calls. Forks keep what they share with it."""
     context.work.require_record()
@@ -199,6 +161,7 @@ async def delete(context: Sessions, session_id: Which) -> SessionRowOut:
     return shown
 
 
+@router.get("/{session_id}/entries", responses=errors(400, 404, 409), summary="Read a session")
 async def entries(
     context: Sessions,
     session_id: Which,
@@ -223,16 +186,13 @@ async def entries(
 # -- files --------------------------------------------------------------------------------------
 
 
-async def export(context: Sessions, session_id: Which) -> StreamingResponse:
-    """Return everything a session shows as JSON lines; `import` takes them back without loss."""
-    context.work.require_record()
-    found = await context.session(session_id)
-    await context.work.record(
-        "kaged.session.exported", {"session_id": found.id, "entries": found.entry_count}
-    )
-    return StreamingResponse(export_session(context.sessions.transcript, found), media_type=_NDJSON)
-
-
+@router.post(
+    "/import",
+    responses=errors(400, 404),
+    status_code=201,
+    openapi_extra=_IMPORT,
+    summary="Take in an exported session",
+)
 async def import_(context: Sessions, request: Request) -> ImportedOut:
     """Take in what `export` gave, as a new session; its entries keep their ids."""
     context.work.require_record()
@@ -251,6 +211,22 @@ async def import_(context: Sessions, request: Request) -> ImportedOut:
         {"session_id": made.id, "origin": origin, "entries": made.entry_count},
     )
     return ImportedOut(session=await context.shown(made), imported_from=origin)
+
+
+@router.get(
+    "/{session_id}/export",
+    responses={**_EXPORT, **errors(400, 404, 409)},
+    response_class=StreamingResponse,
+    summary="Take a copy of a session",
+)
+async def export(context: Sessions, session_id: Which) -> StreamingResponse:
+    """Return everything a session shows as JSON lines; `import` takes them back without loss."""
+    context.work.require_record()
+    found = await context.session(session_id)
+    await context.work.record(
+        "kaged.session.exported", {"session_id": found.id, "entries": found.entry_count}
+    )
+    return StreamingResponse(export_session(context.sessions.transcript, found), media_type=_NDJSON)
 
 
 # -- own ----------------------------------------------------------------------------------------

@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-from fastapi import FastAPI
+from fastapi import APIRouter
 
 from kaged.base import JsonObject
 from kaged.serve.http.documented import errors
+from kaged.serve.http.routes.dependencies import IN_PROJECT
 from kaged.serve.http.routes.work import OPERATOR, InProject, Number
 from kaged.serve.http.work_models import TodoActionIn, TodosOut
 from kaged.toolbox.project.todo_tool import require_todo_params
 
-
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    path = f"{prefix}/projects/{{project_id}}/issues/{{number}}/todos"
-    app.add_api_route(
-        path,
-        view,
-        methods=["GET"],
-        tags=["todos"],
-        responses=errors(404),
-        summary="Look at an issue's todo list",
-    )
-    app.add_api_route(
-        path,
-        act,
-        methods=["POST"],
-        tags=["todos"],
-        responses=errors(400, 404, 409),
-        summary="Change an issue's todo list",
-    )
+router = APIRouter(prefix=IN_PROJECT, tags=["todos"])
 
 
+@router.get(
+    "/issues/{number}/todos",
+    responses=errors(404),
+    summary="Look at an issue's todo list",
+)
 async def view(context: InProject, number: Number) -> TodosOut:
     """Return the list, without what was abandoned."""
     issue_id = await context.work.todos.issue_id(context.project_id, number)
     return TodosOut.model_validate(await context.work.todos.view(issue_id))
 
 
+@router.post(
+    "/issues/{number}/todos",
+    responses=errors(400, 404, 409),
+    summary="Change an issue's todo list",
+)
 async def act(context: InProject, number: Number, body: TodoActionIn) -> TodosOut:
     """Do what the tool `kaged.todo` does, on any issue. Operators also drop criteria."""
     given: JsonObject = body.model_dump(mode="json", exclude_none=True)

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Query
+from fastapi import APIRouter, Query
 from pydantic import Field
 
-from kaged.base import KagedError
-from kaged.kernel.identity import Actor
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel, RequestBody
-from kaged.serve.http.routes.projects import ProjectId
-from kaged.serve.http.services import HttpServices, actor_of, services_of
-from kaged.sessions.agent_tools import AgentToolService
+from kaged.serve.http.routes.dependencies import (
+    AGENT_PATTERN,
+    API_PREFIX,
+    MAX_AGENT_CHARS,
+    ProjectId,
+    Who,
+)
+from kaged.serve.http.routes.subsystems import Tools
 
-MAX_AGENT_CHARS = 1000
 MAX_TOOL_CHARS = 200
-AGENT_PATTERN = r"^[a-z][a-z0-9_.-]*$"
 
-
-class ToolsAbsent(KagedError):
-    """The application was built without tools."""
-
-    code: ClassVar[str] = "tools_absent"
+router = APIRouter(prefix=API_PREFIX, tags=["tools"])
 
 
 class ToolCallIn(RequestBody):
@@ -138,56 +135,9 @@ class ToolStatsOut(ApiModel):
     series: list[ToolSeriesOut]
 
 
-Who = Annotated[Actor, Depends(actor_of)]
-
-
-async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> AgentToolService:
-    if services.tools is None:
-        raise ToolsAbsent("This daemon runs without tools.")
-    return services.tools
-
-
-Service = Annotated[AgentToolService, Depends(_service)]
-
-
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    app.add_api_route(
-        f"{prefix}/tools/stats",
-        stats,
-        methods=["GET"],
-        tags=["tools"],
-        responses=errors(),
-        summary="Count tool calls by tool and agent",
-    )
-    app.add_api_route(
-        f"{prefix}/projects/{{project_id}}/tools",
-        list_tools,
-        methods=["GET"],
-        tags=["tools"],
-        responses=errors(404),
-        summary="List the tools of an agent",
-    )
-    app.add_api_route(
-        f"{prefix}/projects/{{project_id}}/tools/call",
-        call,
-        methods=["POST"],
-        tags=["tools"],
-        responses=errors(400, 403, 404, 409, 502),
-        summary="Call a tool as an agent",
-    )
-    app.add_api_route(
-        f"{prefix}/projects/{{project_id}}/tools/explain",
-        explain,
-        methods=["POST"],
-        tags=["tools"],
-        responses=errors(404),
-        summary="Explain whether a call would be allowed",
-    )
-
-
+@router.get("/tools/stats", responses=errors(), summary="Count tool calls by tool and agent")
 async def stats(
-    service: Service,
+    service: Tools,
     project_id: Annotated[
         str | None, Query(max_length=64, pattern=r"^[a-zA-Z0-9_-]+$", description="Only this one.")
     ] = None,
@@ -203,8 +153,11 @@ async def stats(
     return ToolStatsOut.model_validate(service.stats(project_id, agent, tool))
 
 
+@router.get(
+    "/projects/{project_id}/tools", responses=errors(404), summary="List the tools of an agent"
+)
 async def list_tools(
-    service: Service,
+    service: Tools,
     project_id: ProjectId,
     agent: Annotated[
         str, Query(max_length=MAX_AGENT_CHARS, pattern=AGENT_PATTERN, description="Its path.")
@@ -214,16 +167,24 @@ async def list_tools(
     return ToolsOut.model_validate(service.list(project_id, agent))
 
 
-async def call(
-    service: Service, who: Who, project_id: ProjectId, body: ToolCallIn
-) -> ToolResultOut:
+@router.post(
+    "/projects/{project_id}/tools/call",
+    responses=errors(400, 403, 404, 409, 502),
+    summary="Call a tool as an agent",
+)
+async def call(service: Tools, who: Who, project_id: ProjectId, body: ToolCallIn) -> ToolResultOut:
     """Make a call with the rights of the agent: its tools, its cage, its policies."""
     found = await service.call(project_id, body.agent, body.tool, body.params, who)
     return ToolResultOut.model_validate(found)
 
 
+@router.post(
+    "/projects/{project_id}/tools/explain",
+    responses=errors(404),
+    summary="Explain whether a call would be allowed",
+)
 async def explain(
-    service: Service, who: Who, project_id: ProjectId, body: ToolCallIn
+    service: Tools, who: Who, project_id: ProjectId, body: ToolCallIn
 ) -> ExplanationOut:
     """Take a call through every gate without running it."""
     found = service.explain(project_id, body.agent, body.tool, body.params, who)

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
-from fastapi import Depends, FastAPI, Query
+from fastapi import APIRouter, Query
 from pydantic import Field
 
-from kaged.base import KagedError
-from kaged.kernel.identity import Actor
 from kaged.serve.http.documented import errors
 from kaged.serve.http.models import ApiModel, RequestBody
-from kaged.serve.http.routes.projects import ProjectId
-from kaged.serve.http.services import HttpServices, actor_of, services_of
-from kaged.workspace.undo_service import UndoService
+from kaged.serve.http.routes.dependencies import IN_PROJECT, ProjectId, Who
+from kaged.serve.http.routes.subsystems import Undo
 
 MAX_STEPS = 2000
 MAX_ID_CHARS = 100
 
-
-class UndoAbsent(KagedError):
-    """The application was built without a journal of what tools did."""
-
-    code: ClassVar[str] = "undo_absent"
+router = APIRouter(prefix=IN_PROJECT, tags=["undo"])
 
 
 class StepFileOut(ApiModel):
@@ -77,41 +70,12 @@ class UndoneOut(ApiModel):
     files: list[RevertedOut]
 
 
-Who = Annotated[Actor, Depends(actor_of)]
 OneId = Annotated[str | None, Query(max_length=MAX_ID_CHARS)]
 
 
-async def _service(services: Annotated[HttpServices, Depends(services_of)]) -> UndoService:
-    if services.undo is None:
-        raise UndoAbsent("This daemon runs without undo.")
-    return services.undo
-
-
-Service = Annotated[UndoService, Depends(_service)]
-
-
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    app.add_api_route(
-        f"{prefix}/projects/{{project_id}}/undo",
-        list_steps,
-        methods=["GET"],
-        tags=["undo"],
-        responses=errors(404),
-        summary="List what tools did to files",
-    )
-    app.add_api_route(
-        f"{prefix}/projects/{{project_id}}/undo",
-        undo,
-        methods=["POST"],
-        tags=["undo"],
-        responses=errors(404, 409, 503),
-        summary="Take back what tools did to files",
-    )
-
-
+@router.get("/undo", responses=errors(404), summary="List what tools did to files")
 async def list_steps(
-    service: Service,
+    service: Undo,
     project_id: ProjectId,
     session_id: OneId = None,
     run_id: OneId = None,
@@ -122,7 +86,12 @@ async def list_steps(
     return StepsOut.model_validate(found)
 
 
-async def undo(service: Service, who: Who, project_id: ProjectId, body: UndoIn) -> UndoneOut:
+@router.post(
+    "/undo",
+    responses=errors(404, 409, 503),
+    summary="Take back what tools did to files",
+)
+async def undo(service: Undo, who: Who, project_id: ProjectId, body: UndoIn) -> UndoneOut:
     """Put files back as they were before these steps: all of them, or nothing changes."""
     found = await service.undo(
         project_id, session_id=body.session_id, run_id=body.run_id, count=body.count, who=who

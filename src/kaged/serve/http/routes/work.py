@@ -5,19 +5,19 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import structlog
-from fastapi import Depends, Path, Query
+from fastapi import Depends, Path
 
 from kaged.audit import AuditEvent, AuditUnavailable
-from kaged.base import JsonObject, KagedError
+from kaged.base import JsonObject
 from kaged.kernel.identity import Actor
 from kaged.serve.http.errors import invalid_request
-from kaged.serve.http.routes.projects import MAX_PAGE, PROJECT_ID
-from kaged.serve.http.services import HttpServices, actor_of, services_of
+from kaged.serve.http.routes.dependencies import Paging, ProjectId, Services, Who
+from kaged.serve.http.routes.subsystems import present
+from kaged.serve.http.services import HttpServices
 from kaged.serve.http.work_models import FileIn
-from kaged.store.page import encode_cursor, parse_cursor
 from kaged.toolbox.project import ProjectWork
 from kaged.toolbox.project.done import Done
 from kaged.toolbox.project.texts import NUMBER_LIMIT
@@ -29,19 +29,11 @@ OPERATOR = "operator"
 _log = structlog.get_logger("kaged.http")
 
 
-class WorkAbsent(KagedError):
-    """The application was built without issues, todos and workflows."""
-
-    code: ClassVar[str] = "project_work_absent"
-
-
 class ProjectRequest:
     """One request on one loaded project, with the services behind the routes."""
 
     def __init__(self, services: HttpServices, who: Actor, project_id: str) -> None:
-        if services.work is None:
-            raise WorkAbsent("This daemon runs without issues, todos and workflows.")
-        self.work: ProjectWork = services.work
+        self.work: ProjectWork = present(services.work)
         self.project_id = project_id
         self.services = services
         self._who = who
@@ -81,37 +73,21 @@ class ProjectRequest:
             _log.error("audit.not_recorded", name=event, error=error.message)
 
 
-async def _project_request(
-    services: Annotated[HttpServices, Depends(services_of)],
-    who: Annotated[Actor, Depends(actor_of)],
-    project_id: Annotated[
-        str, Path(pattern=PROJECT_ID, description="As `POST /projects` gave it.")
-    ],
-) -> ProjectRequest:
+async def _project_request(services: Services, who: Who, project_id: ProjectId) -> ProjectRequest:
     await services.projects.get(project_id)  # raises when no such project is loaded
     return ProjectRequest(services, who, project_id)
 
 
 InProject = Annotated[ProjectRequest, Depends(_project_request)]
 Number = Annotated[int, Path(ge=1, le=NUMBER_LIMIT, description="The issue's number.")]
-Cursor = Annotated[str | None, Query(max_length=128, description="From the page before.")]
-Limit = Annotated[int, Query(ge=1, le=MAX_PAGE, description="How many at most.")]
 
 
-def offset_of(cursor: str | None) -> int:
-    """Return where a page begins. Raises CursorInvalid."""
-    return parse_cursor(cursor) or 0
-
-
-def page_of(found: JsonObject, name: str) -> dict[str, object]:
-    """Turn a list with limit and offset into a page with a cursor."""
-    items, total, offset = found[name], found["total"], found["offset"]
+def page_of(page: Paging, found: JsonObject, name: str) -> dict[str, object]:
+    """Turn a list with its total into a page with a cursor."""
+    items, total = found[name], found["total"]
     assert isinstance(items, list)
     assert isinstance(total, int)
-    assert isinstance(offset, int)
-    behind = offset + len(items)
-    more = bool(items) and behind < total
-    return {"items": items, "total": total, "next_cursor": encode_cursor(behind) if more else None}
+    return page.answer(items, total)
 
 
 def uploads_of(files: Mapping[str, FileIn]) -> dict[str, Upload]:

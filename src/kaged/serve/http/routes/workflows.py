@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import FastAPI, Path, Query
+from fastapi import APIRouter, Path, Query
 
 from kaged.config.workflows import Invoker
 from kaged.serve.http.documented import errors
-from kaged.serve.http.routes.work import (
-    OPERATOR,
-    Cursor,
-    InProject,
-    Limit,
-    offset_of,
-    page_of,
-    uploads_of,
-)
+from kaged.serve.http.routes.dependencies import IN_PROJECT, Page
+from kaged.serve.http.routes.work import OPERATOR, InProject, page_of, uploads_of
 from kaged.serve.http.work_models import RunIn, RunOut, RunsOut, RunStartedOut, WorkflowsOut
 from kaged.store.run_rows import RunStatus
 from kaged.toolbox.project.workflows import run_json
+
+router = APIRouter(
+    prefix=IN_PROJECT,
+    tags=["workflows"],
+    responses=errors(400, 404, 409),
+)
 
 Name = Annotated[str, Path(pattern=r"^[a-z][a-z0-9_-]{0,63}$", description="The workflow's name.")]
 RunId = Annotated[
@@ -27,27 +26,7 @@ RunId = Annotated[
 ]
 
 
-def add_routes(app: FastAPI, prefix: str) -> None:
-    """Add these routes to the application, below `prefix`."""
-    base = f"{prefix}/projects/{{project_id}}"
-    for path, handler, method, summary, status in (
-        ("/workflows", list_workflows, "GET", "List the workflows of a project", 200),
-        ("/workflows/{name}/runs", start, "POST", "Start a workflow", 201),
-        ("/runs", list_runs, "GET", "List the workflow runs of a project", 200),
-        ("/runs/{run_id}", get, "GET", "Look at one workflow run", 200),
-        ("/runs/{run_id}/cancel", cancel, "POST", "End a workflow run", 200),
-    ):
-        app.add_api_route(
-            f"{base}{path}",
-            handler,
-            methods=[method],
-            tags=["workflows"],
-            responses=errors(400, 404, 409),
-            status_code=status,
-            summary=summary,
-        )
-
-
+@router.get("/workflows", summary="List the workflows of a project")
 async def list_workflows(
     context: InProject,
     invokable_by: Annotated[Invoker | None, Query(description="Only what these may start.")] = None,
@@ -58,6 +37,7 @@ async def list_workflows(
     )
 
 
+@router.post("/workflows/{name}/runs", status_code=201, summary="Start a workflow")
 async def start(context: InProject, name: Name, body: RunIn) -> RunStartedOut:
     """Start a run. Files go into the project, and the run gets their paths as inputs."""
     context.require_record()
@@ -67,12 +47,14 @@ async def start(context: InProject, name: Name, body: RunIn) -> RunStartedOut:
     return RunStartedOut.model_validate(await context.recorded(done))
 
 
-async def list_runs(context: InProject, cursor: Cursor = None, limit: Limit = 50) -> RunsOut:
+@router.get("/runs", summary="List the workflow runs of a project")
+async def list_runs(context: InProject, page: Page) -> RunsOut:
     """Return the runs, newest first, a page at a time."""
-    found = await context.work.workflows.runs(context.project_id, limit, offset_of(cursor))
-    return RunsOut.model_validate(page_of(found, "runs"))
+    found = await context.work.workflows.runs(context.project_id, page.limit, page.offset)
+    return RunsOut.model_validate(page_of(page, found, "runs"))
 
 
+@router.get("/runs/{run_id}", summary="Look at one workflow run")
 async def get(context: InProject, run_id: RunId) -> RunOut:
     """Return the status of a run."""
     return RunOut.model_validate(
@@ -80,6 +62,7 @@ async def get(context: InProject, run_id: RunId) -> RunOut:
     )
 
 
+@router.post("/runs/{run_id}/cancel", summary="End a workflow run")
 async def cancel(context: InProject, run_id: RunId) -> RunOut:
     """End a run; one that has ended stays as it is."""
     context.require_record()
