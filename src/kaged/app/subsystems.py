@@ -38,10 +38,9 @@ from kaged.pipeline.policy_pipeline import ActivePipeline, PolicyPipeline
 from kaged.plugins.registration import PluginTools
 from kaged.projects.service import ProjectListeners, ProjectService
 from kaged.projects.work_projects import WorkProjects
+from kaged.serve.http.collectors import PluginCollector, ToolCollector
 from kaged.serve.http.daemon_status import status_of
-from kaged.serve.http.plugin_metrics import PluginCollector
 from kaged.serve.http.services import Subsystems
-from kaged.serve.http.tool_metrics import ToolCollector
 from kaged.serve.mcp.mcp_service import McpService
 from kaged.serve.sandbox_rpc.ash_program import stock_ash
 from kaged.serve.sandbox_rpc.channels import SandboxChannels

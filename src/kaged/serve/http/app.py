@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Final
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from kaged import __version__
 from kaged.base import KagedError
 from kaged.serve.http.documented import completed
-from kaged.serve.http.handlers import (
-    on_fault,
-    on_http_exception,
-    on_kaged_error,
-    on_validation_error,
+from kaged.serve.http.errors import (
+    error_response,
+    error_shape,
+    invalid_request,
+    request_id_of,
 )
 from kaged.serve.http.routes import audit, auth, events, health
 from kaged.serve.http.routes.dependencies import API_PREFIX
 from kaged.serve.http.services import HttpServices
+from kaged.serve.http.statuses import status_of
+
+_CODE_OF_STATUS: Final = {
+    400: "invalid_request",
+    401: "unauthenticated",
+    403: "access_denied",
+    404: "not_found",
+    405: "method_not_allowed",
+    413: "payload_too_large",
+    422: "invalid_request",
+}
 
 _DESCRIPTION = """\
 The daemon's interface. Every answer that is no success has one shape:
@@ -59,10 +74,10 @@ def create_app(services: HttpServices) -> FastAPI:
     app.openapi = lambda: completed(draw())
     _include(app, health, audit, auth, events)
 
-    app.add_exception_handler(KagedError, on_kaged_error)
-    app.add_exception_handler(HTTPException, on_http_exception)
-    app.add_exception_handler(RequestValidationError, on_validation_error)
-    app.add_exception_handler(Exception, on_fault)
+    app.add_exception_handler(KagedError, _on_kaged_error)
+    app.add_exception_handler(HTTPException, _on_http_exception)
+    app.add_exception_handler(RequestValidationError, _on_validation_error)
+    app.add_exception_handler(Exception, _on_fault)
     return app
 
 
@@ -117,3 +132,40 @@ def _include(app: FastAPI, *modules: ModuleType) -> None:
         assert isinstance(router, APIRouter)
         app.router.routes.extend(router.routes)
     app.openapi_schema = None  # drawn anew, with everything in it
+
+
+async def _on_kaged_error(request: HTTPConnection, error: Exception) -> JSONResponse:
+    """Answer an error of ours."""
+    assert isinstance(error, KagedError)
+    return error_response(error, request_id_of(request))
+
+
+async def _on_http_exception(request: HTTPConnection, error: Exception) -> JSONResponse:
+    """Answer what the framework itself refuses: unknown path, wrong method, unreadable body."""
+    assert isinstance(error, HTTPException)
+    code = _CODE_OF_STATUS.get(error.status_code, "internal")
+    return JSONResponse(
+        error_shape(code, str(error.detail), {}, request_id_of(request)),
+        # One status per code: a body that is no JSON is as invalid as one that does not fit.
+        status_code=status_of(code),
+        headers=dict(error.headers) if error.headers else None,
+    )
+
+
+async def _on_validation_error(request: HTTPConnection, error: Exception) -> JSONResponse:
+    """Answer a request whose parts do not fit the route."""
+    assert isinstance(error, RequestValidationError)
+    return error_response(invalid_request(error.errors()), request_id_of(request))
+
+
+class _NoResponse(Response):
+    """An answer that is never sent."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send nothing."""
+
+
+async def _on_fault(request: HTTPConnection, error: Exception) -> Response:
+    """Leave a fault of ours to the layers around the routes, where the framework raises it."""
+    del request, error
+    return _NoResponse()

@@ -26,6 +26,48 @@ class LaunchTokenInvalid(KagedError):
     code: ClassVar[str] = "launch_token_invalid"
 
 
+class _ExpiringKeys:
+    """Random keys that end by themselves; only their digests are remembered."""
+
+    lifetime_s: ClassVar[float]
+    limit: ClassVar[int]
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._expiry: dict[bytes, float] = {}
+
+    def open(self) -> str:
+        """Make a key. The oldest one ends when there are too many."""
+        now = self._clock.monotonic_s()
+        for key in [key for key, ends in self._expiry.items() if now >= ends]:
+            del self._expiry[key]
+        while len(self._expiry) >= self.limit:
+            self._expiry.pop(next(iter(self._expiry)))
+        value = secrets.token_urlsafe(TOKEN_BYTES)
+        self._expiry[digest_secret(value)] = now + self.lifetime_s
+        return value
+
+    def valid(self, value: str) -> bool:
+        """Return whether `value` is a key that has not ended."""
+        expiry = self._expiry.get(digest_secret(value))
+        return expiry is not None and self._clock.monotonic_s() < expiry
+
+    def close(self, value: str) -> None:
+        """End a key; unknown values are no error, so that signing out twice is fine."""
+        self._expiry.pop(digest_secret(value), None)
+
+    def close_all(self) -> None:
+        """End every key, as rotating the token does."""
+        self._expiry.clear()
+
+
+class CookieSessions(_ExpiringKeys):
+    """Browser sessions: the cookie's value is the key."""
+
+    lifetime_s = SESSION_LIFETIME_S
+    limit = MAX_COOKIE_SESSIONS
+
+
 @dataclass(frozen=True, slots=True)
 class LaunchToken:
     """A fresh launch token in clear, for the one URL it goes into."""
@@ -34,63 +76,22 @@ class LaunchToken:
     lifetime_s: float
 
 
-class LaunchTokens:
+class LaunchTokens(_ExpiringKeys):
     """One-time tokens for the launch URL: each opens one browser session, within a minute."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._expiry: dict[bytes, float] = {}
+    lifetime_s = LAUNCH_LIFETIME_S
+    limit = MAX_LAUNCH_TOKENS
 
     def issue(self) -> LaunchToken:
         """Make a token. The oldest unused one ends when there are too many."""
-        _drop_expired(self._expiry, self._clock)
-        while len(self._expiry) >= MAX_LAUNCH_TOKENS:
-            self._expiry.pop(next(iter(self._expiry)))
-        value = secrets.token_urlsafe(TOKEN_BYTES)
-        self._expiry[digest_secret(value)] = self._clock.monotonic_s() + LAUNCH_LIFETIME_S
-        return LaunchToken(value, LAUNCH_LIFETIME_S)
+        return LaunchToken(self.open(), self.lifetime_s)
 
     def redeem(self, value: str) -> None:
         """Use a token up. Raises LaunchTokenInvalid unless it was fresh."""
-        expiry = self._expiry.pop(digest_secret(value), None)
-        if expiry is None or self._clock.monotonic_s() >= expiry:
+        fresh = self.valid(value)
+        self.close(value)
+        if not fresh:
             raise LaunchTokenInvalid(
                 "This launch link was used already, is too old, or was never given out.",
                 fix="Ask for a new one with `kaged daemon open`.",
             )
-
-
-class CookieSessions:
-    """Browser sessions: the cookie's value is a random key, remembered by its digest only."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._expiry: dict[bytes, float] = {}
-
-    def open(self) -> str:
-        """Start a session and return the cookie value."""
-        _drop_expired(self._expiry, self._clock)
-        while len(self._expiry) >= MAX_COOKIE_SESSIONS:
-            self._expiry.pop(next(iter(self._expiry)))
-        value = secrets.token_urlsafe(TOKEN_BYTES)
-        self._expiry[digest_secret(value)] = self._clock.monotonic_s() + SESSION_LIFETIME_S
-        return value
-
-    def valid(self, value: str) -> bool:
-        """Return whether `value` names a session that still lives."""
-        expiry = self._expiry.get(digest_secret(value))
-        return expiry is not None and self._clock.monotonic_s() < expiry
-
-    def close(self, value: str) -> None:
-        """End a session; unknown values are no error, so that signing out twice is fine."""
-        self._expiry.pop(digest_secret(value), None)
-
-    def close_all(self) -> None:
-        """End every session, as rotating the token does."""
-        self._expiry.clear()
-
-
-def _drop_expired(expiry: dict[bytes, float], clock: Clock) -> None:
-    now = clock.monotonic_s()
-    for key in [key for key, ends in expiry.items() if now >= ends]:
-        del expiry[key]

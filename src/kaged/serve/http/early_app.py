@@ -14,16 +14,23 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import JSONResponse
 
 from kaged.serve.http.context import RequestContext
+from kaged.serve.http.errors import error_response
 from kaged.serve.http.middleware import AccessMiddleware, LimitsMiddleware
-from kaged.serve.http.waiting import ReadinessMiddleware
+from kaged.serve.http.services import DaemonStarting, HttpServices, ReadinessGate
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from kaged.serve.http.services import HttpServices
-
 HEALTH: Final = "/healthz"
+EARLY: Final = (
+    "/healthz",
+    "/metrics",
+    "/api/v1/audit",
+    "/api/v1/auth",
+    "/api/v1/events",
+)
+"""Where nothing is needed but what is there from the first request on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,31 @@ class EarlyApp:
             return
         routes = self._routes or await self.routes()
         await routes(scope, receive, send)
+
+
+class ReadinessMiddleware:
+    """ASGI layer that lets a request through once what it asks for can be there.
+
+    Projects, plugins and tools start right behind the audit log, the listeners and the store; a
+    request for them waits meanwhile, instead of being refused.
+    """
+
+    def __init__(self, app: ASGIApp, *, readiness: ReadinessGate) -> None:
+        self._app = app
+        self._readiness = readiness
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the rest of the application, now or a moment later."""
+        if scope["type"] in ("http", "websocket") and not self._readiness.is_open:
+            path: str = scope["path"]
+            if not any(path == early or path.startswith(f"{early}/") for early in EARLY):
+                try:
+                    await self._readiness.wait()
+                except DaemonStarting as error:
+                    request_id = scope["state"]["request_id"]
+                    await error_response(error, request_id)(scope, receive, send)
+                    return
+        await self._app(scope, receive, send)
 
 
 def _load(services: HttpServices) -> FastAPI:

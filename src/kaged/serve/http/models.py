@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,6 +16,12 @@ class ApiModel(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+
+    @classmethod
+    def of(cls, record: object, **made: object) -> Self:
+        """Show a record: its attributes by the names of the fields, and `made` for the rest."""
+        same = {name: getattr(record, name) for name in cls.model_fields if name not in made}
+        return cls.model_validate({**same, **made})
 
 
 class RequestBody(ApiModel):

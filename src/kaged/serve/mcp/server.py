@@ -6,7 +6,8 @@ The SDK takes a second to load, so nothing imports this module before the first 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import mcp_types as types
@@ -63,7 +64,7 @@ class _AnnouncingServer(Server[Any]):
 class AgentServer:
     """Answers MCP requests for one agent; `sdk` is what transports drive.
 
-    `client_session_of` returns the visit that a request belongs to.
+    `client_session_of` returns the client session that a request belongs to.
     """
 
     def __init__(
@@ -120,9 +121,8 @@ class AgentServer:
         self, ctx: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> Any:
         self._client_session(ctx)
-        tools, following = self._refused(self._tools).page(
-            None if params is None else params.cursor
-        )
+        with _protocol_errors():
+            tools, following = self._tools().page(None if params is None else params.cursor)
         return types.ListToolsResult.model_validate({"tools": tools, "nextCursor": following})
 
     async def _call_tool(
@@ -195,10 +195,8 @@ class AgentServer:
     ) -> Any:
         client_session = self._client_session(ctx)
         cursor = None if params is None else params.cursor
-        try:
+        with _protocol_errors():
             found, following = await self.port.resources(client_session, cursor)
-        except KagedError as error:
-            raise _protocol_error(error) from error
         resources = [
             {
                 "uri": one.uri,
@@ -215,10 +213,8 @@ class AgentServer:
     async def _read_resource(
         self, ctx: ServerRequestContext[Any], params: types.ReadResourceRequestParams
     ) -> Any:
-        try:
+        with _protocol_errors():
             found = await self.port.read_resource(self._client_session(ctx), str(params.uri))
-        except KagedError as error:
-            raise _protocol_error(error) from error
         contents = [
             {"uri": one.uri, "mimeType": one.mime_type}
             | ({"text": one.text or ""} if one.blob is None else {"blob": one.blob})
@@ -230,23 +226,19 @@ class AgentServer:
         self, ctx: ServerRequestContext[Any], params: types.PaginatedRequestParams | None
     ) -> Any:
         del params  # all of them fit on one page
-        try:
+        with _protocol_errors():
             found = await self.port.prompts(self._client_session(ctx))
-        except KagedError as error:
-            raise _protocol_error(error) from error
         return types.ListPromptsResult.model_validate({"prompts": list(found)})
 
     async def _get_prompt(
         self, ctx: ServerRequestContext[Any], params: types.GetPromptRequestParams
     ) -> Any:
         client_session = self._client_session(ctx)
+        arguments = dict(params.arguments or {})
+        with _protocol_errors():
+            found = await self.port.get_prompt(client_session, params.name, arguments)
         try:
-            found = await self.port.get_prompt(
-                client_session, params.name, dict(params.arguments or {})
-            )
             return types.GetPromptResult.model_validate(found)
-        except KagedError as error:
-            raise _protocol_error(error) from error
         except ValidationError as error:
             raise MCPError(code=REFUSED, message="mcp_answer_invalid: this is no prompt") from error
 
@@ -281,11 +273,9 @@ class AgentServer:
     # -- own -------------------------------------------------------------------------------------
 
     def _client_session(self, ctx: ServerRequestContext[Any]) -> McpClientSession:
-        """Return the visit of a request, with what its client calls itself."""
-        try:
+        """Return the client session of a request, with what its client calls itself."""
+        with _protocol_errors():
             client_session = self._client_session_of(ctx)
-        except KagedError as error:
-            raise _protocol_error(error) from error
         client_session.last_used_s = self._clock.monotonic_s()
         if not client_session.client:
             said = ctx.session.client_params
@@ -300,25 +290,23 @@ class AgentServer:
         self._listeners[client_session.id] = ctx.session
         return client_session
 
-    def _refused(self, work: Callable[[], ToolList]) -> ToolList:
-        try:
-            return work()
-        except KagedError as error:
-            raise _protocol_error(error) from error
-
 
 def _wants(ctx: ServerRequestContext[Any]) -> bool:
     """Return whether the client asked for progress."""
     return bool(ctx.meta) and "progress_token" in (ctx.meta or {})
 
 
-def _protocol_error(error: KagedError) -> MCPError:
-    """Return an error where MCP has no place for one in the result."""
-    return MCPError(
-        code=REFUSED,
-        message=f"{error.code}: {error.message}",
-        data={"code": error.code, "fix": error.fix},
-    )
+@contextmanager
+def _protocol_errors() -> Generator[None]:
+    """Turn errors into those of the protocol where MCP has no place for one in the result."""
+    try:
+        yield
+    except KagedError as error:
+        raise MCPError(
+            code=REFUSED,
+            message=f"{error.code}: {error.message}",
+            data={"code": error.code, "fix": error.fix},
+        ) from error
 
 
 def _task_failed(name: str, error: BaseException) -> None:

@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 from kaged.base import KagedError
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
-from kaged.serve.mcp.annotations import annotations_of
 from kaged.serve.mcp.client_session import ListedTool
-from kaged.serve.mcp.listing import PAGE, ToolList
-from kaged.serve.mcp.names import MAX_NAME_CHARS, NameMap
+from kaged.serve.mcp.listing import MAX_NAME_CHARS, PAGE, NameMap, ToolList, annotations_of
 from kaged.serve.mcp.results import MAX_RESULT_BYTES, output_schema, tool_failure, tool_result
 from kaged.tools import Tool, ToolDefinition, ToolNotFound, ToolSource
 from kaged.tools.registry import RegisteredTool, ToolRegistry

@@ -114,17 +114,12 @@ async def export(
 async def verify(services: Services) -> VerifyOut:
     """Read the whole trail and return whether a row was changed, removed or added."""
     report = await services.verify_audit()
-    return VerifyOut(
-        ok=report.ok,
-        rows=report.rows,
+    return VerifyOut.of(
+        report,
         head_seq=report.head.seq,
         head_hash=report.head.hash,
-        findings=[
-            FindingOut(seq=found.seq, kind=found.kind.value, detail=found.detail)
-            for found in report.findings
-        ],
+        findings=[FindingOut.of(found) for found in report.findings],
         findings_total=report.total,
-        anchors=list(report.anchors),
     )
 
 

@@ -14,12 +14,4 @@ router = APIRouter(prefix=API_PREFIX, tags=["doctor"])
 @router.get("/doctor", responses=errors(), summary="What protects you and what does not")
 async def examine(services: Services) -> DoctorOut:
     """Run all checks as this daemon sees them."""
-    rows = await services.doctor()
-    return DoctorOut(
-        rows=[
-            DoctorRowOut(
-                id=row.id, status=row.status.value, what=row.what, cause=row.cause, fix=row.fix
-            )
-            for row in rows
-        ]
-    )
+    return DoctorOut(rows=[DoctorRowOut.of(row) for row in await services.doctor()])

@@ -104,11 +104,4 @@ async def bind(
     await sessions.ensure(session_id, context.project_id)
     found = await sessions.bind(context.project_id, session_id, body.number)
     await context.record("kaged.session.bound", {"session_id": session_id, "number": body.number})
-    return SessionOut(
-        id=found.id,
-        project_id=found.project_id,
-        kind=found.kind,
-        status=found.status,
-        detail=found.detail,
-        issue_number=body.number,
-    )
+    return SessionOut.of(found, issue_number=body.number)

@@ -37,7 +37,8 @@ async def list_projects(
 ) -> PageOut[ProjectOut]:
     """Return the loaded projects in the order of their ids, a page at a time."""
     views, next_cursor = await services.projects.page(cursor, limit)
-    return PageOut[ProjectOut](items=[summary(view) for view in views], next_cursor=next_cursor)
+    items = [ProjectOut.of(view, problems=_problems(view)) for view in views]
+    return PageOut[ProjectOut](items=items, next_cursor=next_cursor)
 
 
 @router.get("/projects/{project_id}", responses=errors(404), summary="Look at one project")
@@ -73,17 +74,12 @@ async def unload(services: Services, who: Who, project_id: ProjectId) -> Respons
     return Response(status_code=204)
 
 
-def summary(view: ProjectView) -> ProjectOut:
-    """Write a project without its tree."""
-    return ProjectOut.model_validate(_fields(view))
-
-
 def detail(services: Services, view: ProjectView) -> ProjectDetailOut:
     """Write a project with its tree."""
     tree = view.tree
     if tree is not None and services.plugins is not None:
         tree = _with_knobs(tree, view.id, services.plugins)
-    return ProjectDetailOut.model_validate({**_fields(view), "tree": tree})
+    return ProjectDetailOut.of(view, problems=_problems(view), tree=tree)
 
 
 def _with_knobs(tree: JsonObject, project_id: str, plugin_service: PluginService) -> JsonObject:
@@ -103,15 +99,5 @@ def _objects(value: JsonValue) -> list[JsonObject]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
-def _fields(view: ProjectView) -> dict[str, object]:
-    return {
-        "id": view.id,
-        "slug": view.slug,
-        "name": view.name,
-        "root": view.root,
-        "trusted": view.trusted,
-        "state": view.state,
-        "loaded_at": view.loaded_at,
-        "agents": view.agents,
-        "problems": [ProblemOut.model_validate(problem.as_json()) for problem in view.problems],
-    }
+def _problems(view: ProjectView) -> list[ProblemOut]:
+    return [ProblemOut.model_validate(problem.as_json()) for problem in view.problems]

@@ -14,7 +14,7 @@ from kaged.serve.http.routes.work import InProject, ProjectRequest
 from kaged.serve.http.session_models import SessionRowOut
 from kaged.sessions.driver import SessionDriver
 from kaged.sessions.session_services import SessionServices
-from kaged.store.session_rows import SessionKind, SessionRecord, SessionStatus
+from kaged.store.session_rows import SessionRecord
 from kaged.store.work_errors import SessionNotFound
 
 UNKNOWN_OPERATOR = "operator"
@@ -75,18 +75,10 @@ class SessionRequest:
 
 def session_out(session: SessionRecord, current: str | None) -> SessionRowOut:
     """Write a session as answers show it."""
-    return SessionRowOut(
-        id=session.id,
-        project_id=session.project_id,
-        kind=SessionKind(session.kind),
-        status=SessionStatus(session.status),
-        detail=session.detail,
-        title=session.title,
-        model=session.model,
+    return SessionRowOut.of(
+        session,
         entries=session.entry_count,
         issue_bound=session.bound_issue is not None,
-        parent_session=session.parent_session,
-        parent_entry=session.parent_entry,
         current=session.id == current,
         created_at=iso_utc(session.created_at_ms),
         updated_at=iso_utc(session.updated_at_ms),

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 
-from kaged.base import JsonObject, iso_utc
+from kaged.base import iso_utc
 from kaged.serve.http.documented import errors
 from kaged.serve.http.routes.dependencies import IN_PROJECT, Page, Paging, paging
 from kaged.serve.http.routes.session_request import Sessions, Which
@@ -104,33 +104,10 @@ async def compact(context: Sessions, session_id: Which, body: CompactIn) -> dict
 
 
 def _run_out(run: AgentRunRecord) -> AgentRunOut:
-    return AgentRunOut(
-        id=run.id,
-        session_id=run.session_id,
-        status=run.status,
-        cause=run.cause,
-        model=run.model,
-        operator_id=run.operator_id,
-        steps=run.steps,
-        usage=run.usage,
-        error=run.error,
-        started_at=iso_utc(run.started_at_ms),
-        ended_at=None if run.ended_at_ms is None else iso_utc(run.ended_at_ms),
-    )
+    ended_at = None if run.ended_at_ms is None else iso_utc(run.ended_at_ms)
+    return AgentRunOut.of(run, started_at=iso_utc(run.started_at_ms), ended_at=ended_at)
 
 
 def _call_out(call: ToolCallRecord) -> ToolCallOut:
-    facts: JsonObject = {
-        "request_id": call.request_id,
-        "session_id": call.session_id,
-        "run_id": call.run_id,
-        "caller": call.caller,
-        "tool_name": call.tool_name,
-        "params": call.params,
-        "status": call.status.value,
-        "result": call.result,
-        "error": call.error,
-        "started_at": iso_utc(call.started_at_ms),
-        "finished_at": None if call.finished_at_ms is None else iso_utc(call.finished_at_ms),
-    }
-    return ToolCallOut.model_validate(facts)
+    ended_at = None if call.finished_at_ms is None else iso_utc(call.finished_at_ms)
+    return ToolCallOut.of(call, started_at=iso_utc(call.started_at_ms), finished_at=ended_at)

@@ -25,7 +25,6 @@ from kaged.serve.http.session_models import (
     SessionsOut,
     SessionTreeOut,
 )
-from kaged.sessions.entry import Entry
 from kaged.sessions.export import export_session, import_session
 from kaged.store.session_rows import SessionKind
 from kaged.store.text_query import QUERY_LIMIT_CHARS
@@ -108,20 +107,7 @@ async def search(
     found, total = await context.sessions.service.search(
         context.project_id, q, session_id=where, limit=page.limit, offset=offset
     )
-    items = [
-        HitOut.model_validate(
-            {
-                "session_id": hit.session_id,
-                "entry_id": hit.entry_id,
-                "kind": hit.kind,
-                "role": hit.role,
-                "agent": hit.agent,
-                "ts": iso_utc(hit.ts_ms),
-                "snippet": hit.snippet,
-            }
-        )
-        for hit in found
-    ]
+    items = [HitOut.of(hit, ts=iso_utc(hit.ts_ms)) for hit in found]
     return HitsOut.model_validate(page.answer(items, total))
 
 
@@ -177,7 +163,7 @@ async def entries(
         rows = await context.sessions.transcript.entries(found.id, after=after, limit=limit)
     more = bool(rows) and rows[-1].id != found.head_entry and not tail
     return EntriesOut(
-        items=[_entry_out(one) for one in rows],
+        items=[EntryOut.of(one, ts=iso_utc(one.ts_ms)) for one in rows],
         next_after=rows[-1].id if more else None,
         total=found.entry_count,
     )
@@ -227,20 +213,3 @@ async def export(context: Sessions, session_id: Which) -> StreamingResponse:
         "kaged.session.exported", {"session_id": found.id, "entries": found.entry_count}
     )
     return StreamingResponse(export_session(context.sessions.transcript, found), media_type=_NDJSON)
-
-
-# -- own ----------------------------------------------------------------------------------------
-
-
-def _entry_out(entry: Entry) -> EntryOut:
-    return EntryOut(
-        id=entry.id,
-        session_id=entry.session_id,
-        kind=entry.kind,
-        role=entry.role,
-        agent=entry.agent,
-        run_id=entry.run_id,
-        ts=iso_utc(entry.ts_ms),
-        superseded_by=entry.superseded_by,
-        content=entry.content,
-    )

@@ -1,8 +1,12 @@
-"""`PluginCollector`: what each plugin did and cost, for Prometheus (PH-BEY-04)."""
+"""Collectors for Prometheus: what plugins (PH-BEY-04) and tool calls (AT-BEY-15) did and cost.
+
+They read at the moment of asking and keep nothing themselves.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -10,7 +14,11 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from kaged.base import JsonObject
+from kaged.tools.metrics import BUCKETS_MS, ToolSeries
 
+_MS_PER_S = 1000.0
+_LABELS = ("project", "agent", "tool")
+_TOPS = (*(f"{top / _MS_PER_S:g}" for top in BUCKETS_MS), "+Inf")
 _COUNTERS = {
     "calls": ("kaged_plugin_calls", "Method and tool calls of a plugin."),
     "hooks": ("kaged_plugin_hooks", "Lifecycle hooks sent to a plugin."),
@@ -21,7 +29,6 @@ _COUNTERS = {
         "Notifications of a plugin beyond the rate limit.",
     ),
 }
-_MS_PER_S = 1000.0
 
 
 class PluginCollector(Collector):
@@ -85,3 +92,39 @@ def _latency(counted: list[tuple[str, Any]]) -> Metric:
             buckets.append((le, below))
         family.add_metric([plugin], buckets, metrics["latency_sum_ms"] / _MS_PER_S)
     return family
+
+
+class ToolCollector(Collector):
+    """Turns dispatch's counters into families at the moment of asking; keeps nothing itself."""
+
+    def __init__(self, series: Iterable[ToolSeries]) -> None:
+        self._series = series
+
+    def describe(self) -> list[Metric]:
+        """Return nothing ahead of time: which tools there are is known when they are called."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all families."""
+        calls = CounterMetricFamily(
+            "kaged_tool_calls", "Tool calls, by how they ended.", labels=[*_LABELS, "outcome"]
+        )
+        errors = CounterMetricFamily(
+            "kaged_tool_errors", "Tool calls without a result, by code.", labels=[*_LABELS, "code"]
+        )
+        seconds = HistogramMetricFamily(
+            "kaged_tool_call_seconds", "Time that tool calls took.", labels=_LABELS
+        )
+        for one in self._series:
+            labels = [one.project_id, one.agent, one.tool]
+            ended = {"failed": one.failed, "denied": one.denied, "cancelled": one.cancelled}
+            ended["ok"] = one.calls - sum(ended.values())
+            for outcome, count in ended.items():
+                calls.add_metric([*labels, outcome], count)
+            for code, count in one.errors.items():
+                errors.add_metric([*labels, code], count)
+            below = [float(count) for count in accumulate(one.buckets)]
+            seconds.add_metric(labels, list(zip(_TOPS, below, strict=True)), one.sum_ms / _MS_PER_S)
+        yield calls
+        yield errors
+        yield seconds
