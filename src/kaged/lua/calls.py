@@ -82,7 +82,7 @@ class CallParts:
     shipped: LuaPowers = SHIPPED
 
 
-_Handler = Callable[["WorkerConnection", JsonObject], Awaitable[JsonValue]]
+_Handler = Callable[["WorkerConnection", JsonObject], Awaitable[JsonValue] | None]
 
 
 class HostCalls:
@@ -91,13 +91,16 @@ class HostCalls:
     def __init__(self, parts: CallParts) -> None:
         self._parts = parts
         self._execs = asyncio.Semaphore(EXECS_AT_ONCE)
+        sessions, store_of = parts.sessions, parts.store_of
+        moves = LuaPower.SESSION_WRITE
+        # A call that only takes note of something answers nothing, and at once.
         self._calls: dict[str, tuple[LuaPower | None, _Handler]] = {
             "kage.request_capabilities": (None, self._request_capabilities),
-            "kage.session.entries": (LuaPower.SESSION_WRITE, self._entries),
-            "kage.session.switch": (LuaPower.SESSION_WRITE, self._switch),
-            "kage.session.fork_to": (LuaPower.SESSION_WRITE, self._fork_to),
+            "kage.session.entries": (moves, self._entries),
+            "kage.session.switch": (moves, lambda w, p: sessions.ask_switch(w, p.get("target"))),
+            "kage.session.fork_to": (moves, lambda w, p: sessions.ask_fork_to(w, p.get("at"))),
             "kage.session.list": (None, self._list),
-            "kage.session.fork": (None, self._fork),
+            "kage.session.fork": (None, lambda w, p: sessions.ask_fork(w, p.get("at"))),
             "kage.session.append_entry": (None, self._append_entry),
             "kage.session.set_label": (None, self._set_label),
             "kage.exec": (LuaPower.EXEC, self._exec),
@@ -107,15 +110,18 @@ class HostCalls:
             "kage.http": (None, self._http),
             "kage.ui.select": (None, self._select),
             "kage.ui.confirm": (None, self._confirm),
-            "kage.ui.input": (None, self._input),
-            "kage.ui.editor": (None, self._editor),
-            "kage.store.get": (None, self._store_get),
-            "kage.store.set": (None, self._store_set),
-            "kage.store.delete": (None, self._store_delete),
-            "kage.store.keys": (None, self._store_keys),
+            "kage.ui.input": (None, lambda w, p: self._words(w, "input", p)),
+            "kage.ui.editor": (None, lambda w, p: self._words(w, "editor", p)),
+            "kage.store.get": (None, lambda w, p: store_of(w.stem).get(_key("get", p))),
+            "kage.store.set": (
+                None,
+                lambda w, p: store_of(w.stem).set(_key("set", p), p.get("value")),
+            ),
+            "kage.store.delete": (None, lambda w, p: store_of(w.stem).delete(_key("delete", p))),
+            "kage.store.keys": (None, lambda worker, _: store_of(worker.stem).keys()),
             "kage.sleep_ms": (None, self._sleep),
             "kage.config": (None, self._config),
-            "kage.context_usage": (None, self._usage),
+            "kage.context_usage": (None, lambda _worker, _params: None),
         }
 
     async def call(self, worker: WorkerConnection, method: str, params: JsonObject) -> JsonValue:
@@ -134,7 +140,8 @@ class HostCalls:
                 self._refused(worker, method, power, decision.remedy)
                 raise RpcError(f"{method}: {power} is not active", number=_REFUSED)
         try:
-            return await handler(worker, params)
+            answer = handler(worker, params)
+            return None if answer is None else await answer
         except PlaceRefused as error:
             reason = shown(error.message)[:MAX_NOTICE_CHARS]
             data: JsonObject = {"plugin": worker.stem, "request": method, "reason": reason}
@@ -201,34 +208,20 @@ class HostCalls:
     async def _list(self, worker: WorkerConnection, _params: JsonObject) -> JsonValue:
         return [*await self._parts.sessions.list(worker)]
 
-    async def _switch(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
-        self._parts.sessions.ask_switch(worker, params.get("target"))
-        return None
-
-    async def _fork_to(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
-        self._parts.sessions.ask_fork_to(worker, params.get("at"))
-        return None
-
-    async def _fork(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
-        self._parts.sessions.ask_fork(worker, params.get("at"))
-        return None
-
-    async def _append_entry(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
+    def _append_entry(self, worker: WorkerConnection, params: JsonObject) -> None:
         draft = custom_draft(params.get("kind"), params.get("data"))
         self._parts.sessions.append(worker, draft)
-        return None
 
-    async def _set_label(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
+    def _set_label(self, worker: WorkerConnection, params: JsonObject) -> None:
         draft = label_draft(params.get("anchor"), params.get("label"))
         self._parts.sessions.append(worker, draft)
-        return None
 
     # -- files, programs, network --------------------------------------------------------------
 
     async def _read(self, _worker: WorkerConnection, params: JsonObject) -> JsonValue:
         return await read_file(self._parts.workspace, _text("kage.fs.read", params, "path"))
 
-    async def _write(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
+    async def _write(self, worker: WorkerConnection, params: JsonObject) -> None:
         path = _text("kage.fs.write", params, "path")
         content = params.get("content")
         if not isinstance(content, str):
@@ -236,18 +229,15 @@ class HostCalls:
         session = await self._parts.sessions.live(worker) or ""
         author = Author(session, "", f"lua:{worker.stem}", "kage.fs.write")
         await write_file(self._parts.workspace, author, path, content)
-        return None
 
     async def _exec(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
         spec = ExecSpec.read(params)
         started_s = self._parts.clock.monotonic_s()
-        code: int | None = None
-        timed_out = False
+        result: JsonObject = {}
         try:
             async with self._execs:
                 result = await self._parts.programs.run(worker.stem, spec)
-            code, timed_out = result.code, result.timed_out
-            return result.as_lua()
+            return result
         finally:
             took = (self._parts.clock.monotonic_s() - started_s) * 1000
             self._audit(
@@ -256,9 +246,9 @@ class HostCalls:
                     "plugin": worker.stem,
                     "cmd": shown(spec.cmd),
                     "args_count": len(spec.args),
-                    "exit_code": code,
+                    "exit_code": result.get("code"),
                     "duration_ms": round(took, 1),
-                    "timed_out": timed_out,
+                    "timed_out": result.get("timed_out", False),
                 },
             )
 
@@ -286,35 +276,17 @@ class HostCalls:
     async def _confirm(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
         return await self._parts.dialogs.ask(worker.stem, "confirm", params) is True
 
-    async def _input(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
-        return _said(await self._parts.dialogs.ask(worker.stem, "input", params))
-
-    async def _editor(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
-        return _said(await self._parts.dialogs.ask(worker.stem, "editor", params))
+    async def _words(self, worker: WorkerConnection, kind: str, params: JsonObject) -> JsonValue:
+        answer = await self._parts.dialogs.ask(worker.stem, kind, params)
+        return answer if isinstance(answer, str) else None
 
     # -- the rest ------------------------------------------------------------------------------
 
-    async def _store_get(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
-        return await self._parts.store_of(worker.stem).get(_text("kage.store.get", params, "key"))
-
-    async def _store_set(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
-        key = _text("kage.store.set", params, "key")
-        await self._parts.store_of(worker.stem).set(key, params.get("value"))
-        return None
-
-    async def _store_delete(self, worker: WorkerConnection, params: JsonObject) -> JsonValue:
-        await self._parts.store_of(worker.stem).delete(_text("kage.store.delete", params, "key"))
-        return None
-
-    async def _store_keys(self, worker: WorkerConnection, _params: JsonObject) -> JsonValue:
-        return [*await self._parts.store_of(worker.stem).keys()]
-
-    async def _sleep(self, _worker: WorkerConnection, params: JsonObject) -> JsonValue:
+    async def _sleep(self, _worker: WorkerConnection, params: JsonObject) -> None:
         ms = params.get("ms")
         if isinstance(ms, bool) or not isinstance(ms, int | float) or not 0 <= ms <= MAX_SLEEP_MS:
             raise ScriptCallRefused("kage.sleep_ms: takes 0 to 500")
         await asyncio.sleep(ms / 1000)
-        return None
 
     async def _config(self, worker: WorkerConnection, _params: JsonObject) -> JsonValue:
         found = await self._parts.describe()
@@ -322,9 +294,6 @@ class HostCalls:
         if LuaPower.CONTEXT not in active:
             found.pop("system_prompt", None)
         return found
-
-    async def _usage(self, _worker: WorkerConnection, _params: JsonObject) -> JsonValue:
-        return None
 
     def _audit(self, name: str, data: JsonObject) -> None:
         self._parts.audit(AuditEvent(name, data, project_id=self._parts.project_id))
@@ -337,5 +306,5 @@ def _text(who: str, params: JsonObject, name: str) -> str:
     return value
 
 
-def _said(answer: JsonValue) -> JsonValue:
-    return answer if isinstance(answer, str) else None
+def _key(verb: str, params: JsonObject) -> str:
+    return _text(f"kage.store.{verb}", params, "key")

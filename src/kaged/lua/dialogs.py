@@ -10,7 +10,7 @@ from typing import Final
 
 from kaged.base import Ids, JsonObject, JsonValue
 from kaged.lua.errors import DialogNotFound
-from kaged.lua.values import shown_value
+from kaged.lua.values import shown_object
 
 ANSWER_S: Final = 600.0
 """How long a dialog stands; then it counts as dismissed."""
@@ -49,20 +49,18 @@ class Dialogs:
             if self._fronts == 0:
                 self.dismiss_all()
 
-    @property
-    def attended(self) -> bool:
-        """Whether anybody can be asked."""
-        return self._fronts > 0
-
     async def ask(self, script: str, kind: str, payload: JsonObject) -> JsonValue:
         """Show a dialog and wait for the answer; None when it is dismissed."""
-        if not self.attended or len(self._open) >= MAX_OPEN:
+        if self._fronts == 0 or len(self._open) >= MAX_OPEN:
             return None
         dialog_id = self._ids.tagged("dlg")
-        made = _OpenDialog({"id": dialog_id, "script": script, "kind": kind, **_shown(payload)})
+        made = _OpenDialog(
+            {"id": dialog_id, "script": script, "kind": kind, **shown_object(payload)}
+        )
         self._open[dialog_id] = made
         self._publish("lua.dialog", made.shown)
-        self._wake()
+        self._changed.set()
+        self._changed = asyncio.Event()
         try:
             async with asyncio.timeout(self._answer_s):
                 return await made.answer
@@ -99,13 +97,3 @@ class Dialogs:
     def open(self) -> Sequence[JsonObject]:
         """Return the dialogs that wait for an answer."""
         return [one.shown for one in self._open.values() if not one.answer.done()]
-
-    def _wake(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-
-def _shown(payload: JsonObject) -> JsonObject:
-    found = shown_value(payload)
-    assert isinstance(found, dict)
-    return found

@@ -13,12 +13,6 @@ class ScriptDown(KagedError):
     code: ClassVar[str] = "lua_script_down"
 
 
-class ScriptNotFound(KagedError):
-    """No script of that name lies in the scripts' folder."""
-
-    code: ClassVar[str] = "lua_script_not_found"
-
-
 class ScriptCommandNotFound(KagedError):
     """No loaded script has registered that command."""
 

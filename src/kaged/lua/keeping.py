@@ -30,10 +30,10 @@ class ScriptStore:
         async with self._lock:
             return (await self._read()).get(key)
 
-    async def keys(self) -> list[str]:
+    async def keys(self) -> list[JsonValue]:
         """Return the names of all values, sorted."""
         async with self._lock:
-            return sorted(await self._read())
+            return [*sorted(await self._read())]
 
     async def set(self, key: str, value: JsonValue) -> None:
         """Keep a value. Raises ScriptCallRefused when it is too much."""

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from kaged.base import KagedError
 from kaged.cage import CageKind, CageRequest, HostMount
 from kaged.kernel.policy import CageLimits, CagePolicy
 from kaged.lua import worker_main
@@ -52,12 +51,3 @@ def _lupa_dirs() -> list[Path]:
     package = Path(places[0]).resolve()
     bundled = package.with_name("lupa.libs")
     return [package, bundled] if bundled.is_dir() else [package]
-
-
-def lua_available() -> KagedError | None:
-    """Return what prevents scripts from running at all; None when nothing does."""
-    try:
-        _lupa_dirs()
-    except ScriptDown as error:
-        return error
-    return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kaged.audit import AuditEvent
-from kaged.base import JsonObject, KagedError, iso_utc
+from kaged.base import JsonObject, JsonValue, KagedError, iso_utc
 from kaged.lua.errors import ScriptCallRefused
 from kaged.sessions.entry import EntryDraft, EntryKind
 from kaged.sessions.session_service import locator
@@ -99,21 +99,21 @@ class ScriptSessions:
         if not isinstance(target, str) or not target or len(target) > MAX_TARGET_CHARS:
             raise ScriptCallRefused("kage.session.switch: target must be a session id or path")
         worker.move, worker.asked_in = ("switch", target), worker.focus
-        self._asked(worker, "switch", target=target)
+        self._record(worker, move="switch", target=target)
 
     def ask_fork_to(self, worker: WorkerConnection, at: object) -> None:
         """Note that a script wants a fork, and to go there."""
         worker.move = ("fork_to", _anchor("kage.session.fork_to", at))
         worker.asked_in = worker.focus
-        self._asked(worker, "fork_to", entry_id=worker.move[1])
+        self._record(worker, move="fork_to", entry_id=worker.move[1])
 
     def ask_fork(self, worker: WorkerConnection, at: object) -> None:
         """Note that a script wants a fork, without going there."""
         worker.branch = (_anchor("kage.session.fork", at),)
         worker.asked_in = worker.focus
-        self._asked(worker, "fork", entry_id=worker.branch[0])
+        self._record(worker, move="fork", entry_id=worker.branch[0])
 
-    def append(self, worker: WorkerConnection, draft: JsonObject) -> None:
+    def append(self, worker: WorkerConnection, draft: EntryDraft) -> None:
         """Note an entry that a script wants to be written."""
         if len(worker.appends) >= MAX_APPENDS:
             raise ScriptCallRefused(f"no more than {MAX_APPENDS} entries at a time")
@@ -133,7 +133,7 @@ class ScriptSessions:
         if await self.current() is None:
             await self._navigation.enter(self._project_id, current)
         if appends:
-            await self._transcript.append(current, [_draft(one) for one in appends])
+            await self._transcript.append(current, appends)
         asker = f"{ASKER}{worker.stem}"
         if branch is not None:
             self._navigation.request_fork(current, branch[0], asked_by=asker)
@@ -147,39 +147,24 @@ class ScriptSessions:
         """Forget what a script asked for: it ended, or is loaded anew."""
         self._navigation.withdraw(asked_by=f"{ASKER}{stem}")
 
-    def _asked(
-        self,
-        worker: WorkerConnection,
-        move: str,
-        *,
-        target: str | None = None,
-        entry_id: str | None = None,
-    ) -> None:
-        data: JsonObject = {"plugin": worker.stem, "move": move}
-        if target is not None:
-            data["target"] = target
-        if entry_id is not None:
-            data["entry_id"] = entry_id
+    def _record(self, worker: WorkerConnection, **facts: str | None) -> None:
+        known = {name: value for name, value in facts.items() if value is not None}
+        data: JsonObject = {"plugin": worker.stem, **known}
         self._audit(AuditEvent("lua.session.asked", data, project_id=self._project_id))
 
 
-def custom_draft(kind: object, data: object) -> JsonObject:
+def custom_draft(kind: JsonValue, data: JsonValue) -> EntryDraft:
     """Read the arguments of `append_entry`."""
     if not isinstance(kind, str) or not kind or not isinstance(data, dict):
         raise ScriptCallRefused("kage.session.append_entry: kind must be a non-empty string")
-    return {"entry": "custom", "kind": kind, "data": data}
+    return EntryDraft(EntryKind.CUSTOM, {"kind": kind, "data": data})
 
 
-def label_draft(anchor: object, label: object) -> JsonObject:
+def label_draft(anchor: JsonValue, label: JsonValue) -> EntryDraft:
     """Read the arguments of `set_label`."""
     if not isinstance(anchor, str) or not anchor or not isinstance(label, str | None):
         raise ScriptCallRefused("kage.session.set_label: anchor must be a non-empty string")
-    return {"entry": "label", "anchor": anchor, "text": label or ""}
-
-
-def _draft(wanted: JsonObject) -> EntryDraft:
-    content = {name: value for name, value in wanted.items() if name != "entry"}
-    return EntryDraft(EntryKind(str(wanted["entry"])), content)
+    return EntryDraft(EntryKind.LABEL, {"anchor": anchor, "text": label or ""})
 
 
 def _anchor(who: str, at: object) -> str | None:

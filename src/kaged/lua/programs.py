@@ -70,27 +70,6 @@ class ExecSpec:
         return cls(cmd, tuple(texts), cwd, min(float(seconds), MAX_S))
 
 
-@dataclass(frozen=True, slots=True)
-class ExecResult:
-    """How a program ended, with what it said."""
-
-    code: int
-    stdout: bytes
-    stderr: bytes
-    timed_out: bool
-    truncated: bool
-
-    def as_lua(self) -> JsonObject:
-        """Return it as the script's table."""
-        return {
-            "code": self.code,
-            "stdout": from_bytes(self.stdout),
-            "stderr": from_bytes(self.stderr),
-            "timed_out": self.timed_out,
-            "truncated": self.truncated,
-        }
-
-
 class ScriptPrograms:
     """Runs programs for the scripts of one project."""
 
@@ -103,8 +82,8 @@ class ScriptPrograms:
         self._repository = Repository.find(workspace.root)
         self._config = spawner.settings.cache_dir / f"gitconfig-{project_id}"
 
-    async def run(self, stem: str, spec: ExecSpec) -> ExecResult:
-        """Run a program to its end or its deadline.
+    async def run(self, stem: str, spec: ExecSpec) -> JsonObject:
+        """Run a program to its end or its deadline; returns the script's table.
 
         Raises:
             ScriptCallRefused: it did not start; the words begin with `kage.exec:`.
@@ -202,7 +181,7 @@ def find_program(cmd: str, cwd: str, root: str) -> str:
     raise _refuse(f"spawn {shown(cmd)}: no such program")
 
 
-async def _finish(process: CageProcess, spec: ExecSpec) -> ExecResult:
+async def _finish(process: CageProcess, spec: ExecSpec) -> JsonObject:
     expired = False
 
     def out_of_time() -> None:
@@ -221,13 +200,13 @@ async def _finish(process: CageProcess, spec: ExecSpec) -> ExecResult:
         # bwrap's own words: the program was never there to say anything.
         reason = shown(from_bytes(found.stderr)).strip().rpartition(": ")[2]
         raise _refuse(f"spawn {shown(spec.cmd)}: {reason}")
-    return ExecResult(
-        code=-1 if ended_by_host else report.exit_code,
-        stdout=found.stdout,
-        stderr=found.stderr,
-        timed_out=expired,
-        truncated=found.cut,
-    )
+    return {
+        "code": -1 if ended_by_host else report.exit_code,
+        "stdout": from_bytes(found.stdout),
+        "stderr": from_bytes(found.stderr),
+        "timed_out": expired,
+        "truncated": found.cut,
+    }
 
 
 def _refuse(words: str) -> ScriptCallRefused:

@@ -23,7 +23,7 @@ from kaged.lua.events import EVENTS, EventKind
 from kaged.lua.limits import MAX_COMMANDS, MAX_QUEUED_EVENTS
 from kaged.lua.moves import outcome_words
 from kaged.lua.script import Script, ScriptParts, ScriptState, WorkerConnection
-from kaged.lua.values import like, shown, shown_value
+from kaged.lua.values import like, shown, shown_object, shown_value
 
 if TYPE_CHECKING:
     from kaged.kernel.lua_powers import LuaPowers
@@ -206,7 +206,7 @@ class ScriptRuntime:
         for script in self.scripts:
             for command in script.registered.commands[:MAX_COMMANDS]:
                 name = str(command.get("name"))
-                found.setdefault(name, {**_plain(command), "script": script.stem})
+                found.setdefault(name, {**shown_object(command), "script": script.stem})
         return list(found.values())
 
     async def command(self, name: str, raw: str, *, interactive: bool) -> CommandOutput:
@@ -367,15 +367,9 @@ def _described(script: Script) -> JsonObject:
         "granted": [*print_powers(script.granted)],
         "active": [*print_powers(script.active)],
         "events": [*sorted(registered.events)],
-        "commands": [_plain(one) for one in registered.commands],
+        "commands": [shown_object(one) for one in registered.commands],
         "restarts": script.restarts,
     }
-
-
-def _plain(value: JsonObject) -> JsonObject:
-    found = shown_value(value)
-    assert isinstance(found, dict)
-    return found
 
 
 def _report(name: str, error: BaseException) -> None:

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from kaged.cage import Spawner
     from kaged.kernel.lua_powers import LuaPowers
     from kaged.lua.folder import ScriptFile
+    from kaged.sessions.entry import EntryDraft
     from kaged.wire.correlator import Ignored
     from kaged.wire.messages import MessageId, Notification, Refused, Request, Response
 
 API_VERSION: Final = 2
 ANSWER_LIMIT_S: Final = 24 * 3600.0  # the wall below ends a worker long before
-STOP_S: Final = 1.0
 
 _log = structlog.get_logger("kaged.lua")
 
@@ -50,11 +50,6 @@ class Registrations:
 
     events: frozenset[str] = frozenset()
     commands: tuple[JsonObject, ...] = ()
-    keys: tuple[JsonObject, ...] = ()
-    renderers: tuple[str, ...] = ()
-    header: bool = False
-    footer: bool = False
-    completes: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +67,7 @@ class WorkerConnection:
     requested: LuaPowers = frozenset()
     move: tuple[str, str | None] | None = None
     branch: tuple[str | None] | None = None
-    appends: list[JsonObject] = field(default_factory=list[JsonObject])
+    appends: list[EntryDraft] = field(default_factory=list["EntryDraft"])
     focus: str | None = None
     asked_in: str | None = None
 
@@ -274,13 +269,9 @@ class Script:
 
     async def _again(self, why: str) -> None:
         peer = self._peer
-        self._peer = self._worker = None
-        self.registered = Registrations()
-        if peer is not None:
-            await peer.close()
-            report = peer.process.report
-            if report is not None and not self._killed_for:
-                why = report.detail
+        await self._close()
+        if peer is not None and peer.process.report is not None and not self._killed_for:
+            why = peer.process.report.detail
         self._down(why)
 
     def _down(self, why: str) -> None:
@@ -396,22 +387,15 @@ class _WorkerOwner:
 
 
 def _registrations(told: JsonObject) -> Registrations:
-    def texts(name: str) -> list[str]:
+    def members(name: str) -> list[JsonValue]:
         found = told.get(name)
-        return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
-
-    def objects(name: str) -> tuple[JsonObject, ...]:
-        found = told.get(name)
-        return tuple(o for o in found if isinstance(o, dict)) if isinstance(found, list) else ()
+        return found if isinstance(found, list) else []
 
     return Registrations(
-        events=frozenset(texts("events")) & EVENTS.keys(),
-        commands=objects("commands"),
-        keys=objects("keys"),
-        renderers=tuple(texts("renderers")),
-        header=told.get("header") is True,
-        footer=told.get("footer") is True,
-        completes=told.get("completes") is True,
+        events=frozenset(
+            one for one in members("events") if isinstance(one, str) and one in EVENTS
+        ),
+        commands=tuple(one for one in members("commands") if isinstance(one, dict)),
     )
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable
 from typing import Final
 
-from kaged.base import JsonValue
+from kaged.base import JsonObject, JsonValue
 
 RAW: Final = "\0b64"
 _LONG: Final = 16 * 1024
@@ -20,13 +21,7 @@ _ESCAPED: Final = {**dict.fromkeys(range(32)), ord('"'): None, ord("\\"): None}
 
 def to_wire(value: JsonValue) -> JsonValue:
     """Write a host's value for a script."""
-    if isinstance(value, str):
-        return _text_to_wire(value)
-    if isinstance(value, list):
-        return [to_wire(one) for one in value]
-    if isinstance(value, dict):
-        return {shown(name): to_wire(member) for name, member in value.items()}
-    return value
+    return _each_text(value, _text_to_wire)
 
 
 def from_wire(value: JsonValue) -> JsonValue:
@@ -36,7 +31,7 @@ def from_wire(value: JsonValue) -> JsonValue:
     if isinstance(value, dict):
         raw = value.get(RAW)
         if len(value) == 1 and isinstance(raw, str):
-            return _bytes_of(raw).decode("utf-8", "surrogateescape")
+            return from_bytes(_bytes_of(raw))
         return {name: from_wire(member) for name, member in value.items()}
     return value
 
@@ -53,18 +48,17 @@ def to_bytes(text: str) -> bytes:
 
 def shown(text: str) -> str:
     """Make a text fit for people: what is no character becomes a replacement character."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return to_bytes(text).decode("utf-8", "replace")
 
 
 def shown_value(value: JsonValue) -> JsonValue:
     """Do the same for every text in a value."""
-    if isinstance(value, str):
-        return shown(value)
-    if isinstance(value, list):
-        return [shown_value(one) for one in value]
-    if isinstance(value, dict):
-        return {shown(name): shown_value(member) for name, member in value.items()}
-    return value
+    return _each_text(value, shown)
+
+
+def shown_object(value: JsonObject) -> JsonObject:
+    """Do the same for an object."""
+    return {shown(name): shown_value(member) for name, member in value.items()}
 
 
 def like(pattern: JsonValue, value: JsonValue) -> JsonValue:
@@ -85,6 +79,16 @@ def like(pattern: JsonValue, value: JsonValue) -> JsonValue:
     return value
 
 
+def _each_text(value: JsonValue, change: Callable[[str], JsonValue]) -> JsonValue:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_each_text(one, change) for one in value]
+    if isinstance(value, dict):
+        return {shown(name): _each_text(member, change) for name, member in value.items()}
+    return value
+
+
 def _text_to_wire(text: str) -> JsonValue:
     try:
         text.encode("utf-8")
@@ -102,8 +106,7 @@ def _written_chars(text: str) -> int:
 
 
 def _raw(text: str) -> JsonValue:
-    data = text.encode("utf-8", "surrogateescape")
-    return {RAW: base64.b64encode(data).decode("ascii")}
+    return {RAW: base64.b64encode(to_bytes(text)).decode("ascii")}
 
 
 def _bytes_of(raw: str) -> bytes:

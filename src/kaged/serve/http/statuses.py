@@ -92,7 +92,6 @@ _LUA = {
     "lua_command_not_found": 404,
     "lua_dialog_not_found": 404,
     "lua_script_down": 409,
-    "lua_script_not_found": 404,
 }
 _KERNEL = {
     "capability_denied": 403,
