@@ -38,6 +38,11 @@ BASE_MANIFEST: dict[str, Any] = {
 }
 
 
+def manifest(**more: Any) -> Any:
+    """Read the base manifest with these members. Raises ConfigFileInvalid."""
+    return parse_manifest(yaml.safe_dump({**BASE_MANIFEST, **more})).value
+
+
 class PluginLab:
     """Builds plugins in `root` and runs them in real cages."""
 

@@ -15,10 +15,26 @@ from kaged.config.daemonconfig import DaemonConfig
 from kaged.config.localconfig import LocalConfig
 from kaged.config.reading import Loaded
 from kaged.plugins.admission import PluginAdmission
+from kaged.plugins.hooks import CompactionEvent
 from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
 from kaged.wire.context import WireContext
+
+TOOL = {"name": "say", "description": "d", "parameters_schema": {"type": "object"}}
+SYSTEM: Any = {"id": "m0", "role": "system", "content": "be kind"}
+OLD: Any = {"id": "m1", "role": "user", "content": "hello"}
+
+
+def event(old: list[Any] | None = None) -> CompactionEvent:
+    """Describe a compaction that takes `old`, or one message, out of the window."""
+    return CompactionEvent(
+        being_compacted=[OLD] if old is None else old,
+        remaining=[SYSTEM],
+        strategy="delegate",
+        trigger="threshold_crossed",
+        always_keep=[SYSTEM],
+    )
 
 
 class ProjectStage:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from fakes.plugin_lab import PluginLab
+from fakes.project_stage import ProjectStage
 
 
 @pytest.fixture
@@ -15,3 +16,11 @@ async def lab(tmp_path: Path) -> AsyncIterator[PluginLab]:
     await made.open()
     yield made
     await made.close()
+
+
+@pytest.fixture
+async def stage(lab: PluginLab, tmp_path: Path) -> AsyncIterator[ProjectStage]:
+    """Yield the lab with a supervisor and one project."""
+    made = ProjectStage(lab, tmp_path)
+    yield made
+    await made.supervisor.stop_all()
