@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Final
 
 from fastapi import APIRouter, FastAPI
@@ -72,8 +71,7 @@ def create_app(services: HttpServices) -> FastAPI:
     app.state.services = services
     draw = app.openapi
     app.openapi = lambda: completed(draw())
-    _include(app, health, audit, auth, events)
-
+    _add(app, health.router, audit.router, auth.router, events.router)
     app.add_exception_handler(KagedError, _on_kaged_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
@@ -103,33 +101,31 @@ def add_subsystem_routes(app: FastAPI) -> None:
         workflows,
     )
 
-    _include(
+    _add(
         app,
-        status,
-        projects,
-        tools,
-        undo,
-        lsp,
-        lua,
-        models,
-        issues,
-        todos,
-        workflows,
-        interactions,
-        sessions,
-        session_moves,
-        session_runs,
-        plugins,
-        services,
-        doctor,
+        status.router,
+        projects.router,
+        tools.router,
+        undo.router,
+        lsp.router,
+        lua.router,
+        models.router,
+        issues.router,
+        todos.router,
+        workflows.router,
+        interactions.router,
+        sessions.router,
+        session_moves.router,
+        session_runs.router,
+        plugins.router,
+        services.router,
+        doctor.router,
     )
 
 
-def _include(app: FastAPI, *modules: ModuleType) -> None:
-    """Add the routes of these modules, as they are: `include_router` would build them again."""
-    for module in modules:
-        router = module.router
-        assert isinstance(router, APIRouter)
+def _add(app: FastAPI, *routers: APIRouter) -> None:
+    """Add the routes of these as they are: `include_router` would build them again."""
+    for router in routers:
         app.router.routes.extend(router.routes)
     app.openapi_schema = None  # drawn anew, with everything in it
 

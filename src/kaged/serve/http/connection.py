@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -45,14 +45,7 @@ class PeerConnection:
     abort: Callable[[], None] = lambda: None
 
 
-class _Transport(Protocol):
-    """The two things of a transport that are needed to learn about its peer."""
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
-    def abort(self) -> None: ...
-
-
-def peer_of(transport: _Transport) -> PeerConnection:
+def peer_of(transport: asyncio.WriteTransport) -> PeerConnection:
     """Find out who is on the other end of `transport`.
 
     A socket whose credentials cannot be read gives a Unix peer without a uid, which no rule lets
@@ -97,7 +90,7 @@ class KagedHttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Called when a peer connected; the connection is refused when there are too many."""
         super().connection_made(transport)
-        self.app_state = {**self.app_state, STATE_KEY: peer_of(cast("_Transport", transport))}
+        self.app_state = {**self.app_state, STATE_KEY: peer_of(transport)}
         if len(self.connections) > 2 * MAX_CONNECTIONS:
             # Even turning away politely has its price.
             self._refused = True

@@ -25,10 +25,7 @@ class TcpDisabled(KagedError):
 
 
 @router.post("/auth/launch", responses=errors(409), summary="Make a one-time launch link")
-async def issue_launch(
-    services: Services,
-    who: Who,
-) -> LaunchOut:
+async def issue_launch(services: Services, who: Who) -> LaunchOut:
     """Make a link that opens one browser session. It works once, within a minute."""
     base = services.base_url()
     if base is None:
@@ -93,10 +90,7 @@ async def whoami(who: Who) -> WhoamiOut:
 
 
 @router.post("/auth/token/rotate", responses=errors(), summary="Replace the bearer token")
-async def rotate_token(
-    services: Services,
-    who: Who,
-) -> TokenRotatedOut:
+async def rotate_token(services: Services, who: Who) -> TokenRotatedOut:
     """Replace the bearer token and end all browser sessions. The new token stays in its file."""
     await _record_token(services, "bearer", None, who)
     services.credentials.token.rotate()

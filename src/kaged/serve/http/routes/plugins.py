@@ -61,7 +61,7 @@ InSession = Annotated[
 @router.get("/plugins", responses=errors(), summary="List the installed plugins")
 async def list_plugins(service: Plugins) -> PluginsOut:
     """Return every installed plugin with its state, also those disabled for this run."""
-    return PluginsOut(items=[dict(one) for one in service.list()])
+    return PluginsOut(items=list(service.list()))
 
 
 @router.post(
@@ -69,7 +69,7 @@ async def list_plugins(service: Plugins) -> PluginsOut:
 )
 async def preview(service: Plugins, body: PluginPathIn) -> dict[str, Any]:
     """Return what installing a directory would mean: capabilities in words, changes, the digest."""
-    return dict(await service.preview(body.path))
+    return await service.preview(body.path)
 
 
 @router.post(
@@ -77,13 +77,13 @@ async def preview(service: Plugins, body: PluginPathIn) -> dict[str, Any]:
 )
 async def install(service: Plugins, who: Who, body: ConsentIn) -> dict[str, Any]:
     """Install exactly the files that were previewed; other files have another digest."""
-    return dict(await service.install(body.path, body.digest, who))
+    return await service.install(body.path, body.digest, who)
 
 
 @router.get("/plugins/{name}", responses=errors(404), summary="Look at one plugin")
 async def get(service: Plugins, name: Name) -> dict[str, Any]:
     """Return one plugin's state, process, capabilities and counters."""
-    return dict(service.get(name))
+    return service.get(name)
 
 
 @router.delete("/plugins/{name}", responses=errors(404, 409), summary="Uninstall a plugin")
@@ -91,7 +91,7 @@ async def uninstall(
     service: Plugins, who: Who, name: Name, force: Annotated[bool, Query()] = False
 ) -> dict[str, Any]:
     """Stop it and remove its files, its tables and its entries."""
-    return dict(await service.uninstall(name, force=force, who=who))
+    return await service.uninstall(name, force=force, who=who)
 
 
 @router.post(
@@ -99,7 +99,7 @@ async def uninstall(
 )
 async def enable(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
     """Write it into the enabled list and start it; the failure counter begins anew."""
-    return dict(await service.enable(name, who))
+    return await service.enable(name, who)
 
 
 @router.post(
@@ -107,13 +107,13 @@ async def enable(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
 )
 async def disable(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
     """Take it out of the enabled list and stop it."""
-    return dict(await service.disable(name, who))
+    return await service.disable(name, who)
 
 
 @router.post("/plugins/{name}/restart", responses=errors(404, 409), summary="Restart a plugin")
 async def restart(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
     """Stop and start it."""
-    return dict(await service.restart(name, who))
+    return await service.restart(name, who)
 
 
 @router.get("/plugins/{name}/logs", responses=errors(404), summary="Read a plugin's recent stderr")
@@ -131,8 +131,8 @@ async def knobs(
 ) -> dict[str, Any]:
     """Return everything a generic settings page needs; with a project also the values in force."""
     if project_id is None:
-        return dict(service.knobs(name))
-    return dict(service.knob_values(name, project_id, agent_path))
+        return service.knobs(name)
+    return service.knob_values(name, project_id, agent_path)
 
 
 @router.put(
@@ -142,8 +142,7 @@ async def write_knob(
     service: Plugins, who: Who, name: Name, knob: Knob, body: KnobWriteIn
 ) -> dict[str, Any]:
     """Write a value into the project file, comments kept, and hand it to the running plugin."""
-    change = await service.write_knob(name, body.project_id, body.agent_path, knob, body.value, who)
-    return dict(change)
+    return await service.write_knob(name, body.project_id, body.agent_path, knob, body.value, who)
 
 
 @router.post(
@@ -153,7 +152,7 @@ async def write_knob(
 )
 async def reload(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
     """Start the new files beside the old process and switch; a failure keeps the old one."""
-    return dict(await service.reload(name, who))
+    return await service.reload(name, who)
 
 
 @router.get(
@@ -163,7 +162,7 @@ async def reload(service: Plugins, who: Who, name: Name) -> dict[str, Any]:
 )
 async def preview_changed_files(service: Plugins, name: Name) -> dict[str, Any]:
     """Return what agreeing to an installed plugin's files as they are now would mean."""
-    return dict(await service.preview_changed_files(name))
+    return await service.preview_changed_files(name)
 
 
 @router.post(
@@ -175,7 +174,7 @@ async def approve_changed_files(
     service: Plugins, who: Who, name: Name, body: ApproveChangedFilesIn
 ) -> dict[str, Any]:
     """Approve the files with this digest, which puts a changed plugin into use again."""
-    return dict(await service.renew(name, body.digest, who))
+    return await service.renew(name, body.digest, who)
 
 
 @router.post(
@@ -185,7 +184,7 @@ async def approve_changed_files(
 )
 async def export(service: Plugins, who: Who, name: Name, body: PluginPathIn) -> dict[str, Any]:
     """Write its tables as SQL that any SQLite reads, into a new file on the daemon's machine."""
-    return dict(await service.export(name, body.path, who))
+    return await service.export(name, body.path, who)
 
 
 @router.get("/consents", responses=errors(), summary="List what projects ask of the operator")
@@ -193,7 +192,7 @@ async def consents(
     service: Plugins, project_id: Annotated[str | None, Query(pattern=PROJECT_ID)] = None
 ) -> ConsentsOut:
     """Return the open questions of all projects or of one, and those answered with no."""
-    return ConsentsOut(items=[dict(one) for one in await service.consents(project_id)])
+    return ConsentsOut(items=list(await service.consents(project_id)))
 
 
 @router.post(
@@ -205,10 +204,8 @@ async def answer_consent(
     service: Plugins, who: Who, consent_id: ConsentId, body: ConsentAnswerIn
 ) -> dict[str, Any]:
     """Answer yes or no. A yes to fetching leads to the next question; a no changes nothing."""
-    return dict(
-        await service.answer_consent(
-            consent_id, allowed=body.allowed, digest=body.digest, path=body.path, who=who
-        )
+    return await service.answer_consent(
+        consent_id, allowed=body.allowed, digest=body.digest, path=body.path, who=who
     )
 
 

@@ -28,7 +28,7 @@ async def fork(context: Sessions, session_id: Which, body: ForkIn) -> MoveOut:
     With `switch` the fork takes the session's place as the current one, unless that is vetoed;
     this waits while a run is active.
     """
-    context.work.require_record()
+    context.require_record()
     source = await context.session(session_id)
     if not body.switch:
         made = await context.sessions.transcript.fork(source.id, body.at)
@@ -45,7 +45,7 @@ async def switch(context: Sessions, session_id: Which) -> MoveOut:
 
     Waits while a run of the session that is current now is active.
     """
-    context.work.require_record()
+    context.require_record()
     target = await context.session(session_id)
     current = await context.sessions.service.current(context.project_id)
     if current is None or current == target.id:
@@ -57,7 +57,7 @@ async def switch(context: Sessions, session_id: Which) -> MoveOut:
 
 
 async def _record_fork(context: SessionRequest, made: SessionRecord) -> None:
-    await context.work.record(
+    await context.record(
         "kaged.session.forked",
         {"session_id": made.id, "parent": made.parent_session, "entry_id": made.parent_entry},
     )

@@ -1,4 +1,4 @@
-"""What the routes of sessions share: the services behind them, and sessions in answers."""
+"""What the routes of sessions share: the services behind them, and sessions as answers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Annotated
 from fastapi import Depends, Path
 
 from kaged.base import iso_utc
+from kaged.kernel.identity import Actor
 from kaged.serve.http.routes.dependencies import SESSION_ID
 from kaged.serve.http.routes.subsystems import present
 from kaged.serve.http.routes.work import InProject, ProjectRequest
+from kaged.serve.http.services import HttpServices
 from kaged.serve.http.session_models import SessionRowOut
 from kaged.sessions.driver import SessionDriver
 from kaged.sessions.session_services import SessionServices
@@ -21,18 +23,17 @@ UNKNOWN_OPERATOR = "operator"
 CURRENT = "current"  # no id begins so: they have no U
 
 
-class SessionRequest:
-    """The sessions, for one request on one loaded project."""
+class SessionRequest(ProjectRequest):
+    """One request on the sessions of one loaded project."""
 
-    def __init__(self, context: ProjectRequest, sessions: SessionServices) -> None:
-        self.work = context
-        self.sessions = sessions
-        self.project_id = context.project_id
+    def __init__(self, services: HttpServices, who: Actor, project_id: str) -> None:
+        super().__init__(services, who, project_id)
+        self.sessions: SessionServices = present(services.sessions)
 
     @property
     def operator_id(self) -> str:
         """Who asks; in insecure mode, which authenticates nobody, just an operator."""
-        return self.work.operator_id or UNKNOWN_OPERATOR
+        return self.who.person_id or UNKNOWN_OPERATOR
 
     @property
     def driver(self) -> SessionDriver:
@@ -65,28 +66,26 @@ class SessionRequest:
 
     async def shown(self, session: SessionRecord) -> SessionRowOut:
         """Return one session as answers show it."""
-        return session_out(session, await self.sessions.service.current(self.project_id))
+        return (await self.all_shown([session]))[0]
 
     async def all_shown(self, sessions: Sequence[SessionRecord]) -> list[SessionRowOut]:
         """Return several of them."""
         current = await self.sessions.service.current(self.project_id)
-        return [session_out(one, current) for one in sessions]
-
-
-def session_out(session: SessionRecord, current: str | None) -> SessionRowOut:
-    """Write a session as answers show it."""
-    return SessionRowOut.of(
-        session,
-        entries=session.entry_count,
-        issue_bound=session.bound_issue is not None,
-        current=session.id == current,
-        created_at=iso_utc(session.created_at_ms),
-        updated_at=iso_utc(session.updated_at_ms),
-    )
+        return [
+            SessionRowOut.of(
+                session,
+                entries=session.entry_count,
+                issue_bound=session.bound_issue is not None,
+                current=session.id == current,
+                created_at=iso_utc(session.created_at_ms),
+                updated_at=iso_utc(session.updated_at_ms),
+            )
+            for session in sessions
+        ]
 
 
 async def _sessions(context: InProject) -> SessionRequest:
-    return SessionRequest(context, present(context.services.sessions))
+    return SessionRequest(context.services, context.who, context.project_id)
 
 
 Sessions = Annotated[SessionRequest, Depends(_sessions)]

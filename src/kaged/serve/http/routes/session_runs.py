@@ -61,9 +61,9 @@ async def tool_calls(
 @router.post("/{session_id}/message", status_code=202, summary="Say something and start a run")
 async def message(context: Sessions, session_id: Which, body: MessageIn) -> RunStartOut:
     """Send a message to the agent and start a run. Its results are on the event stream."""
-    context.work.require_record()
+    context.require_record()
     session = await context.session(session_id)
-    tools = context.work.services.tools
+    tools = context.services.tools
     if body.agent != ROOT_CALLER and tools is not None:
         tools.list(context.project_id, body.agent)  # raises for an agent that the project has not
     run_id = await context.driver.send(
@@ -73,7 +73,7 @@ async def message(context: Sessions, session_id: Which, body: MessageIn) -> RunS
         max_steps=body.max_steps,
         operator=context.operator_id,
         agent=body.agent,
-        identity=context.work.identity,
+        identity=context.identity,
     )
     return RunStartOut(run_id=run_id, session_id=session.id)
 
@@ -88,10 +88,10 @@ async def cancel(context: Sessions, session_id: Which) -> CancelledOut:
 @router.post("/{session_id}/resume", status_code=202, summary="Go on where a run was cut off")
 async def resume(context: Sessions, session_id: Which) -> RunStartOut:
     """Go on where a run was cut off, or with an answer that came meanwhile."""
-    context.work.require_record()
+    context.require_record()
     session = await context.session(session_id)
     run_id = await context.driver.resume(
-        session.id, operator=context.operator_id, identity=context.work.identity
+        session.id, operator=context.operator_id, identity=context.identity
     )
     return RunStartOut(run_id=run_id, session_id=session.id)
 

@@ -64,8 +64,8 @@ async def list_sessions(
 @router.post("", responses=errors(400, 404, 409), status_code=201, summary="Begin a session")
 async def create(context: Sessions, body: SessionIn) -> SessionRowOut:
     """Begin a session. Nothing is said in it yet."""
-    context.work.require_record()
-    project = await context.work.services.projects.get(context.project_id)
+    context.require_record()
+    project = await context.services.projects.get(context.project_id)
     made = await context.sessions.transcript.create(
         context.project_id,
         cwd=project.root,
@@ -75,7 +75,7 @@ async def create(context: Sessions, body: SessionIn) -> SessionRowOut:
         operator_id=context.operator_id,
         current=body.current,
     )
-    await context.work.record("kaged.session.created", {"session_id": made.id})
+    await context.record("kaged.session.created", {"session_id": made.id})
     return await context.shown(made)
 
 
@@ -139,11 +139,11 @@ async def edit(context: Sessions, session_id: Which, body: SessionEditIn) -> Ses
 @router.delete("/{session_id}", responses=errors(400, 404, 409), summary="Take a session away")
 async def delete(context: Sessions, session_id: Which) -> SessionRowOut:
     """Take a session away, with its runs and tool calls. Forks keep what they share with it."""
-    context.work.require_record()
+    context.require_record()
     found = await context.session(session_id)
     shown = await context.shown(found)
     await context.sessions.service.delete(context.project_id, found.id)
-    await context.work.record("kaged.session.deleted", {"session_id": found.id})
+    await context.record("kaged.session.deleted", {"session_id": found.id})
     return shown
 
 
@@ -181,8 +181,8 @@ async def entries(
 )
 async def import_(context: Sessions, request: Request) -> ImportedOut:
     """Take in what `export` gave, as a new session; its entries keep their ids."""
-    context.work.require_record()
-    services = context.work.services
+    context.require_record()
+    services = context.services
     made, origin = await import_session(
         context.sessions.store,
         context.sessions.lifecycle,
@@ -192,7 +192,7 @@ async def import_(context: Sessions, request: Request) -> ImportedOut:
         clock=services.clock,
         ids=services.ids,
     )
-    await context.work.record(
+    await context.record(
         "kaged.session.imported",
         {"session_id": made.id, "origin": origin, "entries": made.entry_count},
     )
@@ -207,9 +207,9 @@ async def import_(context: Sessions, request: Request) -> ImportedOut:
 )
 async def export(context: Sessions, session_id: Which) -> StreamingResponse:
     """Return everything a session shows as JSON lines; `import` takes them back without loss."""
-    context.work.require_record()
+    context.require_record()
     found = await context.session(session_id)
-    await context.work.record(
+    await context.record(
         "kaged.session.exported", {"session_id": found.id, "entries": found.entry_count}
     )
     return StreamingResponse(export_session(context.sessions.transcript, found), media_type=_NDJSON)

@@ -36,17 +36,12 @@ class ProjectRequest:
         self.work: ProjectWork = present(services.work)
         self.project_id = project_id
         self.services = services
-        self._who = who
+        self.who = who
 
     @property
     def identity(self) -> Actor | None:
         """Whom what they start acts for."""
-        return self._who.if_known
-
-    @property
-    def operator_id(self) -> str | None:
-        """Who asks; None in insecure mode, which authenticates nobody."""
-        return self._who.person_id
+        return self.who.if_known
 
     def require_record(self) -> None:
         """Refuse a change that could not be put on record. Raises AuditUnavailable."""
@@ -64,8 +59,8 @@ class ProjectRequest:
             event,
             facts,
             project_id=self.project_id,
-            request_id=None if "request_id" in facts else self._who.request_id,
-            caller=self._who.label,
+            request_id=None if "request_id" in facts else self.who.request_id,
+            caller=self.who.label,
         )
         try:
             await self.services.audit.record(made)
