@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from fakes.host_over_http import HttpHost, http_host
 from fakes.running_daemon import DaemonProcess, kaged, make_project, start_daemon
 
 
@@ -46,3 +47,10 @@ def start(home: Path) -> Iterator[Callable[..., DaemonProcess]]:
 def project(tmp_path: Path) -> Path:
     """Return the root of a project with two agents."""
     return make_project(tmp_path / "sample")
+
+
+@pytest.fixture
+async def host(home: Path) -> AsyncIterator[HttpHost]:
+    """Yield a daemon with a plugin host, spoken to over HTTP."""
+    async with http_host(home) as made:
+        yield made

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from fakes.git_repo import plugin_repository
 from fakes.host_over_http import HttpHost, http_host, write_project, write_stub
@@ -16,12 +13,6 @@ from fakes.running_daemon import ANY_PORT
 from requirements import requirement
 
 ECHO = {"on": {"a.b": [{"echo": True}]}}
-
-
-@pytest.fixture
-async def host(home: Path) -> AsyncIterator[HttpHost]:
-    async with http_host(home) as made:
-        yield made
 
 
 def needs(source: str | None = "./tools/stub", **more: Any) -> dict[str, Any]:

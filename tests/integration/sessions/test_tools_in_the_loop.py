@@ -1,4 +1,4 @@
-"""Rows about the loop and dispatch together: names for vendors, errors, what children may write."""
+"""Tools in the agent loop: names for vendors, failures, and what children may write."""
 
 from __future__ import annotations
 
