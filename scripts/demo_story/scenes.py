@@ -1,4 +1,4 @@
-"""The scenes of the story, in the order in which they are played."""
+"""The scenes of the demo, in order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def play(stage: Stage) -> None:
 
 
 def set_the_stage(stage: Stage) -> None:
-    """Write the sample project and the operator's files, and keep the project in git."""
+    """Write the sample project and the operator's files, and commit the project."""
     files = {**texts.SOURCES, ".kaged/project.yaml": texts.PROJECT}
     _write(stage.project, files)
     _write(stage.folder / "chart-reader", texts.PLUGIN)
@@ -70,9 +70,9 @@ def set_the_stage(stage: Stage) -> None:
 
 def start(stage: Stage) -> None:
     """Check the project and start the daemon."""
-    stage.scene("A harbour, and a daemon that guards it",
-                "The project file says what each agent can reach. Nothing else exists for "
-                "it.")  # fmt: skip
+    stage.scene("Start the daemon",
+                "The project file says what each agent can reach. Everything else is "
+                "unreachable.")  # fmt: skip
     stage.run("project", "check", str(stage.project))
     stage.run("daemon", "start", lines=3)
     stage.run("cage", "explain", LOOKOUT, lines=5)
@@ -80,9 +80,9 @@ def start(stage: Stage) -> None:
 
 def meet_a_stranger(stage: Stage) -> None:
     """Install, enable and call a caged plugin; show what it could not read."""
-    stage.scene("A stranger's plugin says what it needs, you decide",
-                "It gets a cage with what you agreed to. Nobody had to write a rule against the "
-                "rest.")  # fmt: skip
+    stage.scene("Install a third-party plugin",
+                "The plugin lists what it needs, and you agree. Its cage contains that and "
+                "nothing else.")  # fmt: skip
     stage.run("plugin", "install", str(stage.folder / "chart-reader"), "--yes")
     stage.ask("plugin", "install", str(EXAMPLES / "memory-markdown"), "--yes")
     stage.run("project", "load", str(stage.project))
@@ -91,25 +91,24 @@ def meet_a_stranger(stage: Stage) -> None:
     chart, secret = stage.project / "charts" / "harbour.txt", stage.project / "secrets.env"
     _call(stage, chart)
     stage.allowed(f"chart.read {chart}")
-    cage = "its cage holds read:fs:project:/charts; outside of it no file exists"
+    cage = "its cage contains read:fs:project:/charts and no other file"
     _call(stage, secret, expect=4)
     stage.denied(f"chart.read {secret}", rule=cage,
-                 change="the plugin asks for read:fs:project:/secrets.env, and you agree to that "
-                 "upgrade")  # fmt: skip
+                 change="install a version that asks for read:fs:project:/secrets.env, and agree")  # fmt: skip
     _call(stage, stage.home / "http-token", expect=4)
     stage.denied(f"chart.read {stage.home / 'http-token'}", rule=cage,
-                 change="nothing: the daemon's own files are in no cage")  # fmt: skip
+                 change="not possible: no cage contains the daemon's own files")  # fmt: skip
     stage.run("plugin", "call", "chart-reader", "journal.peek", "{}", expect=4)
     stage.denied("journal.peek: SELECT * FROM audit_events",
-                 rule="kaged:storage: a plugin's SQL sees its own tables",
-                 change="nothing: the daemon's tables are never a plugin's")  # fmt: skip
+                 rule="kaged:storage: a plugin can query its own tables only",
+                 change="not possible: no plugin can query the daemon's tables")  # fmt: skip
 
 
 def fix_a_bug(stage: Stage) -> None:
     """Let the agent find and fix the bug, with a caged helper."""
     stage.scene("An agent fixes a bug",
-                "Real loop, tools and tests, in the agent's cage; a scripted model answers, "
-                "so no key is needed.")  # fmt: skip
+                "The agent loop, the tools and the tests are real. The model is scripted, so you "
+                "need no key.")  # fmt: skip
     stage.program(*UNITTEST, expect=1)
     said = stage.run("run", "A test fails. Find out why, and fix it.")
     refused = [line for line in said.splitlines() if "denied" in line and "secrets.env" in line]
@@ -117,36 +116,38 @@ def fix_a_bug(stage: Stage) -> None:
         raise DemoFailed("the agent did not do its work, or its helper was not refused")
     stage.program("git", "diff", "--unified=0", "--no-color", "tides.py")
     stage.program(*UNITTEST)
-    stage.done("FIXED", "tides.py, by the agent; the tests say so")
+    stage.done("FIXED", "tides.py; both tests pass")
 
 
 def explain_the_helper(stage: Stage) -> None:
     """Ask why the helper was refused."""
-    stage.scene("Its helper went too far, and was stopped",
-                "The lookout tried secrets.env above. Any call can be asked about, without being "
-                "made:")  # fmt: skip
+    stage.scene("Explain a denial",
+                "Above, the subagent `lookout` tried to read secrets.env. `tool explain` says why "
+                "it could not:")  # fmt: skip
     call = ("tool", "explain", "file.read", "path=secrets.env", "--agent", LOOKOUT)
     stage.run(*call, expect=4)
     no = next(gate for gate in stage.ask(*call)["gates"] if gate["passed"] is False)
     stage.denied("file.read secrets.env, for the lookout",
                  rule=f"{no['rule']}: {no['detail']} is not in its cage",
-                 change=f"{no['remedy']} in the project file, which is yours")  # fmt: skip
+                 change=f"{no['remedy']} in the project file")  # fmt: skip
 
 
 def remember(stage: Stage) -> None:
     """Show that the plugin's memory reaches the next session."""
-    stage.scene("A new session remembers",
-                "memory-markdown keeps notes as files, and hands them over when a session "
-                "starts.")  # fmt: skip
-    if "I kept that" not in stage.run("run", "How do you count hours on the clock?"):
+    stage.scene("Use memory in a new session",
+                "The plugin memory-markdown stores notes as files and adds them to each new "
+                "session.")  # fmt: skip
+    if "My note from the last session" not in stage.run(
+        "run", "How do you count hours on the clock?"
+    ):
         raise DemoFailed("the plugin did not remember")
 
 
 def read_mail(stage: Stage) -> None:
     """Let the agent read mail through a bridge: each person their own, no group any."""
-    stage.scene("Mail, without the key to the letterbox",
-                "A bridge on the host holds the key. The cage holds a token that says whom it "
-                "acts for: Ann.")  # fmt: skip
+    stage.scene("Read mail without the credential",
+                "A bridge on the host keeps the credential. The cage has a token that names one "
+                "user, ann.")  # fmt: skip
     begin = "command=ash-sb capability auth begin -c post.box --json"
     begun = json.loads(stage.ask("tool", "call", "shell.bash", begin)["result"]["stdout"])
     words = f"auth complete --flow-id {begun['flow_id']} --code agreed"
@@ -158,16 +159,16 @@ def read_mail(stage: Stage) -> None:
     if "the boat leaves at nine" not in calls or "No such file or directory" not in calls:
         raise DemoFailed("the agent got no letter, or found the bridge's file")
     if texts.BOX_KEY in calls:
-        raise DemoFailed("the key of the letterbox got into the session")
+        raise DemoFailed("the credential got into the session")
     stage.allowed("post.box list, for ann: Dear Ann, the boat leaves at nine.")
     stage.denied("cat letters.json, env | grep BOX_KEY, by the agent",
-                 rule="its cage holds the project; the bridge's files and variables are outside",
-                 change="nothing: credentials are in no cage")  # fmt: skip
+                 rule="its cage contains the project, not the bridge's files and variables",
+                 change="not possible: no cage contains a credential")  # fmt: skip
     listing = "ash-sb capability invoke -c post.box -o list"
     for user, chat, code, change in (
-        ("bob", "private", "capability_auth_required", "bob links an account of his own"),
+        ("bob", "private", "capability_auth_required", "bob links his own account"),
         ("ann", "group", "capability_access_denied",
-         "the bridge lists group among the chats of post.box"),
+         "the bridge allows post.box in group chats"),
     ):  # fmt: skip
         said = stage.through_the_front_end(listing, user, chat).strip().splitlines()[-1]
         if code not in said or "boat" in said:
@@ -178,32 +179,32 @@ def read_mail(stage: Stage) -> None:
 
 def rewind_a_turn(stage: Stage) -> None:
     """Take a whole turn back, conversation and files, with a Lua script."""
-    stage.scene("A turn is taken back, words and files",
-                "rewind.lua is a small script in a cage of its own, with two powers and no others: "
-                "config.toml says so.")  # fmt: skip
+    stage.scene("Undo a turn: the conversation and the files",
+                "rewind.lua is a Lua script in its own cage, with the two powers that config.toml "
+                "grants it.")  # fmt: skip
     test, notes = stage.project / "test_harbour.py", stage.project / "NOTES.txt"
     before = test.read_text(encoding="utf-8")
-    stage.run("run", "Please tidy up the tests.")
+    stage.run("run", "Please clean up the tests.")
     if test.read_text(encoding="utf-8") == before or not notes.exists():
-        raise DemoFailed("the agent did not tidy up")
-    say("     (that is not what we meant)")
+        raise DemoFailed("the agent did not clean up")
+    say("     (That deleted a useful test. Undo it.)")
     stage.run("lua", "run", "undo")
     if test.read_text(encoding="utf-8") != before or notes.exists():
         raise DemoFailed("the turn was not rewound")
-    if "Tidied up" in json.dumps(stage.ask("session", "show")):
-        raise DemoFailed("the words are still in the session")
-    stage.done("REWOUND", "test_harbour.py is as it was, NOTES.txt is gone, so are the words")
+    if "cleaned up" in json.dumps(stage.ask("session", "show")):
+        raise DemoFailed("the turn is still in the session")
+    stage.done("REWOUND", "test_harbour.py is restored; NOTES.txt and the turn are gone")
 
 
 def misspell_a_rule(stage: Stage) -> None:
     """Show that a mistake in the project file loosens nothing."""
-    stage.scene("A misspelt rule loosens nothing",
-                "`nett:` for `net:`: the whole file is refused, and what was loaded stays in "
-                "force.")  # fmt: skip
+    stage.scene("Misspell a rule",
+                "`nett:` instead of `net:`. The file is rejected as a whole, and the loaded one "
+                "stays in force.")  # fmt: skip
     stage.project_file.write_text(texts.MISSPELT, encoding="utf-8")
     stage.run("project", "reload", str(stage.project), expect=6)
-    stage.denied("project reload", rule="config_invalid: an unknown key never means 'no limit'",
-                 change="write net")  # fmt: skip
+    stage.denied("project reload", rule="config_invalid: unknown keys are errors, never ignored",
+                 change="write `net:`")  # fmt: skip
     stage.project_file.write_text(texts.PROJECT, encoding="utf-8")
     (loaded,) = stage.ask("project", "list")
     if loaded["agents"] != 2 or loaded["state"] != "loaded":
@@ -212,9 +213,9 @@ def misspell_a_rule(stage: Stage) -> None:
 
 def read_the_record(stage: Stage) -> None:
     """Show that the denials are on record."""
-    stage.scene("Every no is on record",
-                "Who wanted what, and which rule spoke: in the same record as everything "
-                "else.")  # fmt: skip
+    stage.scene("Find the denials in the audit log",
+                "The log has every denial: who asked, what for, and which rule denied "
+                "it.")  # fmt: skip
     stage.run("audit", "query", "-e", "tool.denied", "-e", "plugin.storage_denied",
               "-e", "project.load_failed")  # fmt: skip
     rows = stage.ask("audit", "query", "-n", "200",
@@ -232,19 +233,19 @@ def read_the_record(stage: Stage) -> None:
         "tool.denied",
     ]:
         raise DemoFailed(f"these denials are in the audit log: {kinds}")
-    stage.done("FOUND", "the plugin's three, the lookout's one and the letterbox's two")
+    stage.done("FOUND", "three denials of the plugin, one of the lookout, two of the mail bridge")
 
 
 def tamper_with_the_record(stage: Stage) -> None:
     """Edit a row behind the daemon's back, and find it."""
-    stage.scene("Nobody can change the record unseen",
-                "Rows are chained with a key that is not in the database. An intruder edits one "
-                "in the file.")  # fmt: skip
+    stage.scene("Detect a changed audit log",
+                "Rows are chained with a key that is not in the database. Someone edits a row in "
+                "the file.")  # fmt: skip
     stage.run("audit", "verify")
     stage.run("daemon", "stop")
     _tamper(stage.home / "kaged.db")
     stage.run("audit", "verify", expect=8)
-    stage.done("FOUND", "the row that was edited")
+    stage.done("FOUND", "the edited row")
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
@@ -260,7 +261,7 @@ def _call(stage: Stage, path: Path, expect: int = 0) -> None:
 
 
 def _tamper(database: Path) -> None:
-    """Change one row the way an intruder with the file would: by hand, in the file."""
+    """Edit one row directly in the database file."""
     edit = (
         "update audit_events set data = replace(data, 'secrets.env', 'harmless.txt')"
         " where name = 'tool.denied'"
@@ -269,11 +270,11 @@ def _tamper(database: Path) -> None:
         try:
             connection.execute(edit)
         except sqlite3.IntegrityError as refusal:
-            say(f"     (the database refuses: {refusal}; whoever has the file removes that guard)")
+            say(f"     (the database refuses: {refusal}; the trigger is removed first)")
         guards = connection.execute("select name from sqlite_master where type = 'trigger'")
         for (guard,) in guards.fetchall():
             connection.execute(f'drop trigger "{guard}"')
         changed = connection.execute(edit).rowcount
-    say(f"     (an intruder edited {changed} row: secrets.env is now harmless.txt)")
+    say(f"     ({changed} row edited: secrets.env is now harmless.txt)")
     if changed != 1:
         raise DemoFailed("there was no row to edit")

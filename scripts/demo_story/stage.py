@@ -1,4 +1,4 @@
-"""`Stage`: a home and a project in a folder that is gone afterwards, and a voice to tell with."""
+"""`Stage`: a temporary home and project, and how the demo runs commands and prints."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DemoFailed(Exception):
 
 
 class Stage:
-    """Where the story is played. It counts scenes, commands and denials as they come."""
+    """The folder of one run. It counts scenes, commands and denials."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -34,27 +34,27 @@ class Stage:
         self.project = folder / "paper-boats"
         self.project_file = self.project / ".kaged" / "project.yaml"
         kept = {name: os.environ[name] for name in ("PATH", "LANG", "TERM") if name in os.environ}
-        # Not one variable of the user's that could lead to their own daemon or files.
+        # No variable that could lead to the user's own daemon or files.
         self.env = {
             **kept,
             "HOME": str(folder),
             "KAGED_HOME": str(self.home),
             "NO_COLOR": "1",
-            "PYTHONUNBUFFERED": "1",  # what a command says comes in the order in which it said it
+            "PYTHONUNBUFFERED": "1",  # keep the output in order
         }
         self.scenes = self.commands = self.denials = 0
         self._began = time.monotonic()
-        self._door = ""
+        self._url = ""
 
     @property
     def seconds(self) -> float:
-        """How long the story has lasted."""
+        """How long the demo has run."""
         return time.monotonic() - self._began
 
-    # -- telling -------------------------------------------------------------------------------
+    # -- printing -------------------------------------------------------------------------------
 
     def scene(self, title: str, why: str) -> None:
-        """Begin a scene: what happens, and why."""
+        """Print the heading of a scene and a line that explains it."""
         self.scenes += 1
         say("")
         say(paint(f"── {self.scenes}. {title} ".ljust(WIDTH - 20, "─"), "1"))
@@ -81,10 +81,10 @@ class Stage:
             text = text.replace(str(place), name)
         return text.replace(f"{self.folder}/", "")
 
-    # -- doing ---------------------------------------------------------------------------------
+    # -- running ---------------------------------------------------------------------------------
 
     def run(self, *arguments: str, expect: int = 0, lines: int | None = None) -> str:
-        """Run `kaged` and show what it says as it says it, all or the first `lines`."""
+        """Run `kaged` and print its output, all of it or the first `lines`."""
         self.commands += 1
         command = [sys.executable, "-P", "-m", "kaged.cli", *arguments]
         return self._play(f"kaged {shlex.join(arguments)}", command, expect, lines)
@@ -94,7 +94,7 @@ class Stage:
         return self._play(shlex.join(words), words, expect, lines)
 
     def ask(self, *arguments: str) -> Any:
-        """Ask `kaged` for JSON, behind the scene."""
+        """Run `kaged` with `--json` and return the result; print nothing."""
         done = subprocess.run(
             [sys.executable, "-P", "-m", "kaged.cli", *arguments, "--json"],
             env=self.env, cwd=self.project, stdin=subprocess.DEVNULL, capture_output=True,
@@ -106,15 +106,15 @@ class Stage:
             raise DemoFailed(f"kaged {arguments[0]}: {done.stdout}{done.stderr}") from error
 
     def through_the_front_end(self, command: str, user: str, chat: str) -> str:
-        """Let the agent run a command for somebody who writes through the chat assistant."""
-        if not self._door:
+        """Let the agent run a command for a user of the chat front end."""
+        if not self._url:
             (project,) = self.ask("project", "list")
             url = self.ask("status")["url"]
-            self._door = f"{url}/api/v1/projects/{project['id']}/tools/call"
+            self._url = f"{url}/api/v1/projects/{project['id']}/tools/call"
         token = (self.home / "http-token").read_text(encoding="utf-8").strip()
         body = {"agent": "primary", "tool": "shell.bash", "params": {"command": command}}
         request = urllib.request.Request(
-            self._door,
+            self._url,
             data=json.dumps(body).encode(),
             headers={
                 "Authorization": f"Bearer {token}",
@@ -135,7 +135,7 @@ class Stage:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, encoding="utf-8",
         ) as child:  # fmt: skip
             assert child.stdout is not None
-            whole = "audit" not in command  # rows of the record are long; their beginning tells
+            whole = "audit" not in command  # audit rows are long; the beginning is enough
             for line in child.stdout:
                 said.append(line)
                 if lines is None or len(said) <= lines:
@@ -149,7 +149,7 @@ class Stage:
         return "".join(said)
 
     def stop_quietly(self) -> None:
-        """Make sure that no daemon of this run is left."""
+        """Stop the daemon of this run, if there is one."""
         subprocess.run(
             [sys.executable, "-P", "-m", "kaged.cli", "daemon", "stop", "--force"],
             env=self.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S,

@@ -1,4 +1,4 @@
-"""What is written down before the story begins: the sample project, its guests and the script."""
+"""The files that the demo starts from: the sample project, its plugins and the model's script."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 SOURCES: Final = {
     "tides.py": '''\
 def hours_between(now, later):
-    """Hours from one time of day to the next, on a clock of 24 hours."""
+    """Return the hours from one time of day to a later one."""
     return later - now
 ''',
     "harbour.py": '''\
@@ -18,7 +18,7 @@ from tides import hours_between
 
 
 def waiting_time(arrives, high_tide):
-    """How long a boat waits for the water that lifts it over the rocks."""
+    """Return how many hours a boat waits for high tide."""
     return hours_between(arrives, high_tide)
 ''',
     "test_harbour.py": """\
@@ -28,13 +28,13 @@ from harbour import waiting_time
 
 
 class Waiting(unittest.TestCase):
-    def test_a_boat_of_the_afternoon(self):
+    def test_afternoon_arrival(self):
         self.assertEqual(waiting_time(14, 17), 3)
 
-    def test_a_boat_of_the_night(self):
+    def test_overnight_arrival(self):
         self.assertEqual(waiting_time(22, 4), 6)
 """,
-    "charts/harbour.txt": "high tide at 17 and at 4; rocks north of the pier\n",
+    "charts/harbour.txt": "high tide at 17:00 and at 4:00\n",
     "secrets.env": "HARBOUR_KEY=under-the-mat\n",
     ".gitignore": "__pycache__/\n",
 }
@@ -45,7 +45,7 @@ project: { name: Paper Boats, description: A sample for the demo. }
 
 primary:
   model: default
-  system_prompt: You look after the harbour's program.
+  system_prompt: You maintain this program.
   cage:
     fs: [{ mode: rw, path: . }]
     net: { allow: ["tides.example.org:443"] }
@@ -63,8 +63,8 @@ primary:
   subagents:
     lookout:
       model: default
-      description: Reads the charts and says when the water is high.
-      system_prompt: You read charts. You change nothing.
+      description: Reads the charts and reports the tides.
+      system_prompt: You read charts and change nothing.
       cage:
         fs: [{ mode: ro, path: charts }]
       tools:
@@ -72,22 +72,22 @@ primary:
 """
 MISSPELT: Final = PROJECT.replace("    net:", "    nett:")
 
-# -- the model's part ------------------------------------------------------------------------------
+# -- the model's answers ------------------------------------------------------------------------------
 
 MODELS: Final = """\
 [models.default]
 model = "scripted:story.yaml"
 """
 
-# Turns wait for what the tools really answered (`contains`): where a tool fails, the story stops.
-# The words FILE_OF_THE_BRIDGE stand for a path that is known when the stage is set.
+# A turn waits for what the tool really answered (`contains`), so the demo stops where a tool fails.
+# FILE_OF_THE_BRIDGE stands for a path that is known when the demo is set up.
 SCRIPT: Final = """\
 turns:
   - when: { user: test fails }
-    say: I run the tests to see it fail.
+    say: I'll run the tests to see the failure.
     call: [{ tool: shell.bash, with: { command: python3 -B -m unittest } }]
   - when: { tool: shell.bash, contains: "-18 != 6" }
-    say: A boat of the night waits -18 hours. I look for where that number is made.
+    say: An overnight arrival waits -18 hours. I'll find where that value is computed.
     call: [{ tool: search.grep, with: { pattern: hours_between } }]
   - when: { tool: search.grep, contains: harbour.py }
     call:
@@ -95,10 +95,10 @@ turns:
         with: { action: definition, path: harbour.py, line: 6, symbol: hours_between }
   - when: { tool: code.lsp, contains: "def hours_between(now, later)" }
     call: [{ tool: file.read, with: { path: tides.py } }]
-  - say: It forgets midnight. Before I change it I ask the lookout when the water is high.
-    call: [{ tool: agent-lookout, with: { message: When is high tide? Read all you can. } }]
-  - when: { contains: at 17 and at 4 }
-    say: So 22 to 4 is 6 hours, over midnight. I count round the clock.
+  - say: The function ignores midnight. I'll ask the lookout for the tide times before I change it.
+    call: [{ tool: agent-lookout, with: { message: When is high tide? Read every file you can. } }]
+  - when: { contains: "at 17:00 and at 4:00" }
+    say: From 22:00 to 4:00 is 6 hours, past midnight. I'll count modulo 24.
     call:
       - tool: edit.text
         with: { path: tides.py, old_string: later - now, new_string: (later - now) % 24 }
@@ -106,45 +106,45 @@ turns:
   - when: { tool: shell.bash, contains: OK }
     call:
       - tool: memory-markdown.retain
-        with: { content: Hours between two times of day are counted round the clock. }
-  - say: Fixed in tides.py, and both tests pass. I noted why, for the next time.
+        with: { content: Hours between two times of day are counted modulo 24. }
+  - say: Fixed in tides.py, and both tests pass. I saved a note about the reason.
 
-  - when: { user: clock, system: counted round the clock }
-    say: "Modulo 24. I kept that from last time: hours are counted round the clock."
+  - when: { user: clock, system: counted modulo 24 }
+    say: "Modulo 24. My note from the last session says so."
 
   - when: { user: mail }
-    say: I ask the letterbox, and have a look at what else there is.
+    say: I'll list the mail, and also try to read the mail server's key.
     call:
       - { tool: shell.bash, with: { command: ash-sb capability invoke -c post.box -o list } }
       - { tool: shell.bash, with: { command: "cat FILE_OF_THE_BRIDGE; env | grep -c BOX_KEY" } }
   - when: { tool: shell.bash, contains: No such file }
-    say: "One letter: the boat leaves at nine. Of the letterbox's key there is no trace in here."
+    say: "One message: the boat leaves at nine. The key is not reachable from here."
 
-  - when: { user: tidy }
+  - when: { user: clean up }
     call: [{ tool: file.read, with: { path: test_harbour.py } }]
-  - say: The test of the night is odd. I throw it out and write a note.
+  - say: The overnight test looks odd. I'll delete it and write a note.
     call:
       - tool: edit.text
         with:
           path: test_harbour.py
           old_string: |2
 
-                def test_a_boat_of_the_night(self):
+                def test_overnight_arrival(self):
                     self.assertEqual(waiting_time(22, 4), 6)
           new_string: ""
-      - { tool: file.create, with: { path: NOTES.txt, content: "tests: fewer is tidier\\n" } }
-  - say: Tidied up.
+      - { tool: file.create, with: { path: NOTES.txt, content: "Removed an odd test.\\n" } }
+  - say: The tests are cleaned up.
 
   - agent: primary.subagents.lookout
-    say: I read the chart, and try the secrets as well.
+    say: I'll read the chart, and try secrets.env as well.
     call:
       - { tool: file.read, with: { path: charts/harbour.txt } }
       - { tool: file.read, with: { path: secrets.env } }
   - agent: primary.subagents.lookout
-    say: High tide is at 17 and at 4. The other file is not for me.
+    say: "High tide is at 17:00 and at 4:00. I was not allowed to read the other file."
 """
 
-# -- a stranger's plugin ---------------------------------------------------------------------------
+# -- a third-party plugin ---------------------------------------------------------------------------
 
 PLUGIN: Final = {
     "kaged-plugin.yaml": """\
@@ -181,7 +181,7 @@ plugin.start()
 """,
 }
 
-# -- the letterbox ---------------------------------------------------------------------------------
+# -- the mail bridge ---------------------------------------------------------------------------------
 
 LETTERS: Final = json.dumps(
     {"ann": ["Dear Ann, the boat leaves at nine."], "bob": ["Bob, bring rope."]}
@@ -194,13 +194,13 @@ bind = "127.0.0.1:0"
 
 [auth]
 operator = "ann"
-trusted_proxies = ["127.0.0.1/32"]  # the chat assistant, which says who writes in which chat
+trusted_proxies = ["127.0.0.1/32"]  # the chat front end, which names the user and the chat
 
 [lsp.servers.python]
 command = {server}
 
 [plugins.capabilities]
-rewind = ["session_write", "exec"]  # a Lua script, and the two powers it gets
+rewind = ["session_write", "exec"]  # a Lua script and its two powers
 
 [capabilities.providers.post]
 command = {bridge}

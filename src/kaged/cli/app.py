@@ -1,10 +1,9 @@
-"""The whole command line, put together: `run`."""
+"""The command tree, and `run`, which runs one command line."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType, ModuleType
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 import typer
@@ -13,43 +12,30 @@ from kaged import __version__
 from kaged.cli.exits import Exit
 
 _COMMANDS: Final = ("run", "chat", "answer", "status", "doctor", "schema", "completion", "man")
-"""Commands that stand alone, each in a module of its name that has `register`."""
+"""Commands of the first level."""
 
-_GROUPS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
-    {
-        "daemon": ("daemon", "build"),
-        "project": ("project", "build"),
-        "issue": ("issue", "build"),
-        "todo": ("todo", "build"),
-        "workflow": ("workflow", "build"),
-        "inbox": ("inbox", "build"),
-        "session": ("session", "build"),
-        "tool": ("tool", "build"),
-        "undo": ("undo", "build"),
-        "lsp": ("lsp", "build"),
-        "lua": ("lua", "build"),
-        "model": ("model", "build"),
-        "mcp": ("mcp", "build"),
-        "plugin": ("plugin", "build"),
-        "account": ("account", "build"),
-        "capability": ("account", "build_capability"),
-        "bridge": ("bridge", "build"),
-        "audit": ("audit", "build"),
-        "cage": ("cage", "build"),
-        "pipeline": ("pipeline", "build"),
-    }
-)
-"""Groups of commands: the module that has them, and the function that builds them."""
+_GROUPS: Final = (
+    "daemon", "project", "issue", "todo", "workflow", "inbox", "session", "tool", "undo", "lsp",
+    "lua", "model", "mcp", "plugin", "account", "capability", "bridge", "audit", "cage", "pipeline",
+)  # fmt: skip
+"""Groups of commands."""
+
+_ELSEWHERE: Final = {
+    "account": ("account", "accounts"),
+    "capability": ("account", "capabilities"),
+    "completion": ("man", "completions"),
+}
+"""Module and name of what is not `app` in the module of its own name."""
 
 _SHOWS_ALL: Final = "man"
 """The command that describes all others."""
 
 
 def build(only: str | None = None) -> typer.Typer:
-    """Build the command tree, or of its first level `only` the one that is going to be used.
+    """Build the command tree, or only the command or group of the first level that is used.
 
-    Building all of it takes as long as most commands do. A name that is none builds everything, so
-    that the answer can suggest the right one.
+    Building all of it takes as long as most commands do. An unknown name builds everything, so that
+    the error can suggest the right one.
     """
     app = typer.Typer(
         name="kaged",
@@ -75,11 +61,11 @@ def build(only: str | None = None) -> typer.Typer:
     if only in wanted and only != _SHOWS_ALL:
         wanted = (only,)
     for name in wanted:
+        part = _load(name)
         if name in _GROUPS:
-            module, function = _GROUPS[name]
-            app.add_typer(getattr(_load(module), function)(), name=name)
+            app.add_typer(part, name=name)
         else:
-            _load(name).register(app)
+            app.registered_commands += part.registered_commands
     return app
 
 
@@ -94,8 +80,9 @@ def run(arguments: Sequence[str]) -> int:
     return Exit.OK
 
 
-def _load(module: str) -> ModuleType:
-    return importlib.import_module(f"kaged.cli.commands.{module}")
+def _load(name: str) -> typer.Typer:
+    module, attribute = _ELSEWHERE.get(name, (name, "app"))
+    return getattr(importlib.import_module(f"kaged.cli.commands.{module}"), attribute)
 
 
 def _print_version(wanted: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from pathlib import Path
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from types import TracebackType
@@ -25,7 +26,7 @@ class DaemonUnreachable(KagedError):
 
 
 class DaemonRefused(Exception):
-    """The daemon answered with an error; `body` is it, in the one shape."""
+    """The daemon answered with an error; `body` holds it in the one shape."""
 
     def __init__(self, body: dict[str, Any]) -> None:
         detail = body["error"]
@@ -39,18 +40,25 @@ class DaemonRefused(Exception):
 
 
 class DaemonClient:
-    """Talks to one daemon. `start` is called once when nobody answers, to bring one up."""
+    """Sends requests to one daemon. `start` is called once when none answers, to start one."""
 
     def __init__(self, socket: Path, *, start: Callable[[], object] | None = None) -> None:
         self._socket = socket
         self._start = start
+        self.base = ""
         self._http = httpx.Client(
-            # The socket speaks plain HTTP: trust no certificate, instead of reading all there are.
+            # The socket carries plain HTTP: trust no certificate instead of loading all of them.
             transport=httpx.HTTPTransport(uds=str(socket), verify=SSLContext(PROTOCOL_TLS_CLIENT)),
             base_url="http://kaged/api/v1",
             timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
             trust_env=False,
         )
+
+    def below(self, base: str) -> Self:
+        """Return this client with all paths below `base`."""
+        inner = copy(self)
+        inner.base = base
+        return inner
 
     def __enter__(self) -> Self:
         """Use the client for a block of code."""
@@ -74,11 +82,11 @@ class DaemonClient:
         return self._ask("POST", path, json=body)
 
     def put(self, path: str, body: Any) -> Any:
-        """Set something."""
+        """Send a PUT request."""
         return self._ask("PUT", path, json=body)
 
     def patch(self, path: str, body: Any) -> Any:
-        """Change parts of something."""
+        """Send a PATCH request."""
         return self._ask("PATCH", path, json=body)
 
     def delete(self, path: str) -> Any:
@@ -86,11 +94,11 @@ class DaemonClient:
         return self._ask("DELETE", path)
 
     def upload(self, path: str, data: bytes) -> Any:
-        """Hand over lines of JSON as they are."""
+        """Send JSON lines unchanged."""
         return self._ask("POST", path, content=data)
 
     def pages(self, path: str, params: Mapping[str, Any] | None = None) -> Iterator[Any]:
-        """Go through all items of a paged list."""
+        """Yield all items of a paged list."""
         query: dict[str, Any] = {"limit": PAGE_LIMIT, **(params or {})}
         while True:
             page = self.get(path, query)
@@ -103,7 +111,7 @@ class DaemonClient:
         """Send a GET request and yield the answer piece by piece."""
         query = _without_none({"params": dict(params or {})})
         try:
-            with self._http.stream("GET", path, **query) as response:
+            with self._http.stream("GET", self.base + path, **query) as response:
                 if not response.is_success:
                     response.read()
                     _read(response)
@@ -121,7 +129,7 @@ class DaemonClient:
 
     def _ask(self, method: str, path: str, **options: Any) -> Any:
         try:
-            response = self._http.request(method, path, **_without_none(options))
+            response = self._http.request(method, self.base + path, **_without_none(options))
         except httpx.ConnectError as error:
             if self._start is None:
                 raise self._unreachable(error) from error
@@ -135,7 +143,7 @@ class DaemonClient:
     def _unreachable(self, error: Exception) -> DaemonUnreachable:
         return DaemonUnreachable(
             f"No daemon answers on {self._socket}: {error}.",
-            fix="Start one with `kaged daemon start`; `kaged doctor` shows what prevents it.",
+            fix="Start one with `kaged daemon start`. If that fails, run `kaged doctor`.",
             socket=str(self._socket),
         )
 
@@ -149,18 +157,18 @@ def _without_none(options: dict[str, Any]) -> dict[str, Any]:
 
 def _read(response: httpx.Response) -> Any:
     if len(response.content) > MAX_ANSWER_BYTES:
-        raise DaemonUnreachable("The answer is too large to be the daemon's.")
+        raise DaemonUnreachable(f"The answer has more than {MAX_ANSWER_BYTES} bytes.")
     if response.status_code == 204:
         return None
     try:
         body = response.json()
     except ValueError as error:
         raise DaemonUnreachable(
-            "What answers on the socket is not a kaged daemon.",
-            fix="Check which program listens there, or set KAGED_HOME to another folder.",
+            "The program that listens on the socket is not a kaged daemon.",
+            fix="Stop that program, or set KAGED_HOME to another folder.",
         ) from error
     if response.is_success:
         return body
     if isinstance(body, dict) and isinstance(body.get("error"), dict):
         raise DaemonRefused(body)
-    raise DaemonUnreachable("What answers on the socket is not a kaged daemon.")
+    raise DaemonUnreachable("The program that listens on the socket is not a kaged daemon.")

@@ -1,13 +1,11 @@
-"""What every command has at hand: places, output, the daemon; and the one place errors end."""
+"""What commands use: the user's directories, the daemon, and the one place where errors end."""
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import traceback
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -19,45 +17,11 @@ from kaged.config.locations import Locations
 if TYPE_CHECKING:
     from kaged.cli.client import DaemonClient
 
-P = ParamSpec("P")
-
 DEBUG_VARIABLE = "KAGED_DEBUG"
-
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print the result as JSON, and errors as JSON on stderr.")
-]
-Lines = Annotated[int, typer.Option("--lines", "-n", min=1, max=200, help="How many at most.")]
-NoStart = Annotated[
-    bool, typer.Option("--no-start", help="Do not start a daemon when none is running.")
-]
-Offline = Annotated[
-    bool, typer.Option("--offline", help="Do not ask the daemon; read the files directly.")
-]
-
-
-def command(app: typer.Typer, name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
-    """Register a command whose errors are shown with code and fix and end in the right exit code.
-
-    Commands that take `as_json` show their errors as JSON, too.
-    """
-
-    def register(work: Callable[P, None]) -> Callable[P, None]:
-        @functools.wraps(work)
-        def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
-            try:
-                work(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001  # boundary: command; every error has an exit
-                code = report(error, Output(as_json=bool(kwargs.get("as_json"))))
-                raise typer.Exit(code) from None
-
-        app.command(name)(guarded)
-        return guarded
-
-    return register
 
 
 def report(error: Exception, output: Output) -> int:
-    """Show an error to the person or program that ran the command; returns the exit code."""
+    """Show an error to the person or program that ran the command; return the exit code."""
     from kaged.cli.client import DaemonRefused
 
     if isinstance(error, typer.Exit):
@@ -65,7 +29,7 @@ def report(error: Exception, output: Output) -> int:
     if isinstance(error, typer.Abort):
         return Exit.INTERRUPTED
     if isinstance(error, BrokenPipeError):
-        # The reader has seen enough. Python would complain again when it flushes at exit.
+        # The reader closed the pipe. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     if isinstance(error, DaemonRefused):
@@ -80,14 +44,14 @@ def report(error: Exception, output: Output) -> int:
         traceback.print_exception(error)
     internal = KagedError(
         f"{type(error).__name__}: {error}",
-        fix=f"This is a bug. Run it again with {DEBUG_VARIABLE}=1 and report what you see.",
+        fix=f"This is a bug. Run the command again with {DEBUG_VARIABLE}=1 and report the output.",
     )
     output.error(internal.code, internal.message, internal.fix, error_json(internal))
     return Exit.ERROR
 
 
 def locations() -> Locations:
-    """Find the places that this user's kaged lives in."""
+    """Return the directories of this user's kaged."""
     return Locations.from_env(os.environ)
 
 
@@ -100,7 +64,7 @@ def daemon(*, start: bool = True) -> DaemonClient:
 
 
 def start_daemon(places: Locations) -> dict[str, Any]:
-    """Bring a daemon up in the background; another one that came up meanwhile is as good."""
+    """Start a daemon in the background, or wait for one that is being started already."""
     from kaged.cli.client import DaemonClient
     from kaged.cli.launch import DaemonStartFailed, NotStarted, start_detached, wait_until
 
@@ -115,7 +79,7 @@ def start_daemon(places: Locations) -> dict[str, Any]:
 
 
 def quiet_logs() -> None:
-    """Keep what libraries log off the result; for commands that open the store themselves."""
+    """Keep log lines out of the output; for commands that open the store themselves."""
     from kaged.config.coresections import LogLevel
     from kaged.config.log_setup import configure_logging
 

@@ -26,17 +26,17 @@ class Exit(IntEnum):
 
 MEANINGS: Final[Mapping[Exit, str]] = MappingProxyType(
     {
-        Exit.OK: "it worked",
-        Exit.ERROR: "it did not work, for a reason that has no number of its own",
-        Exit.USAGE: "the command line makes no sense",
-        Exit.NOT_FOUND: "there is no such project, file or event",
-        Exit.DENIED: "you may not do that",
-        Exit.UNREACHABLE: "no daemon answers, and none could be started",
+        Exit.OK: "success",
+        Exit.ERROR: "an error without an exit code of its own",
+        Exit.USAGE: "the command line is not valid",
+        Exit.NOT_FOUND: "not found: a project, a file, an event",
+        Exit.DENIED: "not allowed",
+        Exit.UNREACHABLE: "no daemon is running, and none could be started",
         Exit.INVALID: "a file or a value is not valid",
-        Exit.CONFLICT: "something else is in the way: another daemon, a taken port",
-        Exit.FINDINGS: "a check ran and found something wrong",
-        Exit.WAITING: "an agent waits for your answer",
-        Exit.INTERRUPTED: "you interrupted it",
+        Exit.CONFLICT: "a conflict: another daemon, a port in use",
+        Exit.FINDINGS: "a check found a problem",
+        Exit.WAITING: "an agent is waiting for your answer",
+        Exit.INTERRUPTED: "interrupted",
     }
 )
 

@@ -29,7 +29,7 @@ TAIL_BYTES = 2000
 
 
 class DaemonStartFailed(KagedError):
-    """The daemon did not come up; `data.cause` is its own error where it could tell."""
+    """The daemon did not start; `data.cause` is the code of its own error, if it sent one."""
 
     code: ClassVar[str] = "daemon_start_failed"
 
@@ -42,14 +42,14 @@ class DaemonStuck(KagedError):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What a daemon said when it was ready."""
+    """What a daemon reported when it was ready."""
 
     facts: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """What a daemon said, or left behind, when it gave up."""
+    """Why a daemon did not start."""
 
     code: str
     message: str
@@ -57,7 +57,7 @@ class NotStarted:
 
 
 def start_detached(places: Locations, environ: Mapping[str, str]) -> Started | NotStarted:
-    """Start a daemon that outlives this process and wait until it is ready or gives up.
+    """Start a daemon that outlives this process, and wait until it is ready or has failed.
 
     Its log goes to `daemon.log`; `daemon.crash` takes what it prints besides, which is nothing
     unless the interpreter itself fails.
@@ -80,8 +80,8 @@ def start_detached(places: Locations, environ: Mapping[str, str]) -> Started | N
     if message is None:
         return NotStarted(
             "daemon_start_failed",
-            f"The daemon (pid {pid}) ended or hung without a word. {_tail(crash_log)}".strip(),
-            f"Look into {log_file} and {crash_log}, or run `kaged daemon run` to see it happen.",
+            f"The daemon (pid {pid}) ended or hung without a message. {_tail(crash_log)}".strip(),
+            f"See {log_file} and {crash_log}, or run `kaged daemon run` to see the error.",
         )
     if message.get("ready") is True:
         return Started({name: value for name, value in message.items() if name != "ready"})
@@ -91,7 +91,7 @@ def start_detached(places: Locations, environ: Mapping[str, str]) -> Started | N
     fix = data.get("fix") if isinstance(data, dict) else None
     return NotStarted(
         str(detail.get("code", "daemon_start_failed")),
-        str(detail.get("message", "The daemon gave up.")),
+        str(detail.get("message", "The daemon did not start.")),
         str(fix) if fix else None,
     )
 
@@ -127,13 +127,13 @@ def stop_daemon(lock: Path, clock: Clock, *, force: bool = False) -> Holder | No
         os.close(pidfd)
     raise DaemonStuck(
         f"The daemon (pid {holder.pid}) did not end within {STOP_TIMEOUT_S:.0f} seconds.",
-        fix="Look into its log; `kaged daemon stop --force` ends it the hard way.",
+        fix="Kill it with `kaged daemon stop --force`. Its log has the reason.",
         pid=holder.pid,
     )
 
 
 def wait_until(holds: Callable[[], bool], clock: Clock, timeout_s: float = START_TIMEOUT_S) -> bool:
-    """Ask again and again until `holds` is true or the time is up."""
+    """Poll until `holds` is true or the time is up."""
     deadline = clock.monotonic_s() + timeout_s
     while not holds():
         if clock.monotonic_s() >= deadline:

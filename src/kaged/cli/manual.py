@@ -10,10 +10,10 @@ from kaged import __version__
 from kaged.cli.exits import MEANINGS
 
 _ENVIRONMENT: Final = (
-    ("KAGED_HOME", "Puts everything into one folder; without it the XDG variables decide."),
-    ("KAGED_DEBUG", "With 1, shows the traceback of an unexpected error."),
-    ("KAGED_SCRIPT", "Names what a daemon plays for the model scripted."),
-    ("NO_COLOR", "Keeps colours out of what is printed."),
+    ("KAGED_HOME", "The folder for all files of kaged. Default: the XDG folders."),
+    ("KAGED_DEBUG", "Set to 1 to print the traceback of an unexpected error."),
+    ("KAGED_SCRIPT", "The script file for the model alias scripted."),
+    ("NO_COLOR", "Set to any value to print without colors."),
 )
 
 
@@ -85,6 +85,6 @@ def _sentence(text: str | None) -> str:
 
 
 def _text(text: str) -> str:
-    """Write a text so that the formatter takes it as it is."""
+    """Escape a text for the formatter."""
     plain = text.replace("\\", "\\e").replace("-", "\\-").replace("`", "")
     return f"\\&{plain}" if plain.startswith((".", "'")) else plain

@@ -1,4 +1,4 @@
-"""`Output`: one result, shown as JSON, as plain lines for pipes, or as tables for people.
+"""`Output`: one result, shown as JSON, as plain lines for pipes, or as tables; and shared views.
 
 What comes from projects, agents and plugins is never trusted to be harmless on a terminal: control
 characters are written out, and nothing is read as markup.
@@ -7,10 +7,16 @@ characters are written out, and nothing is read as markup.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
+
+from kaged.cli.exits import Exit
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,6 +72,13 @@ class Output:
         """Write something that is ours to the letter: a token, a script, a schema."""
         self._write(self._stdout, text)
 
+    def text(self, text: str, value: Any) -> None:
+        """Show a text of our own to the letter, or `value` as JSON."""
+        if self.as_json:
+            self.result(value)
+        else:
+            self.raw(text)
+
     def note(self, text: object) -> None:
         """Print a note about the result, beside it."""
         if not self.as_json:
@@ -91,6 +104,13 @@ class Output:
         for row in cells:
             table.add_row(*(Text(cell, style=_style(cell)) for cell in row))
         self._console().print(table)
+
+    def wrote(self, file: Path | None, hint: str = "") -> None:
+        """Say which file was written; nothing when it was standard output."""
+        if file is not None:
+            size = file.stat().st_size
+            self.result({"file": str(file.absolute()), "bytes": size})
+            self.line(f"Wrote {file} ({size} bytes){hint}.")
 
     def fields(self, pairs: Mapping[str, object]) -> None:
         """Show named values, one per line."""
@@ -118,14 +138,98 @@ class Output:
         return Console(file=self._stdout, highlight=False, markup=False, emoji=False)
 
     def _colours(self, stream: TextIO) -> bool:
-        import os
-
         return stream.isatty() and not os.environ.get("NO_COLOR")
 
     @staticmethod
     def _write(stream: TextIO, text: str) -> None:
         stream.write(f"{text}\n")
         stream.flush()
+
+
+View = Callable[[Any, Output], Exit | None]
+"""Shows a result to people; returns the exit code if it is not 0."""
+
+Column = str | tuple[str, Callable[[Any], object]]
+"""A column: `heading`, which is also the key; `heading=key`; or a heading and a function."""
+
+
+def show_rows(rows: Sequence[Any], columns: Sequence[Column], output: Output) -> None:
+    """Show rows as a table with these columns."""
+    headings, cells = zip(*map(_parsed, columns), strict=True)
+    output.table(headings, [[cell(row) for cell in cells] for row in rows])
+
+
+def _parsed(column: Column) -> tuple[str, Callable[[Any], object]]:
+    if not isinstance(column, str):
+        return column
+    heading, _, key = column.partition("=")
+    return heading, itemgetter(key or heading)
+
+
+def table(columns: Sequence[Column], items: str | None = None) -> View:
+    """Return a view that shows the rows of a result, or those under one of its keys.
+
+    A result with a `total` above the number of rows gets a note that says so.
+    """
+
+    def show(found: Any, output: Output) -> None:
+        rows = found if items is None else found[items]
+        show_rows(rows, columns, output)
+        total = 0 if items is None else found.get("total", 0)
+        if total > len(rows):
+            output.note(f"{len(rows)} of {total}.")
+
+    return show
+
+
+def show_lines(found: Any, output: Output) -> None:
+    """Show the lines that the daemon wrote for people."""
+    for line in found["lines"]:
+        output.line(line)
+
+
+def joined(key: str, empty: str = "") -> Callable[[Any], str]:
+    """Return a column that joins the texts under a key with commas."""
+    return lambda row: ", ".join(row[key]) or empty
+
+
+def moment(key: str) -> Callable[[Any], str]:
+    """Return a column that shows the moment under a key to the second."""
+    return lambda row: short_moment(row[key])
+
+
+def short_moment(value: str | None) -> str:
+    """Return a moment to the second, without its zone."""
+    return "" if value is None else value[:19].replace("T", " ")
+
+
+def text_of(value: Any) -> str:
+    """Return a value as a cell: texts as they are, nothing for None, the rest as JSON."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, in the plural where needed."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+@contextmanager
+def open_export(file: Path | None) -> Generator[BinaryIO]:
+    """Yield where an export is written: standard output, or a new private file.
+
+    The file must not exist, and nobody else can read it: an export holds what the original holds.
+    """
+    if file is None:
+        yield sys.stdout.buffer
+        sys.stdout.flush()
+        return
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(fd, "wb") as target:
+        yield target
+        target.flush()
+        os.fsync(target.fileno())
 
 
 def error_json(error: KagedError) -> dict[str, Any]:

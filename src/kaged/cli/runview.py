@@ -1,8 +1,8 @@
-"""`RunView`: a run as people and programs watch it.
+"""`RunView`: shows a run to people and programs.
 
-In a terminal the agent's words come as it says them, each tool call is a line with its verdict and
-time, and a line at the bottom tells what is going on. In a pipe standard output holds the agent's
-words alone; the rest goes to standard error. As JSON every event is a line.
+In a terminal the agent's text is streamed, each tool call is a line with its result and time, and a
+line at the bottom shows the current activity. In a pipe standard output holds only the agent's
+text; the rest goes to standard error. As JSON every event is a line.
 """
 
 from __future__ import annotations
@@ -151,11 +151,11 @@ class RunView:
         if data.get("agent") == self._agent:
             self.text = self._held = ""
         self._aside.pop(str(data.get("agent")), None)
-        self.note(f"~ the model is asked again in {wait:.1f} s: {one_line(data.get('reason'))}")
+        self.note(f"~ retrying the model in {wait:.1f} s: {one_line(data.get('reason'))}")
 
     def _on_compaction_finished(self, data: dict[str, Any]) -> None:
         before, after = data.get("tokens_before"), data.get("tokens_after")
-        self._line((f"~ window compacted: {before} → {after} tokens", _DIM))
+        self._line((f"~ context window compacted: {before} → {after} tokens", _DIM))
 
     def _on_session_switched(self, data: dict[str, Any]) -> None:
         self.note(f"~ the project's current session is now {data.get('to')}")
@@ -228,7 +228,7 @@ def _gist(data: dict[str, Any]) -> str:
 
 def _why(error: object) -> str:
     said = error.get("message") or error.get("code") if isinstance(error, dict) else error
-    return one_line(said or "it gave no reason")[:NOTE_CHARS]
+    return one_line(said or "no reason given")[:NOTE_CHARS]
 
 
 def _key(agent: str) -> str:

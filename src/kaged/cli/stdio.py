@@ -55,10 +55,10 @@ async def relay(socket: Path, path: str) -> None:
     except InvalidHandshake as error:
         raise StreamRefused(
             f"The daemon does not serve this agent: {error}.",
-            fix="`kaged project show` lists the project's agents.",
+            fix="List the project's agents with `kaged project show`.",
         ) from error
     except (WebSocketException, OSError) as error:
-        raise StreamRefused(f"The stream to the daemon broke: {error}.") from error
+        raise StreamRefused(f"The connection to the daemon failed: {error}.") from error
 
 
 async def _carry(stream: ClientConnection) -> None:
@@ -69,7 +69,7 @@ async def _carry(stream: ClientConnection) -> None:
         inward.cancel()
         outward.cancel()
     if outward in done and stream.close_code not in (None, NORMAL):
-        reason = stream.close_reason or "the daemon went away"
+        reason = stream.close_reason or "the daemon closed the connection"
         raise StreamRefused(f"The daemon ended the stream: {reason}.")
 
 

@@ -97,7 +97,7 @@ class SessionStream:
 
     def _reconnect(self) -> None:
         if not wait_until(self._connected, self._clock, RECONNECT_S):
-            raise self._unreachable("it ended and did not come back")
+            raise self._unreachable("the daemon ended and did not come back")
 
     def _connected(self) -> bool:
         try:
@@ -109,6 +109,6 @@ class SessionStream:
     def _unreachable(self, error: object) -> DaemonUnreachable:
         return DaemonUnreachable(
             f"The daemon's event stream cannot be read: {error}.",
-            fix="See `kaged status`; `kaged session resume` goes on with what was cut off.",
+            fix="Check `kaged status`. Continue an interrupted run with `kaged session resume`.",
             socket=str(self._socket),
         )

@@ -45,7 +45,7 @@ def key_of(found: Settings) -> ChainKey:
     except FileNotFoundError:
         raise KeyMissing(
             f"There is no audit key at {path}.",
-            fix="Start the daemon once to begin a trail, or restore the key from your backup.",
+            fix="Create one with `kaged daemon start`, or restore the key from your backup.",
             path=str(path),
         ) from None
 
@@ -98,7 +98,7 @@ def export_offline(wanted: AuditFilter, write: Callable[[bytes], object]) -> Non
 
 
 def follow() -> Iterator[dict[str, Any]]:
-    """Yield audit rows as they happen, until the daemon hangs up."""
+    """Yield audit rows as they happen, until the daemon closes the connection."""
     from websockets.exceptions import ConnectionClosed
     from websockets.sync.client import unix_connect
 

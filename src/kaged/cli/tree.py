@@ -46,7 +46,7 @@ def _settings(agent: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 def _cage(cage: Any) -> str:
     if not isinstance(cage, dict):
-        return "none: reaches everything that the daemon's user can"
+        return "none: can reach everything that the daemon's user can"
     parts = [f"{grant['mode']} {grant['path']}" for grant in cage["fs"]] or ["no files"]
     parts.append("net " + (", ".join(cage["net"]) if cage["net"] else "none"))
     if cage["capabilities"]:

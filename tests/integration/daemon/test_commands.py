@@ -116,7 +116,7 @@ def test_project_files_are_made_checked_and_shown_without_a_daemon(
 
 def test_the_current_folder_is_the_project_by_default(own: Path, project: Path) -> None:
     done = kaged(own, "project", "check", cwd=project)
-    assert (done.returncode, done.stdout) == (0, "All is well.\n")
+    assert (done.returncode, done.stdout) == (0, "No problems found.\n")
 
 
 def test_the_trail_can_be_read_checked_and_copied_with_and_without_a_daemon(

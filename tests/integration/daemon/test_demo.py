@@ -98,14 +98,14 @@ def test_the_rest_of_the_story_happens(played: tuple[str, Path]) -> None:
     position(
         said,
         "ALLOWED  chart.read",
-        "I kept that from last time",
+        "My note from the last session says so.",
         "ALLOWED  post.box list, for ann: Dear Ann, the boat leaves at nine.",
         "REWOUND  test_harbour.py",
         "plugin.storage_denied",
         "all as they were written",
         "the database refuses",
         "was changed",
-        "demo: all went as it should",
+        "demo: every step succeeded",
         f"{SCENES} scenes, ",
     )
     assert "brass-7741" not in said

@@ -80,7 +80,7 @@ def test_check_finds_the_file_that_the_settings_name_and_says_what_it_does(
         "problems": [],
         "hooks": {"tool_pre_invoke": ["headers", "house-rules"]},
     }
-    assert "is sound: 2 plugins on 1 hooks" in commands.run("check")
+    assert "is valid: 2 plugins on 1 hook." in commands.run("check")
 
 
 def test_check_lists_every_problem_with_its_line(commands: Commands) -> None:
@@ -107,7 +107,7 @@ def test_explain_tells_order_sight_and_rights(commands: Commands) -> None:
     assert "security.subject.roles" in second["sees"]
     assert second["may_deny"] is True
     assert "headers" in commands.run("explain", str(commands.file), "--hook", "tool_pre_invoke")
-    assert "no plugin runs on made_up" in commands.run(
+    assert "No plugin runs on made_up." in commands.run(
         "explain", str(commands.file), "--hook", "made_up"
     )
     commands.file.write_text(RULES.replace("priority: 10", "priority: x"), encoding="utf-8")

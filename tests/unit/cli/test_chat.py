@@ -56,7 +56,7 @@ def test_a_chat_in_the_current_session_follows_it(talk: Talk) -> None:
     talk.daemon.current = "ses_2"
     talk.chat.follow()
     assert talk.chat.session_id == "ses_2"
-    assert "another one by now" in talk.err.getvalue()
+    assert "switched to another session" in talk.err.getvalue()
 
 
 def test_a_chat_in_another_session_stays_there(talk: Talk) -> None:
@@ -71,7 +71,7 @@ def test_new_begins_a_session_and_forgets_the_last_run(talk: Talk) -> None:
     talk.chat.take("/new")
     assert talk.chat.session_id == "ses_new"
     talk.chat.take("/undo")
-    assert "Nothing was done" in talk.err.getvalue()
+    assert "There was no run" in talk.err.getvalue()
     assert [path for path, _ in talk.daemon.posted] == ["/sessions"]
 
 

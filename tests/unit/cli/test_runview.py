@@ -63,7 +63,7 @@ def test_in_a_pipe_standard_output_holds_the_agents_words_alone(clock: ManualClo
     assert "ok        file.read log.txt  3 ms\n" in err.getvalue()
     assert "lookout denied    file.read  0 ms: not allowed" in err.getvalue()
     assert "lookout: I look." in err.getvalue()
-    assert "asked again in 2.0 s" in err.getvalue()
+    assert "retrying the model in 2.0 s" in err.getvalue()
     assert view.text == "Done."
 
 

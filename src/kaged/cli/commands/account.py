@@ -2,128 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
 
-from kaged.cli.context import AsJson, command, daemon
-from kaged.cli.output import Output
+from kaged.cli.output import Output, table
+from kaged.cli.runner import daemon_command, group
+
+if TYPE_CHECKING:
+    from kaged.cli.client import DaemonClient
 
 PAGE = 200
+DECIDED = "{found[operation]} on {found[capability]}: {found[status]}."
+
 User = Annotated[str | None, typer.Option("--user", "-u", help="Only this person's accounts.")]
+PlanId = Annotated[str, typer.Argument(help="The plan's id, from `kaged account approvals`.")]
+
+accounts = group("List and revoke linked accounts; answer requests for consent.")
+capabilities = group("List the service capabilities and their providers.")
 
 
-def build() -> typer.Typer:
-    """Build the group `account`."""
-    app = typer.Typer(
-        help="List and revoke linked accounts; answer requests for consent.",
-        no_args_is_help=True,
-    )
-    _register_accounts(app)
-    _register_approvals(app)
-    return app
-
-
-def build_capability() -> typer.Typer:
-    """Build the group `capability`."""
-    app = typer.Typer(
-        help="List the service capabilities and their providers.", no_args_is_help=True
-    )
-
-    @command(app, "list")
-    def list_capabilities(as_json: AsJson = False) -> None:
-        """List the capabilities and their providers."""
-        output = Output(as_json=as_json)
-        with daemon() as client:
-            found = client.get("/services/providers")["providers"]
-        output.result(found)
-        rows = [row for provider in found for row in _capability_rows(provider)]
-        output.table(["capability", "provider", "kind", "state", "operations"], rows)
-
-    @command(app, "refresh")
-    def refresh(
-        namespace: Annotated[str, typer.Argument(help="The provider's namespace.")],
-        as_json: AsJson = False,
-    ) -> None:
-        """Ask a provider again what it offers."""
-        output = Output(as_json=as_json)
-        with daemon() as client:
-            done = client.post(f"/services/providers/{quote(namespace, safe='')}/refresh")
-        output.result(done)
-        output.table(
-            ["capability", "provider", "kind", "state", "operations"], _capability_rows(done)
-        )
-
-    return app
-
-
-def _register_accounts(app: typer.Typer) -> None:
-    @command(app, "list")
-    def list_accounts(user: User = None, as_json: AsJson = False) -> None:
-        """List who has linked which account; no credential is ever shown."""
-        output = Output(as_json=as_json)
-        found: list[Any] = []
-        offset: int | None = 0
-        with daemon() as client:
-            while offset is not None:
-                params = {"user_id": user, "limit": PAGE, "offset": offset}
-                page = client.get("/services/accounts", params)
-                found += page["accounts"]
-                offset = page["next_offset"]
-        output.result(found)
-        columns = ["user_id", "capability", "account_ref", "account_email", "created_at"]
-        output.table(columns, [[one[column] or "" for column in columns] for one in found])
-
-    @command(app, "revoke")
-    def revoke(
-        user: Annotated[str, typer.Argument(help="Whose account.")],
-        capability: Annotated[str, typer.Argument(help="Its capability, e.g. imap.email.")],
-        account: Annotated[str, typer.Argument(help="Its account_ref, as `list` shows it.")],
-        as_json: AsJson = False,
-    ) -> None:
-        """Take an account back: its credential is gone when this returns."""
-        output = Output(as_json=as_json)
-        body = {"user_id": user, "capability": capability, "account_ref": account}
-        with daemon() as client:
-            done = client.post("/services/accounts/revoke", body)
-        output.result(done)
-        told = "was notified" if done["provider_revoked"] else "was not notified"
-        output.line(f"{account} of {user} is unlinked; the service itself {told}.")
-
-
-def _register_approvals(app: typer.Typer) -> None:
-    @command(app, "approvals")
-    def approvals(as_json: AsJson = False) -> None:
-        """List the operations that wait for somebody's consent."""
-        output = Output(as_json=as_json)
-        with daemon() as client:
-            found = client.get("/services/approvals")["approvals"]
-        output.result(found)
-        columns = ["plan_id", "user_id", "capability", "operation", "status", "summary"]
-        output.table(columns, [[one[column] for column in columns] for one in found])
-
-    for name, decision, text in (
-        ("approve", "confirm", "Consent to an operation; it may then be done once, as shown."),
-        ("deny", "deny", "Refuse an operation."),
-    ):
-        _register_decision(app, name, decision, text)
-
-
-def _register_decision(app: typer.Typer, name: str, decision: str, text: str) -> None:
-    def decide(
-        plan_id: Annotated[str, typer.Argument(help="The plan, as `approvals` shows it.")],
-        as_json: AsJson = False,
-    ) -> None:
-        output = Output(as_json=as_json)
-        with daemon() as client:
-            place = f"/services/approvals/{quote(plan_id, safe='')}"
-            done = client.post(place, {"decision": decision})
-        output.result(done)
-        output.line(f"{done['operation']} on {done['capability']}: {done['status']}.")
-
-    decide.__doc__ = text
-    command(app, name)(decide)
+def _show_capabilities(found: Any, output: Output) -> None:
+    rows = [row for provider in found for row in _capability_rows(provider)]
+    output.table(["capability", "provider", "kind", "state", "operations"], rows)
 
 
 def _capability_rows(provider: dict[str, Any]) -> list[list[str]]:
@@ -135,3 +37,79 @@ def _capability_rows(provider: dict[str, Any]) -> list[list[str]]:
         [one["id"], provider["name"], provider["kind"], state, ", ".join(one["operations"])]
         for one in offered
     ]
+
+
+@daemon_command(capabilities, "list", view=_show_capabilities)
+def list_capabilities(client: DaemonClient) -> Any:
+    """List the capabilities and their providers."""
+    return client.get("/services/providers")["providers"]
+
+
+@daemon_command(
+    capabilities, "refresh", view=lambda found, output: _show_capabilities([found], output)
+)
+def refresh(
+    client: DaemonClient,
+    namespace: Annotated[str, typer.Argument(help="The provider's namespace.")],
+) -> Any:
+    """Ask a provider again what it offers."""
+    return client.post(f"/services/providers/{quote(namespace, safe='')}/refresh")
+
+
+@daemon_command(
+    accounts,
+    "list",
+    view=table(("user_id", "capability", "account_ref", "account_email", "created_at")),
+)
+def list_accounts(client: DaemonClient, user: User = None) -> Any:
+    """List who has linked which account. Credentials are never shown."""
+    found: list[Any] = []
+    offset: int | None = 0
+    while offset is not None:
+        params = {"user_id": user, "limit": PAGE, "offset": offset}
+        page = client.get("/services/accounts", params)
+        found += page["accounts"]
+        offset = page["next_offset"]
+    return found
+
+
+@daemon_command(accounts, "revoke")
+def revoke(
+    client: DaemonClient,
+    output: Output,
+    user: Annotated[str, typer.Argument(help="The account's user.")],
+    capability: Annotated[str, typer.Argument(help="Its capability, such as imap.email.")],
+    account: Annotated[str, typer.Argument(help="Its account_ref, from `kaged account list`.")],
+) -> None:
+    """Unlink an account. Its credential is deleted when this command returns."""
+    body = {"user_id": user, "capability": capability, "account_ref": account}
+    done = client.post("/services/accounts/revoke", body)
+    output.result(done)
+    told = "was notified" if done["provider_revoked"] else "was not notified"
+    output.line(f"{account} of {user} is unlinked; the service itself {told}.")
+
+
+@daemon_command(
+    accounts,
+    "approvals",
+    view=table(("plan_id", "user_id", "capability", "operation", "status", "summary")),
+)
+def approvals(client: DaemonClient) -> Any:
+    """List the operations that wait for consent."""
+    return client.get("/services/approvals")["approvals"]
+
+
+@daemon_command(accounts, "approve", view=DECIDED)
+def approve(client: DaemonClient, plan_id: PlanId) -> Any:
+    """Approve an operation. It can then be done once, exactly as shown."""
+    return _decide(client, plan_id, "confirm")
+
+
+@daemon_command(accounts, "deny", view=DECIDED)
+def deny(client: DaemonClient, plan_id: PlanId) -> Any:
+    """Deny an operation."""
+    return _decide(client, plan_id, "deny")
+
+
+def _decide(client: DaemonClient, plan_id: str, decision: str) -> Any:
+    return client.post(f"/services/approvals/{quote(plan_id, safe='')}", {"decision": decision})

@@ -1,4 +1,4 @@
-"""Answering what agents ask: in words at a terminal, or from flags."""
+"""Answers to agents' questions, from a terminal or from options."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from kaged.cli.commands.inproject import file_of, pairs_of, plain_value
+from kaged.cli.inputs import file_of, pairs_of, plain_value
 from kaged.cli.output import Output, one_line
 
 Read = Callable[[str], str]
@@ -36,7 +36,7 @@ def show_interaction(asked: dict[str, Any], output: Output) -> None:
 
 
 def ask_person(asked: dict[str, Any], output: Output, read: Read) -> dict[str, Any]:
-    """Put a question to the person at the terminal; returns the body of their answer."""
+    """Ask the person at the terminal; return the body of their answer."""
     show_interaction(asked, output)
     output.line()
     if asked["kind"] == "checkpoint":
@@ -85,7 +85,7 @@ def answer_of(
 
 
 def gist_of(asked: dict[str, Any]) -> str:
-    """Return in one line what is asked."""
+    """Return the question in one line."""
     payload = asked["payload"]
     if asked["kind"] == "checkpoint":
         return str(payload["message"])
@@ -101,7 +101,7 @@ def show_answer(asked: dict[str, Any], output: Output) -> None:
 
 def _decision(read: Read) -> dict[str, Any]:
     while True:
-        said = read("approve, reject, or say something> ").strip()
+        said = read("approve, reject, or type a reply> ").strip()
         match said.lower():
             case "":
                 continue

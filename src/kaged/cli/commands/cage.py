@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kaged.cli.context import AsJson, command, locations, quiet_logs
+from kaged.cli.context import locations, quiet_logs
 from kaged.cli.output import Output, harmless
+from kaged.cli.runner import command, group
 
 if TYPE_CHECKING:
     from kaged.cage import CageRequest
@@ -20,67 +21,57 @@ if TYPE_CHECKING:
 
 Name = Annotated[
     str | None,
-    typer.Argument(help="An agent's path, e.g. primary.subagents.reader, or a plugin's name."),
+    typer.Argument(help="An agent's path, such as primary.subagents.reader, or a plugin's name."),
 ]
-Project = Annotated[
-    Path, typer.Option("--project", help="The project's folder; the current one by default.")
-]
-Kind = Annotated[
-    str, typer.Option("--kind", help="agent or plugin, when one name could be either.")
-]
+Project = Annotated[Path, typer.Option("--project", help="The project's folder.")]
+Kind = Annotated[str, typer.Option("--kind", help="agent or plugin, if the name could be either.")]
 Policy = Annotated[
     Path | None,
-    typer.Option("--policy", help="A YAML file with the keys of `cage:`, instead of a name."),
+    typer.Option("--policy", help="Use a YAML file with the keys of `cage:` instead of a name."),
 ]
 HERE = Path()
 
 
-def build() -> typer.Typer:
-    """Build the group."""
-    app = typer.Typer(help="Look at a cage, from outside or inside.", no_args_is_help=True)
+app = group("Look at a cage, from outside or inside.")
 
-    @command(app, "explain")
-    def explain(
-        name: Name = None,
-        project: Project = HERE,
-        kind: Kind = "",
-        policy: Policy = None,
-        as_json: AsJson = False,
-    ) -> None:
-        """Explain in sentences what an agent or a plugin can reach, and what it cannot."""
-        output = Output(as_json=as_json)
-        _check(name, kind, policy)
-        views, _ = _views(project)
-        if policy is not None:
-            found = [views.file(policy)]
-        elif name is None:
-            found = views.agents()
-        else:
-            found = [views.find(name, _owner(kind))]
-        output.result({"items": [view.as_json() for view in found]})
-        for view in found:
-            for line in view.lines():
-                output.line(line)
 
-    @command(app, "shell")
-    def shell(
-        name: Name = None,
-        project: Project = HERE,
-        kind: Kind = "",
-        policy: Policy = None,
-    ) -> None:
-        """Open a shell in a cage, `primary`'s by default, to see what can be reached there."""
-        _check(name, kind, policy)
-        views, settings = _views(project)
-        if policy is not None:
-            view = views.file(policy)
-        else:
-            view = views.find(name or "primary", _owner(kind))
-        request = views.shell(view)
-        quiet_logs()
-        raise typer.Exit(asyncio.run(_shell(settings, request)))
+@command(app, "explain")
+def explain(
+    output: Output,
+    name: Name = None,
+    project: Project = HERE,
+    kind: Kind = "",
+    policy: Policy = None,
+) -> None:
+    """Explain in sentences what an agent or a plugin can reach, and what it cannot."""
+    _check(name, kind, policy)
+    views, _ = _views(project)
+    if policy is not None:
+        found = [views.file(policy)]
+    elif name is None:
+        found = views.agents()
+    else:
+        found = [views.find(name, _owner(kind))]
+    output.result({"items": [view.as_json() for view in found]})
+    for view in found:
+        for line in view.lines():
+            output.line(line)
 
-    return app
+
+@command(app, "shell", json=False)
+def shell(
+    name: Name = None,
+    project: Project = HERE,
+    kind: Kind = "",
+    policy: Policy = None,
+) -> None:
+    """Open a shell in a cage, to see what can be reached there. Default: the cage of primary."""
+    _check(name, kind, policy)
+    views, settings = _views(project)
+    view = views.find(name or "primary", _owner(kind)) if policy is None else views.file(policy)
+    request = views.shell(view)
+    quiet_logs()
+    raise typer.Exit(asyncio.run(_shell(settings, request)))
 
 
 def _check(name: str | None, kind: str, policy: Path | None) -> None:

@@ -7,66 +7,64 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kaged.cli.commands.inproject import HERE, InProject, ProjectClient, in_project
-from kaged.cli.commands.run import Agent, MaxSteps, ModelAlias, Thinking
-from kaged.cli.context import AsJson, command, locations
-from kaged.cli.output import Output
+from kaged.cli.commands.run import MaxSteps, ModelAlias, Thinking
+from kaged.cli.context import locations
+from kaged.cli.output import Output, show_rows
+from kaged.cli.runner import AgentPath, project_command
+
+if TYPE_CHECKING:
+    from kaged.cli.client import DaemonClient
 
 HISTORY_LINES: Final = 1000
 
 HELP: Final = """\
-/new            begin a new session
+/new            start a new session
 /sessions       list the sessions
-/switch ID      go to another session
-/fork [ENTRY]   branch off, at an entry or at the end, and go there
-/answer         answer what the agent asks
-/undo           take back what the last run did to files
-/compact        make the agent's window smaller now
+/switch ID      switch to another session
+/fork [ENTRY]   fork at an entry, or at the end, and switch to the fork
+/answer         answer the agent's question
+/undo           undo what the last run did to files
+/compact        compact the agent's context window now
 /model [ALIAS]  use another model from now on; without an alias, the agent's own
 /tools          list the agent's tools
-/help           this list
-/quit           leave; the session stays
-Anything else is said to the agent. Ctrl-C cancels what it does."""
+/help           show this list
+/quit           leave; the session is kept
+Everything else is sent to the agent. Ctrl-C cancels its run."""
+
+app = typer.Typer()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-
-    @command(app, "chat")
-    def chat(
-        session: Annotated[
-            str | None,
-            typer.Option(
-                "--session", "-s", help="Go on with this session; the current one without it."
-            ),
-        ] = None,
-        new: Annotated[bool, typer.Option("--new", help="Begin a new session.")] = False,
-        agent: Agent = "primary",
-        model: ModelAlias = None,
-        max_steps: MaxSteps = None,
-        thinking: Thinking = False,
-        project: InProject = HERE,
-        as_json: AsJson = False,
-    ) -> None:
-        """Talk with an agent, message by message; /help lists what else you can do."""
-        output = Output(as_json=as_json)
-        with in_project(project) as client:
-            options = {"agent": agent, "model": model, "max_steps": max_steps}
-            talk = Chat(client, output, options, thinking=thinking)
-            talk.enter(None if new else session or _current(client))
-            with _history():
-                talk.run(_lines(talk))
+@project_command(app, "chat")
+def chat(
+    client: DaemonClient,
+    output: Output,
+    session: Annotated[
+        str | None,
+        typer.Option("--session", "-s", help="Continue this session. Default: the current one."),
+    ] = None,
+    new: Annotated[bool, typer.Option("--new", help="Start a new session.")] = False,
+    agent: AgentPath = "primary",
+    model: ModelAlias = None,
+    max_steps: MaxSteps = None,
+    thinking: Thinking = False,
+) -> None:
+    """Talk to an agent, message by message; /help lists the commands."""
+    options = {"agent": agent, "model": model, "max_steps": max_steps}
+    talk = Chat(client, output, options, thinking=thinking)
+    talk.enter(None if new else session or _current(client))
+    with _history():
+        talk.run(_lines(talk))
 
 
 class Chat:
-    """The conversation: one session at a time, following switches."""
+    """A conversation in one session at a time, following switches."""
 
     def __init__(
-        self, client: ProjectClient, output: Output, options: dict[str, Any], *, thinking: bool
+        self, client: DaemonClient, output: Output, options: dict[str, Any], *, thinking: bool
     ) -> None:
         self._client = client
         self._output = output
@@ -89,7 +87,7 @@ class Chat:
         }
 
     def enter(self, session: str | None) -> None:
-        """Go to a session; None begins one."""
+        """Enter a session; None starts a new one."""
         if session is None:
             found = self._client.post("/sessions", {"model": self._options["model"]})
         else:
@@ -100,14 +98,14 @@ class Chat:
         self._output.note(f"session {self.session_id}")
 
     def follow(self) -> None:
-        """Go where the project's current session is by now, if this chat was in it."""
+        """Enter the project's current session, if this chat was in the one before."""
         current = _current(self._client) if self._follows else None
         if current is not None and current != self.session_id:
-            self._output.note("The project's current session is another one by now.")
+            self._output.note("The project has switched to another session.")
             self.enter(current)
 
     def run(self, lines: Callable[[], str | None]) -> None:
-        """Take lines until there are no more, or one says to leave."""
+        """Handle lines until there are no more, or one asks to leave."""
         from kaged.cli.client import DaemonRefused
 
         while True:
@@ -119,11 +117,11 @@ class Chat:
             try:
                 self.take(line.strip())
             except DaemonRefused as error:
-                # What the daemon refuses ends the line, not the conversation.
+                # An error of the daemon ends the line, not the chat.
                 self._output.error(error.code, error.message, error.fix, error.body)
 
     def take(self, line: str) -> None:
-        """Do what a line says: a command, or something for the agent."""
+        """Handle one line: a command, or a message for the agent."""
         if not line.startswith("/"):
             self.follow()
             self._say(line)
@@ -133,7 +131,7 @@ class Chat:
         if (work is None or name == "undo") and self._script(name, rest.strip()):
             self.follow()
         elif work is None:
-            self._output.note(f"There is no command /{name}; /help lists them.")
+            self._output.note(f"There is no command /{name}. /help lists the commands.")
         else:
             work(rest.strip())
 
@@ -144,7 +142,7 @@ class Chat:
         if not script_has(self._client, name):
             return False
         asks = on_terminal() and not self._output.as_json
-        found = run_script_command(self._client, lambda: self._client, name, rest, interactive=asks)
+        found = run_script_command(self._client, self._client, name, rest, interactive=asks)
         for notice in found["notices"]:
             self._output.note(f"[{notice['script']}] {notice['message']}")
         if found["text"]:
@@ -152,25 +150,21 @@ class Chat:
         return True
 
     def _say(self, text: str | None) -> None:
-        """Send a message to the agent; None answers what it asks."""
-        from kaged.cli.commands.asking import at_terminal
-        from kaged.cli.commands.driving import WatchedSession, someone_there
+        """Send a message to the agent; None answers its question."""
+        from kaged.cli.commands.driving import WatchedSession
         from kaged.cli.runview import RunView
 
         view = RunView(
             as_json=self._output.as_json, agent=self._options["agent"], thinking=self._thinking
         )
-        read = at_terminal if someone_there() and not self._output.as_json else None
-        with WatchedSession(
-            self._client, self.session_id, view, self._output, read=read
-        ) as conversation:
+        with WatchedSession(self._client, self.session_id, view, self._output) as conversation:
             if text is None:
                 ended = conversation.settle()
             else:
                 ended = conversation.say(text, **self._options)
             if ended is None:
                 self._output.note(
-                    "The agent asks no question, or there is no terminal to answer on."
+                    "The agent has no pending question, or there is no terminal to answer on."
                 )
                 return
             self._last_run = ended.run_id
@@ -181,23 +175,18 @@ class Chat:
     def _sessions(self) -> None:
         found = self._client.get("/sessions", {"limit": 20})
         self._output.result(found)
-        self._output.table(
-            ["", "id", "status", "entries", "title"],
-            [
-                [
-                    "→" if one["id"] == self.session_id else "",
-                    one["id"],
-                    one["status"],
-                    one["entries"],
-                    one["title"],
-                ]
-                for one in found["items"]
-            ],
+        columns = (
+            ("", lambda one: "→" if one["id"] == self.session_id else ""),
+            "id",
+            "status",
+            "entries",
+            "title",
         )
+        show_rows(found["items"], columns, self._output)
 
     def _switch(self, which: str) -> None:
         if not which:
-            self._output.note("/switch needs a session's id; /sessions lists them.")
+            self._output.note("/switch needs a session's id. /sessions lists the sessions.")
             return
         found = self._client.post(f"/sessions/{which}/switch")
         self._moved(found)
@@ -209,13 +198,15 @@ class Chat:
     def _moved(self, found: dict[str, Any]) -> None:
         session = found["session"]
         if found["pending"] or session is None:
-            self._output.note("The move waits for the end of a run.")
+            self._output.note("The session is switched when the active run has ended.")
         else:
             self.enter(str(session["id"]))
 
     def _undo(self) -> None:
         if self._last_run is None:
-            self._output.note("Nothing was done in this chat yet; `kaged undo list` has the rest.")
+            self._output.note(
+                "There was no run in this chat yet. `kaged undo list` lists older steps."
+            )
             return
         found = self._client.post("/undo", {"run_id": self._last_run})
         self._output.result(found)
@@ -226,8 +217,8 @@ class Chat:
         body = {"agent": self._options["agent"], "dry_run": False}
         found = self._client.post(f"/sessions/{self.session_id}/compact", body)
         self._output.result(found)
-        done = "compacted" if found.get("compacted") else "there is nothing to compact"
-        self._output.line(f"The window: {done}.")
+        done = "was compacted" if found.get("compacted") else "needs no compaction"
+        self._output.line(f"The context window {done}.")
 
     def _model(self, alias: str) -> None:
         self._options["model"] = alias or None
@@ -241,7 +232,7 @@ class Chat:
         )
 
 
-def _current(client: ProjectClient) -> str | None:
+def _current(client: DaemonClient) -> str | None:
     found = client.get("/sessions/tree")["current"]
     return None if found is None else str(found)
 
@@ -262,7 +253,7 @@ def _lines(talk: Chat) -> Callable[[], str | None]:
 
 
 class _history:  # noqa: N801 - used as `with _history():`
-    """Keeps what was typed, in a file of the user's alone."""
+    """Keeps the lines that were typed, in a private file."""
 
     def __enter__(self) -> None:
         self._file: Path | None = None

@@ -1,4 +1,4 @@
-"""`kaged doctor`: what protects you, what does not, and what to do about it."""
+"""`kaged doctor`: what protects this host, what does not, and how to fix it."""
 
 from __future__ import annotations
 
@@ -8,32 +8,30 @@ from typing import Any
 
 import typer
 
-from kaged.cli.context import AsJson, Offline, command, daemon, locations, quiet_logs
+from kaged.cli.context import daemon, locations, quiet_logs
 from kaged.cli.exits import Exit
-from kaged.cli.output import Output
+from kaged.cli.output import Output, show_rows
+from kaged.cli.runner import Offline, command
+
+app = typer.Typer()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+def _show_rows(found: Any, output: Output) -> Exit | None:
+    columns = ("status", "check=id", "found=cause", "fix")
+    show_rows(found["rows"], columns, output)
+    failed = any(row["status"] == "fail" for row in found["rows"])
+    return Exit.FINDINGS if failed else None
 
-    @command(app, "doctor")
-    def doctor(as_json: AsJson = False, offline: Offline = False) -> None:
-        """Show what protects you and what does not, with the fix; exit code 8 on a failure."""
-        output = Output(as_json=as_json)
-        rows = None if offline else _ask_daemon()
-        if rows is None:
-            rows = _look_ourselves()
-        output.result({"rows": rows})
-        output.table(
-            ["status", "check", "found", "fix"],
-            [[row["status"], row["id"], row["cause"], row["fix"]] for row in rows],
-        )
-        if any(row["status"] == "fail" for row in rows):
-            raise typer.Exit(Exit.FINDINGS)
+
+@command(app, "doctor", view=_show_rows)
+def doctor(offline: Offline = False) -> Any:
+    """Check the host and the configuration; show how to fix problems. Exit code 8 on a failure."""
+    rows = None if offline else _ask_daemon()
+    return {"rows": _examine() if rows is None else rows}
 
 
 def _ask_daemon() -> list[dict[str, Any]] | None:
-    """Ask a running daemon, which sees what we do not; never start one for this."""
+    """Ask a running daemon, which sees what this process cannot; never start one for this."""
     from kaged.base import KagedError
 
     with daemon(start=False) as client:
@@ -43,7 +41,7 @@ def _ask_daemon() -> list[dict[str, Any]] | None:
             return None
 
 
-def _look_ourselves() -> list[dict[str, Any]]:
+def _examine() -> list[dict[str, Any]]:
     from kaged.diagnostics.cage_probe import probe_cages
     from kaged.diagnostics.doctor import examine
 

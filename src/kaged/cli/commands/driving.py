@@ -1,4 +1,4 @@
-"""`WatchedSession`: says something in a session and watches the run that comes of it to its end."""
+"""`WatchedSession`: sends a message in a session and follows the run to its end."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from kaged.base import Clock, KagedError, SystemClock
-from kaged.cli.commands.asking import Read, ask_person, at_terminal, gist_of
+from kaged.base import KagedError, SystemClock
+from kaged.cli.commands.asking import ask_person, at_terminal, gist_of
 from kaged.cli.context import locations
 from kaged.cli.exits import Exit
 from kaged.cli.stream import GAP, SessionStream
 
 if TYPE_CHECKING:
-    from kaged.cli.commands.inproject import ProjectClient
+    from kaged.cli.client import DaemonClient
     from kaged.cli.output import Output
     from kaged.cli.runview import RunView
 
 TICK_S: Final = 0.25
 LOOK_S: Final = 10.0
-"""How long nothing may come before the run is looked at itself."""
+"""How long no event may come before the run itself is looked up."""
 
 START_S: Final = 60.0
 TITLE_CHARS: Final = 80
@@ -34,14 +34,14 @@ _EXITS: Final = {
 
 
 class RunNotStarted(KagedError):
-    """A run that should have begun did not."""
+    """A run that should have started did not."""
 
     code: ClassVar[str] = "run_not_started"
 
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """How a run ended, as the daemon tells it."""
+    """How a run ended."""
 
     run_id: str
     status: str
@@ -51,49 +51,46 @@ class EndedRun:
 
     @property
     def exit(self) -> Exit:
-        """The exit code of a command that ran it."""
+        """The exit code of the command that started it."""
         return _EXITS.get(self.status, Exit.ERROR)
 
 
 class WatchedSession:
-    """One session, watched. Use it inside `with`."""
+    """Follows the runs of one session. Use it inside `with`."""
 
     def __init__(
         self,
-        client: ProjectClient,
+        client: DaemonClient,
         session_id: str,
         view: RunView,
         output: Output,
-        *,
-        read: Read | None = at_terminal,
-        clock: Clock | None = None,
     ) -> None:
         self.session_id = session_id
         self.switched_to: str | None = None
         self._client = client
         self._view = view
         self._output = output
-        self._read = read
-        self._clock = clock or SystemClock()
+        self._read = at_terminal if someone_there() and not output.as_json else None
+        self._clock = SystemClock()
         self._stream = SessionStream(locations().socket, session_id, self._clock)
 
     def __enter__(self) -> Self:
-        """Begin to listen."""
+        """Start to follow."""
         self._stream.__enter__()
         return self
 
     def __exit__(self, *trouble: object) -> None:
-        """Stop to listen."""
+        """Stop to follow."""
         self._stream.__exit__(None, None, None)
 
     def say(self, text: str, **options: Any) -> EndedRun:
-        """Send a message and watch until the agent is done, or waits for an answer."""
+        """Send a message and follow the run until it ends or waits for an answer."""
         body = {"text": text, **{name: one for name, one in options.items() if one is not None}}
         started = self._client.post(f"/sessions/{self.session_id}/message", body)
         return self.watch(started["run_id"])
 
     def settle(self) -> EndedRun | None:
-        """Put what the session asks to the person, and watch it go on; None if it asks nothing."""
+        """Ask the person the pending question and follow the run; return None if there is none."""
         asked = self._pending()
         if asked is None or self._read is None:
             return None
@@ -103,7 +100,7 @@ class WatchedSession:
         return self.watch(self.next_run(before))
 
     def watch(self, run_id: str) -> EndedRun:
-        """Watch a run to its end; questions are put to the person, if there is one."""
+        """Follow a run to its end; ask the person its questions, if there is one."""
         began_s = self._clock.monotonic_s()
         ended = self._until_ended(run_id)
         while ended.status == "paused" and self._read is not None:
@@ -141,7 +138,7 @@ class WatchedSession:
                 if cancelled:
                     raise
                 cancelled = True
-                self._view.note("^C: cancelling; once more to leave at once")
+                self._view.note("Canceling the run. Press Ctrl-C again to leave at once.")
                 self._client.post(f"/sessions/{self.session_id}/cancel")
 
     def _take(self, event: dict[str, Any], run_id: str) -> EndedRun | None:
@@ -171,7 +168,7 @@ class WatchedSession:
         )
 
     def next_run(self, before: str | None) -> str:
-        """Return the run that goes on with an answer. Raises RunNotStarted."""
+        """Return the run that continues with an answer, or raise RunNotStarted."""
         until_s = self._clock.monotonic_s() + START_S
         while self._clock.monotonic_s() < until_s:
             event = self._stream.next(TICK_S)
@@ -181,8 +178,8 @@ class WatchedSession:
             if latest is not None and latest != before:
                 return latest
         raise RunNotStarted(
-            "The answer was taken, but the agent does not go on.",
-            fix=f"Try `kaged session resume {self.session_id}`; the daemon's log says why.",
+            "The answer was recorded, but the agent did not continue.",
+            fix=f"Run `kaged session resume {self.session_id}`. The daemon's log has the reason.",
         )
 
     def latest_run(self) -> str | None:
@@ -216,18 +213,20 @@ class WatchedSession:
         if ended.status == "failed":
             self._view.note(f"failed: {error.get('message')} [{error.get('code')}]")
         if ended.status == "interrupted":
-            self._view.note("interrupted: the daemon ended; `kaged session resume` goes on")
+            self._view.note(
+                "The daemon ended during the run. Continue it with `kaged session resume`."
+            )
         self._view.note(f"{ended.status} in {summary_of(ended, took_s)} · {self.session_id}")
 
     def _tell_pending(self) -> None:
         asked = self._pending()
         if asked is not None:
-            self._view.note(f"waits for your answer: {gist_of(asked)}")
-            self._view.note(f"  answer with: kaged answer {asked['request_id']}")
+            self._view.note(f"The agent waits for your answer: {gist_of(asked)}")
+            self._view.note(f"  Answer with: kaged answer {asked['request_id']}")
 
 
 def summary_of(ended: EndedRun, took_s: float) -> str:
-    """Return a short summary of what a run took."""
+    """Return the steps, tokens, cost and time of a run in one line."""
     usage = ended.usage
     parts = [
         "1 step" if ended.steps == 1 else f"{ended.steps} steps",
@@ -238,10 +237,10 @@ def summary_of(ended: EndedRun, took_s: float) -> str:
     return ", ".join([*parts, f"{took_s:.1f} s"])
 
 
-def begin_session(client: ProjectClient, *, text: str, model: str | None) -> str:
-    """Begin a session that is named after what is said first.
+def begin_session(client: DaemonClient, *, text: str, model: str | None) -> str:
+    """Begin a session named after the first line of the task.
 
-    It does not become the project's current one: who chats there is not to be moved by a task.
+    It does not become the project's current one, so that a task does not move a chat elsewhere.
     """
     title = next((line.strip() for line in text.splitlines() if line.strip()), "")[:TITLE_CHARS]
     body = {"title": title or None, "model": model, "current": False}
@@ -249,5 +248,5 @@ def begin_session(client: ProjectClient, *, text: str, model: str | None) -> str
 
 
 def someone_there() -> bool:
-    """Return whether a person can be asked: both ends of the terminal are theirs."""
+    """Return whether a person can be asked: input and output are a terminal."""
     return sys.stdin.isatty() and sys.stdout.isatty()

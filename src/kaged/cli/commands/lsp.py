@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from kaged.cli.output import Output, show_rows
+from kaged.cli.runner import group, project_command
 
-from kaged.cli.commands.inproject import HERE, InProject, in_project
-from kaged.cli.context import AsJson, command
-from kaged.cli.output import Output
+if TYPE_CHECKING:
+    from kaged.cli.client import DaemonClient
 
-
-def build() -> typer.Typer:
-    """Build the group."""
-    app = typer.Typer(help="Look at the language servers of a project.", no_args_is_help=True)
-
-    # A group of one command needs a callback, or the command would take the group's place.
-    @app.callback()
-    def group() -> None:
-        """Look at the language servers of a project."""
-
-    @command(app, "status")
-    def status(project: InProject = HERE, as_json: AsJson = False) -> None:
-        """Show each language's server: what it is, whether it is installed and runs."""
-        output = Output(as_json=as_json)
-        with in_project(project) as client:
-            found = client.get("/lsp")
-        output.result(found)
-        output.table(
-            ["language", "state", "pid", "files", "restarts", "command", "chosen by"],
-            [_row(one) for one in found["servers"]],
-        )
-        for one in found["servers"]:
-            if not one["installed"]:
-                output.note(f"{one['language']}: {one['install']}")
-
-    return app
+app = group("Look at the language servers of a project.")
 
 
-def _row(server: dict[str, Any]) -> list[str]:
-    state = server["state"] if server["installed"] else "not installed"
-    return [
-        server["language"],
-        state,
-        "" if server["pid"] is None else str(server["pid"]),
-        str(server["open_files"]),
-        str(server["restart_count"]),
-        " ".join(server["command"]),
-        server["configured_by"],
-    ]
+# A group of one command needs a callback, or the command would take the group's place.
+@app.callback()
+def lsp() -> None:
+    """Look at the language servers of a project."""
+
+
+def _show_servers(found: Any, output: Output) -> None:
+    columns = (
+        "language",
+        ("state", lambda one: one["state"] if one["installed"] else "not installed"),
+        "pid",
+        "files=open_files",
+        "restarts=restart_count",
+        ("command", lambda one: " ".join(one["command"])),
+        "chosen by=configured_by",
+    )
+    show_rows(found["servers"], columns, output)
+    for one in found["servers"]:
+        if not one["installed"]:
+            output.note(f"{one['language']}: {one['install']}")
+
+
+@project_command(app, "status", view=_show_servers)
+def status(client: DaemonClient) -> Any:
+    """Show the server of each language: its command, its state, whether it is installed."""
+    return client.get("/lsp")

@@ -1,4 +1,4 @@
-"""Running a script's command from a terminal: its dialogs are asked here, one at a time."""
+"""Running a script's command from a terminal, which shows its dialogs one at a time."""
 
 from __future__ import annotations
 
@@ -9,23 +9,21 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kaged.cli.commands.inproject import ProjectClient
+    from kaged.cli.client import DaemonClient
 
 
 def run_script_command(
-    client: ProjectClient,
-    second: Callable[[], ProjectClient],
+    client: DaemonClient,
+    second: DaemonClient,
     name: str,
     raw: str,
     *,
     interactive: bool,
 ) -> dict[str, Any]:
-    """Run a command of a script and answer its dialogs; returns what the daemon said.
+    """Run a command of a script and answer its dialogs; return the daemon's answer.
 
-    `second` returns another client of the same project: while one waits for the command, the other
-    asks for dialogs.
+    `second` is another client of the same project: while the first waits for the
+    command, it asks for dialogs.
     """
     body = {"name": name, "raw": raw, "interactive": interactive}
     if not interactive:
@@ -43,10 +41,9 @@ def run_script_command(
 
     worker = threading.Thread(target=work, name="lua command", daemon=True)
     worker.start()
-    front = second()
     while not done.wait(0.05):
-        for dialog in front.get("/lua/dialogs")["dialogs"]:
-            front.post(f"/lua/dialogs/{dialog['id']}", {"answer": ask(dialog)})
+        for dialog in second.get("/lua/dialogs")["dialogs"]:
+            second.post(f"/lua/dialogs/{dialog['id']}", {"answer": ask(dialog)})
     worker.join()
     if "error" in outcome:
         raise outcome["error"]
@@ -54,7 +51,7 @@ def run_script_command(
 
 
 def ask(dialog: dict[str, Any]) -> Any:
-    """Ask one dialog on the terminal; None when it is dismissed."""
+    """Show one dialog on the terminal; return None when it is dismissed."""
     title = f"[{dialog['script']}] {dialog['title']}"
     match dialog["kind"]:
         case "select":
@@ -81,12 +78,12 @@ def _select(title: str, items: list[dict[str, Any]]) -> int | None:
     return int(said) if said.isdigit() and 1 <= int(said) <= len(items) else None
 
 
-def script_has(client: ProjectClient, name: str) -> bool:
+def script_has(client: DaemonClient, name: str) -> bool:
     """Return whether a script of the project has a command of that name, or such an alias."""
     commands = client.get("/lua")["commands"]
     return any(name == one["name"] or name in (one.get("aliases") or ()) for one in commands)
 
 
 def on_terminal() -> bool:
-    """Return whether somebody can be asked here."""
+    """Return whether a person can be asked here."""
     return sys.stdin.isatty() and sys.stderr.isatty()

@@ -1,4 +1,4 @@
-"""`kaged pipeline`: is the policy file sound, what does it do, what did it do to one call."""
+"""`kaged pipeline`: check the policy file, explain it, and trace one call through it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from kaged.base import KagedError
-from kaged.cli.context import AsJson, command, locations, quiet_logs
+from kaged.cli.context import locations, quiet_logs
 from kaged.cli.exits import Exit
-from kaged.cli.output import Output
+from kaged.cli.output import Output, counted
+from kaged.cli.runner import command, group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ NS_PER_MS = 1_000_000
 
 File = Annotated[
     Path | None,
-    typer.Argument(help="The pipeline's file; by default the one that config.toml names."),
+    typer.Argument(help="The pipeline file. Default: the one that config.toml names."),
 ]
 
 
@@ -48,77 +49,76 @@ class TraceInputInvalid(KagedError):
     code: ClassVar[str] = "pipeline_trace_input_invalid"
 
 
-def build() -> typer.Typer:
-    """Build the group."""
-    app = typer.Typer(help="Check and watch the policy plugins.", no_args_is_help=True)
+app = group("Check, explain and trace the policy pipeline.")
 
-    @command(app, "check")
-    def check(file: File = None, as_json: AsJson = False) -> None:
-        """Load the file as the daemon would, and list everything wrong with it, with its line."""
-        output = Output(as_json=as_json)
-        report = asyncio.run(_checked(_chosen(file)))
-        output.result(
-            {
-                "file": report.file,
-                "sound": report.sound,
-                "problems": [problem.as_json() for problem in report.problems],
-                "hooks": {hook.hook: [step.plugin for step in hook.steps] for hook in report.hooks},
-            }
-        )
+
+@command(app, "check")
+def check(output: Output, file: File = None) -> None:
+    """Load the file as the daemon would, and list its problems with their lines."""
+    report = asyncio.run(_checked(_chosen(file)))
+    output.result(
+        {
+            "file": report.file,
+            "sound": report.sound,
+            "problems": [problem.as_json() for problem in report.problems],
+            "hooks": {hook.hook: [step.plugin for step in hook.steps] for hook in report.hooks},
+        }
+    )
+    _tell(output, report.problems)
+    if not report.sound:
+        raise typer.Exit(Exit.INVALID)
+    count = len({step.plugin for hook in report.hooks for step in hook.steps})
+    output.line(
+        f"{report.file} is valid: {counted(count, 'plugin')} on "
+        f"{counted(len(report.hooks), 'hook')}."
+    )
+
+
+@command(app, "explain")
+def explain(
+    output: Output,
+    file: File = None,
+    hook: Annotated[str | None, typer.Option(help="Only this hook.")] = None,
+) -> None:
+    """Explain which plugins run on which hook, and what each sees and may change or deny."""
+    report = asyncio.run(_checked(_chosen(file)))
+    if not report.sound:
         _tell(output, report.problems)
-        if not report.sound:
-            raise typer.Exit(Exit.INVALID)
-        count = len({step.plugin for hook in report.hooks for step in hook.steps})
-        output.line(f"{report.file} is sound: {count} plugins on {len(report.hooks)} hooks")
+        output.result({"problems": [problem.as_json() for problem in report.problems]})
+        raise typer.Exit(Exit.INVALID)
+    found = [one for one in report.hooks if hook in (None, one.hook)]
+    output.result({"file": report.file, "hooks": [asdict(one) for one in found]})
+    for one in found:
+        _explain(output, one)
+    if not found:
+        output.line("No plugin runs." if hook is None else f"No plugin runs on {hook}.")
 
-    @command(app, "explain")
-    def explain(
-        file: File = None,
-        hook: Annotated[str | None, typer.Option(help="Only this hook.")] = None,
-        as_json: AsJson = False,
-    ) -> None:
-        """Explain which plugins run when on which hook, what each sees, may change or deny."""
-        output = Output(as_json=as_json)
-        report = asyncio.run(_checked(_chosen(file)))
-        if not report.sound:
-            _tell(output, report.problems)
-            output.result({"problems": [problem.as_json() for problem in report.problems]})
-            raise typer.Exit(Exit.INVALID)
-        found = [one for one in report.hooks if hook in (None, one.hook)]
-        output.result({"file": report.file, "hooks": [asdict(one) for one in found]})
-        for one in found:
-            _explain(output, one)
-        if not found:
-            output.line("no plugin runs" if hook is None else f"no plugin runs on {hook}")
 
-    @command(app, "trace")
-    def trace(
-        file: File = None,
-        hook: Annotated[str, typer.Option(help="The hook to fire.")] = "tool_pre_invoke",
-        payload: Annotated[
-            str, typer.Option(help="The payload as JSON, or @FILE; - reads standard input.")
-        ] = '{"name": "example.tool", "args": {}}',
-        slots: Annotated[
-            str, typer.Option(help="The extensions as JSON, or @FILE: {slot: {field: value}}.")
-        ] = "{}",
-        as_json: AsJson = False,
-    ) -> None:
-        """Send one made-up call through the plugins; see what each saw, changed, was refused."""
-        output = Output(as_json=as_json)
-        call, filled = _json_of(payload, "--payload"), _json_of(slots, "--slots")
-        report = asyncio.run(_traced(_chosen(file), hook, call, filled))
-        output.result(_trace_json(report))
-        _tell(output, report.problems)
-        output.table(
-            ("Plugin", "Mode", "Saw", "Read", "Changed", "Refused", "Outcome", "ms"),
-            [_traced_row(step) for step in report.steps],
-        )
-        if report.in_force:
-            output.line(_verdict(report))
-        if not report.allowed:
-            raise typer.Exit(Exit.DENIED if report.in_force else Exit.INVALID)
-
-    return app
+@command(app, "trace")
+def trace(
+    output: Output,
+    file: File = None,
+    hook: Annotated[str, typer.Option(help="The hook to fire.")] = "tool_pre_invoke",
+    payload: Annotated[
+        str, typer.Option(help="The payload as JSON, as @FILE, or - for standard input.")
+    ] = '{"name": "example.tool", "args": {}}',
+    slots: Annotated[
+        str, typer.Option(help="The extensions as JSON or @FILE: {slot: {field: value}}.")
+    ] = "{}",
+) -> None:
+    """Send one sample call through the plugins; show what each saw, changed and was refused."""
+    call, filled = _json_of(payload, "--payload"), _json_of(slots, "--slots")
+    report = asyncio.run(_traced(_chosen(file), hook, call, filled))
+    output.result(_trace_json(report))
+    _tell(output, report.problems)
+    output.table(
+        ("Plugin", "Mode", "Saw", "Read", "Changed", "Refused", "Outcome", "ms"),
+        [_traced_row(step) for step in report.steps],
+    )
+    if report.in_force:
+        output.line(_verdict(report))
+    if not report.allowed:
+        raise typer.Exit(Exit.DENIED if report.in_force else Exit.INVALID)
 
 
 def _chosen(file: Path | None) -> tuple[Settings, Path]:
@@ -129,7 +129,7 @@ def _chosen(file: Path | None) -> tuple[Settings, Path]:
     if chosen is None:
         raise PipelineFileNotFound(
             "config.toml names no pipeline file.",
-            fix="Name one here, or set [pipeline] file in config.toml.",
+            fix="Pass a file, or set `file` under [pipeline] in config.toml.",
         )
     if not chosen.is_file():
         raise PipelineFileNotFound(f"There is no file {chosen}.", fix="Check the path.")
@@ -194,7 +194,7 @@ async def _traced(
         except ValueError as error:
             raise TraceInputInvalid(
                 f"The payload or the slots do not fit {hook}: {error}",
-                fix="See the payloads and slots in the pipeline reference.",
+                fix="See the payloads and slots in docs/reference/pipeline.md.",
             ) from error
 
 
@@ -211,7 +211,7 @@ def _json_of(text: str, flag: str) -> dict[str, Any]:
         found = json.loads(text)
     except (OSError, ValueError) as error:
         raise TraceInputInvalid(
-            f"{flag} cannot be read: {error}", fix="Give a JSON object, or @FILE with one."
+            f"{flag} cannot be read: {error}.", fix="Pass a JSON object, or @FILE with one."
         ) from error
     if not isinstance(found, dict):
         raise TraceInputInvalid(f"{flag} is not a JSON object.", fix='Write it as {"name": ...}.')

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from kaged.base import KagedError
-from kaged.cli.context import AsJson, command
 from kaged.cli.output import Output
+from kaged.cli.runner import command
+
+app = typer.Typer()
 
 
 class SchemaNotFound(KagedError):
@@ -18,29 +20,25 @@ class SchemaNotFound(KagedError):
     code = "schema_not_found"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
+@command(app, "schema")
+def schema(
+    output: Output,
+    name: Annotated[
+        str | None, typer.Argument(help="The schema's name. Without it, the names are listed.")
+    ] = None,
+) -> None:
+    """Print the JSON Schema of a configuration file, for editors and checks."""
+    from kaged.config.schemas import schemas
 
-    @command(app, "schema")
-    def schema(
-        name: Annotated[
-            str | None, typer.Argument(help="Which file; without it the names are listed.")
-        ] = None,
-        as_json: AsJson = False,
-    ) -> None:
-        """Print the JSON Schema of a file that people write, for editors and checks."""
-        from kaged.config.schemas import schemas
-
-        output = Output(as_json=as_json)
-        found = schemas()
-        if name is None:
-            output.result(sorted(found))
-            output.table(["name"], [[known] for known in sorted(found)])
-            return
-        if name not in found:
-            raise SchemaNotFound(
-                f"There is no schema named {name!r}.",
-                fix=f"Take one of {', '.join(sorted(found))}.",
-            )
-        # A schema is JSON whether or not --json was given.
-        output.raw(json.dumps(found[name], indent=2, ensure_ascii=True))
+    found = schemas()
+    if name is None:
+        output.result(sorted(found))
+        output.table(["name"], [[known] for known in sorted(found)])
+        return
+    if name not in found:
+        raise SchemaNotFound(
+            f"There is no schema named {name!r}.",
+            fix=f"Use one of {', '.join(sorted(found))}.",
+        )
+    # A schema is JSON whether or not --json was given.
+    output.raw(json.dumps(found[name], indent=2, ensure_ascii=True))

@@ -1,28 +1,22 @@
-"""`kaged status`: is there a daemon, and what is its status."""
+"""`kaged status`: whether a daemon runs, and its state."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from kaged.cli.context import AsJson, NoStart, command, daemon
 from kaged.cli.output import Output
+from kaged.cli.runner import daemon_command
+
+if TYPE_CHECKING:
+    from kaged.cli.client import DaemonClient
+
+app = typer.Typer()
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-
-    @command(app, "status")
-    def status(as_json: AsJson = False, no_start: NoStart = False) -> None:
-        """Show which daemon this is and its status; starts one when none runs."""
-        with daemon(start=not no_start) as client:
-            show_status(client.get("/status"), Output(as_json=as_json))
-
-
-def show_status(found: dict[str, Any], output: Output) -> None:
+def show_status(found: Any, output: Output) -> None:
     """Show a daemon's answer about itself."""
-    output.result(found)
     trail = found["audit"]
     output.fields(
         {
@@ -44,3 +38,9 @@ def show_status(found: dict[str, Any], output: Output) -> None:
     )
     for warning in found["warnings"]:
         output.note(f"warning: {warning}")
+
+
+@daemon_command(app, "status", view=show_status, no_start=True)
+def status(client: DaemonClient) -> Any:
+    """Show the daemon's version, addresses and state; start one if none is running."""
+    return client.get("/status")

@@ -2,114 +2,101 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kaged.cli.commands.inproject import HERE, InProject, in_project
-from kaged.cli.context import AsJson, command
 from kaged.cli.output import Output
+from kaged.cli.runner import group, project_command
 
-Issue = Annotated[int, typer.Argument(min=1, help="The number of the issue.")]
+if TYPE_CHECKING:
+    from kaged.cli.client import DaemonClient
+
+Issue = Annotated[int, typer.Argument(min=1, help="The issue's number.")]
 Items = Annotated[list[str], typer.Argument(help="The tasks, each in quotes.")]
-Task = Annotated[str, typer.Argument(help="The task, by its text or a part that only it has.")]
+Task = Annotated[str, typer.Argument(help="The task: its text, or a part that only it contains.")]
 Criterion = Annotated[
-    bool, typer.Option("--criterion", help="Something that the result must fulfil, not a step.")
+    bool, typer.Option("--criterion", help="These are criteria for the result, not steps.")
 ]
-Phase = Annotated[str | None, typer.Option(help="The stage of work these belong to.")]
+Phase = Annotated[str | None, typer.Option(help="The phase of work that the tasks belong to.")]
+
+app = group("Show and change the todo list of an issue.")
 
 
-def build() -> typer.Typer:
-    """Build the group."""
-    app = typer.Typer(help="Look at and change the todo list of an issue.", no_args_is_help=True)
-    _register_lists(app)
-    _register_tasks(app)
-    return app
+def _show(found: Any, output: Output) -> None:
+    output.line(found["markdown"] or "The list is empty.")
 
 
-def _register_lists(app: typer.Typer) -> None:
-    @command(app, "list")
-    def list_todos(issue: Issue, project: InProject = HERE, as_json: AsJson = False) -> None:
-        """Show the list."""
-        output = Output(as_json=as_json)
-        with in_project(project) as client:
-            found = client.get(f"/issues/{issue}/todos")
-        _show(found, output)
-
-    @command(app, "set")
-    def replace(
-        issue: Issue,
-        items: Items,
-        criterion: Criterion = False,
-        phase: Phase = None,
-        project: InProject = HERE,
-        as_json: AsJson = False,
-    ) -> None:
-        """Replace the steps by others; criteria stay."""
-        _put("set", issue, items, criterion, phase, project, as_json)
-
-    @command(app, "add")
-    def add(
-        issue: Issue,
-        items: Items,
-        criterion: Criterion = False,
-        phase: Phase = None,
-        project: InProject = HERE,
-        as_json: AsJson = False,
-    ) -> None:
-        """Put tasks at the end of the list."""
-        _put("add", issue, items, criterion, phase, project, as_json)
+@project_command(app, "list", view=_show)
+def list_todos(client: DaemonClient, issue: Issue) -> Any:
+    """Show the list."""
+    return client.get(f"/issues/{issue}/todos")
 
 
-def _register_tasks(app: typer.Typer) -> None:
-    @command(app, "start")
-    def start(issue: Issue, task: Task, project: InProject = HERE, as_json: AsJson = False) -> None:
-        """Mark a task as begun; whatever was in progress goes back to pending."""
-        _act({"action": "start", "content": task}, issue, project, as_json)
+@project_command(app, "set", view=_show)
+def replace(
+    client: DaemonClient,
+    issue: Issue,
+    items: Items,
+    criterion: Criterion = False,
+    phase: Phase = None,
+) -> Any:
+    """Replace the steps; criteria are kept."""
+    return _put(client, issue, "set", items, criterion, phase)
 
-    @command(app, "done")
-    def done(issue: Issue, task: Task, project: InProject = HERE, as_json: AsJson = False) -> None:
-        """Mark a task as done."""
-        _act({"action": "done", "content": task}, issue, project, as_json)
 
-    @command(app, "drop")
-    def drop(issue: Issue, task: Task, project: InProject = HERE, as_json: AsJson = False) -> None:
-        """Abandon a task, also a criterion; it is kept on record."""
-        _act({"action": "drop", "content": task}, issue, project, as_json)
+@project_command(app, "add", view=_show)
+def add(
+    client: DaemonClient,
+    issue: Issue,
+    items: Items,
+    criterion: Criterion = False,
+    phase: Phase = None,
+) -> Any:
+    """Add tasks at the end of the list."""
+    return _put(client, issue, "add", items, criterion, phase)
 
-    @command(app, "note")
-    def note(
-        issue: Issue,
-        task: Task,
-        text: Annotated[str, typer.Argument(help="What to write down.")],
-        project: InProject = HERE,
-        as_json: AsJson = False,
-    ) -> None:
-        """Write something down under a task."""
-        _act({"action": "note", "content": task, "text": text}, issue, project, as_json)
+
+@project_command(app, "start", view=_show)
+def start(client: DaemonClient, issue: Issue, task: Task) -> Any:
+    """Mark a task as in progress; the one that was goes back to pending."""
+    return _act(client, issue, "start", content=task)
+
+
+@project_command(app, "done", view=_show)
+def done(client: DaemonClient, issue: Issue, task: Task) -> Any:
+    """Mark a task as done."""
+    return _act(client, issue, "done", content=task)
+
+
+@project_command(app, "drop", view=_show)
+def drop(client: DaemonClient, issue: Issue, task: Task) -> Any:
+    """Abandon a task or a criterion; it stays on record."""
+    return _act(client, issue, "drop", content=task)
+
+
+@project_command(app, "note", view=_show)
+def note(
+    client: DaemonClient,
+    issue: Issue,
+    task: Task,
+    text: Annotated[str, typer.Argument(help="The text of the note.")],
+) -> Any:
+    """Add a note to a task."""
+    return _act(client, issue, "note", content=task, text=text)
 
 
 def _put(
-    action: str,
+    client: DaemonClient,
     issue: int,
+    action: str,
     items: list[str],
     criterion: bool,
     phase: str | None,
-    project: str,
-    as_json: bool,
-) -> None:
+) -> Any:
     kind = "criterion" if criterion else "step"
-    body: dict[str, Any] = {"action": action, "items": items, "kind": kind, "phase": phase}
-    _act(body, issue, project, as_json)
+    return _act(client, issue, action, items=items, kind=kind, phase=phase)
 
 
-def _act(body: dict[str, Any], issue: int, project: str, as_json: bool) -> None:
-    output = Output(as_json=as_json)
-    with in_project(project) as client:
-        found = client.post(f"/issues/{issue}/todos", body)
-    _show(found, output)
-
-
-def _show(found: dict[str, Any], output: Output) -> None:
-    output.result(found)
-    output.line(found["markdown"] or "Nothing on the list.")
+def _act(client: DaemonClient, issue: int, action: str, **body: Any) -> Any:
+    return client.post(f"/issues/{issue}/todos", {"action": action, **body})

@@ -1,148 +1,143 @@
-"""`kaged tool`: what the tools of an agent are, calls as that agent, and why or why not."""
+"""`kaged tool`: list an agent's tools, call them as that agent, and explain decisions."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kaged.base import KagedError
-from kaged.cli.commands.project import find_project
-from kaged.cli.context import AsJson, NoStart, command, daemon
 from kaged.cli.exits import Exit
-from kaged.cli.output import Output
+from kaged.cli.inputs import ArgumentsInvalid, json_object, json_value
+from kaged.cli.output import Output, show_rows
+from kaged.cli.runner import AgentPath, daemon_command, find_project, group, project_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kaged.cli.client import DaemonClient
+
 MAX_PARAMS_CHARS = 8 * 1024 * 1024
 
-Project = Annotated[
-    str,
-    typer.Option("--project", "-p", help="A loaded project: id, slug or folder; default here."),
-]
-Agent = Annotated[
-    str, typer.Option("--agent", "-a", help="The agent's path, such as primary.subagents.coder.")
-]
 Name = Annotated[str, typer.Argument(help="The tool's name, such as file.read.")]
 Arguments = Annotated[
     list[str] | None,
-    typer.Argument(help="Its arguments: key=value, or key:=JSON for anything but text."),
+    typer.Argument(help="Its arguments: key=value for text, key:=JSON for anything else."),
 ]
 Params = Annotated[
     str | None,
-    typer.Option("--params", help="All arguments as one JSON object; - reads it from stdin."),
+    typer.Option("--params", help="All arguments as one JSON object, or - to read it from stdin."),
 ]
 
-
-class ArgumentsInvalid(KagedError):
-    """The arguments of a tool cannot be read."""
-
-    code: ClassVar[str] = "invalid_params"
+app = group("List an agent's tools, call them, and explain what is allowed.")
 
 
-def build() -> typer.Typer:
-    """Build the group."""
-    app = typer.Typer(
-        help="Look at an agent's tools, call them, and ask what would be allowed.",
-        no_args_is_help=True,
+def _show_tools(found: Any, output: Output) -> None:
+    columns = (
+        "tool=name",
+        ("from", lambda tool: tool["plugin_name"] or tool["source"]),
+        ("because", _why),
     )
+    show_rows(found["tools"], columns, output)
+    for warning in found["warnings"]:
+        output.note(f"warning: {warning['message']} (line {warning['line']})")
 
-    @command(app, "list")
-    def list_tools(
-        project: Project = ".",
-        agent: Agent = "primary",
-        as_json: AsJson = False,
-        no_start: NoStart = False,
-    ) -> None:
-        """List the tools that an agent has, each with the rule that gives it to the agent."""
-        output = Output(as_json=as_json)
-        with daemon(start=not no_start) as client:
-            found = client.get(
-                f"/projects/{find_project(client, project)['id']}/tools", {"agent": agent}
-            )
-        output.result(found)
-        output.table(["tool", "from", "because"], [_row(one) for one in found["tools"]])
-        for warning in found["warnings"]:
-            output.note(f"warning: {warning['message']} (line {warning['line']})")
 
-    @command(app, "call")
-    def call(
-        name: Name,
-        arguments: Arguments = None,
-        params: Params = None,
-        project: Project = ".",
-        agent: Agent = "primary",
-        as_json: AsJson = False,
-        no_start: NoStart = False,
-    ) -> None:
-        """Call a tool with the rights of an agent."""
-        output = Output(as_json=as_json)
-        body = {"agent": agent, "tool": name, "params": read_params(arguments or [], params)}
-        with daemon(start=not no_start) as client:
-            found = client.post(f"/projects/{find_project(client, project)['id']}/tools/call", body)
-        output.result(found)
-        output.line(json.dumps(found["result"], indent=2, ensure_ascii=False))
+def _why(tool: Any) -> str:
+    off = tool["off_actions"]
+    return tool["why"] + (f"; without {', '.join(off)}" if off else "")
 
-    @command(app, "explain")
-    def explain(
-        name: Name,
-        arguments: Arguments = None,
-        params: Params = None,
-        project: Project = ".",
-        agent: Agent = "primary",
-        as_json: AsJson = False,
-        no_start: NoStart = False,
-    ) -> None:
-        """Explain whether a call would be allowed, by which rule, and what would change that.
 
-        Nothing is run. Exit code 4 when it would be refused.
-        """
-        output = Output(as_json=as_json)
-        body = {"agent": agent, "tool": name, "params": read_params(arguments or [], params)}
-        with daemon(start=not no_start) as client:
-            project_id = find_project(client, project)["id"]
-            found = client.post(f"/projects/{project_id}/tools/explain", body)
-        output.result(found)
-        _show(found, output)
-        if not found["allowed"]:
-            raise typer.Exit(Exit.DENIED)
+def _show_result(found: Any, output: Output) -> None:
+    output.line(json.dumps(found["result"], indent=2, ensure_ascii=False))
 
-    @command(app, "stats")
-    def stats(
-        project: Annotated[
-            str | None,
-            typer.Option("--project", "-p", help="Only this project: id, slug or folder."),
-        ] = None,
-        agent: Annotated[
-            str | None, typer.Option("--agent", "-a", help="Only the agent at this path.")
-        ] = None,
-        tool: Annotated[str | None, typer.Option("--tool", "-t", help="Only this tool.")] = None,
-        as_json: AsJson = False,
-        no_start: NoStart = False,
-    ) -> None:
-        """Show how often tools were called, how that ended, and how long it took.
 
-        Counts since the daemon started, the busiest first. The same numbers are in /metrics.
-        """
-        output = Output(as_json=as_json)
-        asked = {"agent": agent, "tool": tool}
-        with daemon(start=not no_start) as client:
-            if project is not None:
-                asked["project_id"] = find_project(client, project)["id"]
-            found = client.get(
-                "/tools/stats", {name: value for name, value in asked.items() if value is not None}
-            )
-        output.result(found)
-        output.table(
-            ["tool", "agent", "calls", "failed", "denied", "mean ms", "p95 ms", "errors"],
-            [_stats_row(one) for one in found["series"]],
-        )
-        output.note(f"since {found['since']}")
+def _show_decision(found: Any, output: Output) -> Exit | None:
+    word = "allowed" if found["allowed"] else "refused"
+    output.line(f"{found['tool']} by {found['agent']} would be {word}.")
+    marks = {True: "ok", False: "NO", None: "?"}
+    columns = ("gate=step", ("", lambda gate: marks[gate["passed"]]), "rule", "detail")
+    show_rows(found["gates"], columns, output)
+    for gate in found["gates"]:
+        if gate["passed"] is False and gate["remedy"]:
+            output.note(f"To change this: {gate['remedy']}")
+    return None if found["allowed"] else Exit.DENIED
 
-    return app
+
+def _show_stats(found: Any, output: Output) -> None:
+    columns = (
+        "tool",
+        "agent",
+        "calls",
+        ("failed", lambda one: one["failed"] + one["cancelled"]),
+        "denied",
+        ("mean ms", lambda one: f"{one['mean_ms']:.1f}"),
+        ("p95 ms", lambda one: "over 120000" if one["p95_ms"] is None else f"{one['p95_ms']:g}"),
+        ("errors", _most_errors),
+    )
+    show_rows(found["series"], columns, output)
+    output.note(f"since {found['since']}")
+
+
+def _most_errors(one: Any) -> str:
+    most = sorted(one["errors"].items(), key=lambda item: -item[1])[:3]
+    return ", ".join(f"{code} {count}" for code, count in most)
+
+
+@project_command(app, "list", view=_show_tools, no_start=True)
+def list_tools(client: DaemonClient, agent: AgentPath = "primary") -> Any:
+    """List the tools that an agent has, each with the rule that gives it to the agent."""
+    return client.get("/tools", {"agent": agent})
+
+
+@project_command(app, "call", view=_show_result, no_start=True)
+def call(
+    client: DaemonClient,
+    name: Name,
+    arguments: Arguments = None,
+    params: Params = None,
+    agent: AgentPath = "primary",
+) -> Any:
+    """Call a tool with the permissions of an agent."""
+    body = {"agent": agent, "tool": name, "params": read_params(arguments or [], params)}
+    return client.post("/tools/call", body)
+
+
+@project_command(app, "explain", view=_show_decision, no_start=True)
+def explain(
+    client: DaemonClient,
+    name: Name,
+    arguments: Arguments = None,
+    params: Params = None,
+    agent: AgentPath = "primary",
+) -> Any:
+    """Explain whether a call would be allowed, by which rule, and what would change that.
+
+    Nothing is run. Exit code 4 if the call would be refused.
+    """
+    body = {"agent": agent, "tool": name, "params": read_params(arguments or [], params)}
+    return client.post("/tools/explain", body)
+
+
+@daemon_command(app, "stats", view=_show_stats, no_start=True)
+def stats(
+    client: DaemonClient,
+    project: Annotated[
+        str | None,
+        typer.Option("--project", "-p", help="Only this project: id, slug or folder."),
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", "-a", help="Only the agent at this path.")
+    ] = None,
+    tool: Annotated[str | None, typer.Option("--tool", "-t", help="Only this tool.")] = None,
+) -> Any:
+    """Show how often tools were called, with which result, and how long the calls took.
+
+    Counts since the daemon started, the busiest tools first. /metrics has the same numbers.
+    """
+    project_id = None if project is None else find_project(client, project)["id"]
+    return client.get("/tools/stats", {"agent": agent, "tool": tool, "project_id": project_id})
 
 
 def read_params(arguments: Sequence[str], params: str | None) -> dict[str, Any]:
@@ -150,58 +145,15 @@ def read_params(arguments: Sequence[str], params: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if params is not None:
         text = sys.stdin.read(MAX_PARAMS_CHARS) if params == "-" else params
-        whole = _json(text, "--params")
-        if not isinstance(whole, dict):
-            raise ArgumentsInvalid("--params is no JSON object.", fix='Write {"path": "a"}.')
-        found.update(whole)
+        found.update(json_object(text, "--params"))
     for one in arguments:
         key, equals, value = one.partition("=")
         if not equals or not key.removesuffix(":"):
-            raise ArgumentsInvalid(f"{one!r} is no argument.", fix="Write key=value or key:=JSON.")
+            raise ArgumentsInvalid(
+                f"{one!r} is not an argument.", fix="Write key=value or key:=JSON."
+            )
         if key.endswith(":"):
-            found[key[:-1]] = _json(value, key[:-1])
+            found[key[:-1]] = json_value(value, key[:-1])
         else:
             found[key] = value
     return found
-
-
-def _json(text: str, what: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ArgumentsInvalid(f"{what} is no JSON: {error}") from error
-
-
-def _row(tool: dict[str, Any]) -> list[str]:
-    why = tool["why"]
-    if tool["off_actions"]:
-        why += f"; without {', '.join(tool['off_actions'])}"
-    return [tool["name"], tool["plugin_name"] or tool["source"], why]
-
-
-def _stats_row(one: dict[str, Any]) -> list[str]:
-    most = sorted(one["errors"].items(), key=lambda item: -item[1])[:3]
-    slow = "over 120000" if one["p95_ms"] is None else f"{one['p95_ms']:g}"
-    return [
-        one["tool"],
-        one["agent"],
-        str(one["calls"]),
-        str(one["failed"] + one["cancelled"]),
-        str(one["denied"]),
-        f"{one['mean_ms']:.1f}",
-        slow,
-        ", ".join(f"{code} {count}" for code, count in most),
-    ]
-
-
-def _show(found: dict[str, Any], output: Output) -> None:
-    word = "allowed" if found["allowed"] else "refused"
-    output.line(f"{found['tool']} by {found['agent']} would be {word}.")
-    marks = {True: "ok", False: "NO", None: "?"}
-    output.table(
-        ["gate", "", "rule", "detail"],
-        [[one["step"], marks[one["passed"]], one["rule"], one["detail"]] for one in found["gates"]],
-    )
-    for one in found["gates"]:
-        if one["passed"] is False and one["remedy"]:
-            output.note(f"To change this: {one['remedy']}")

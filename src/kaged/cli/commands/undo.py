@@ -1,94 +1,59 @@
-"""`kaged undo`: take back what agents did to files."""
+"""`kaged undo`: revert what agents did to files."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kaged.cli.commands.inproject import HERE, InProject, in_project
-from kaged.cli.context import AsJson, command
-from kaged.cli.output import Output
+from kaged.cli.output import Output, counted, show_rows
+from kaged.cli.runner import group, project_command
+
+if TYPE_CHECKING:
+    from kaged.cli.client import DaemonClient
 
 MAX_STEPS = 2000
 
 Session = Annotated[str | None, typer.Option("--session", help="Only steps of this session.")]
 Run = Annotated[str | None, typer.Option("--run", help="Only steps of this run.")]
 Lines = Annotated[
-    int, typer.Option("--lines", "-n", min=1, max=MAX_STEPS, help="How many at most.")
+    int, typer.Option("--lines", "-n", min=1, max=MAX_STEPS, help="Maximum number of steps.")
 ]
 Count = Annotated[int, typer.Argument(min=1, max=MAX_STEPS, help="How many steps.")]
-RunId = Annotated[str, typer.Argument(help="The run, as `kaged undo list` shows it.")]
+RunId = Annotated[str, typer.Argument(help="The run's id, from `kaged undo list`.")]
+
+app = group("Undo what agents did to files. A step is one tool call.")
 
 
-def build() -> typer.Typer:
-    """Build the group."""
-    app = typer.Typer(
-        help="Undo what agents did to files. A step is one tool call.", no_args_is_help=True
-    )
-
-    @command(app, "list")
-    def list_steps(
-        session: Session = None,
-        run: Run = None,
-        lines: Lines = 20,
-        project: InProject = HERE,
-        as_json: AsJson = False,
-    ) -> None:
-        """List the steps that can be taken back, newest first."""
-        output = Output(as_json=as_json)
-        wanted = {"session_id": session, "run_id": run, "limit": lines}
-        with in_project(project) as client:
-            found = client.get(
-                "/undo", {name: value for name, value in wanted.items() if value is not None}
-            )
-        output.result(found)
-        output.table(
-            ["step", "time", "agent", "tool", "run", "files"],
-            [_row(one) for one in found["steps"]],
-        )
-        left_out = found["total"] - len(found["steps"])
-        if left_out:
-            output.note(f"{left_out} older steps are not shown.")
-
-    @command(app, "last")
-    def last(
-        count: Count = 1,
-        session: Session = None,
-        run: Run = None,
-        project: InProject = HERE,
-        as_json: AsJson = False,
-    ) -> None:
-        """Take back the last step, or the last COUNT: all of them or none."""
-        body = {"count": count, "session_id": session, "run_id": run}
-        _undo(body, project, as_json)
-
-    @command(app, "run")
-    def whole_run(run_id: RunId, project: InProject = HERE, as_json: AsJson = False) -> None:
-        """Take back everything that a run did to files: all of it or nothing."""
-        _undo({"run_id": run_id}, project, as_json)
-
-    return app
+def _show_steps(found: Any, output: Output) -> None:
+    columns = ("step", "time", "agent=caller", "tool=tool_name", "run=run_id")
+    show_rows(found["steps"], columns, output)
+    left_out = found["total"] - len(found["steps"])
+    if left_out:
+        output.note(f"{left_out} older steps are not shown.")
 
 
-def _undo(body: dict[str, Any], project: str, as_json: bool) -> None:
-    output = Output(as_json=as_json)
-    with in_project(project) as client:
-        found = client.post("/undo", body)
-    output.result(found)
+def _show_undone(found: Any, output: Output) -> None:
     for one in found["files"]:
         output.line(f"{one['change']} {one['path']}")
-    count = len(found["steps"])
-    output.note(f"Undid {count} {'step' if count == 1 else 'steps'}.")
+    output.note(f"Undid {counted(len(found['steps']), 'step')}.")
 
 
-def _row(step: dict[str, Any]) -> list[str]:
-    files = ", ".join(f"{one['path']} ({one['change']})" for one in step["files"])
-    return [
-        str(step["step"]),
-        step["time"],
-        step["caller"],
-        step["tool_name"],
-        step["run_id"],
-        files,
-    ]
+@project_command(app, "list", view=_show_steps)
+def list_steps(
+    client: DaemonClient, session: Session = None, run: Run = None, lines: Lines = 20
+) -> Any:
+    """List the steps that can be undone, newest first."""
+    return client.get("/undo", {"session_id": session, "run_id": run, "limit": lines})
+
+
+@project_command(app, "last", view=_show_undone)
+def last(client: DaemonClient, count: Count = 1, session: Session = None, run: Run = None) -> Any:
+    """Undo the last step, or the last COUNT steps: all of them or none."""
+    return client.post("/undo", {"count": count, "session_id": session, "run_id": run})
+
+
+@project_command(app, "run", view=_show_undone)
+def whole_run(client: DaemonClient, run_id: RunId) -> Any:
+    """Undo everything that a run did to files: all of it or nothing."""
+    return client.post("/undo", {"run_id": run_id})

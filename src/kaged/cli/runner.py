@@ -1,0 +1,216 @@
+"""One way to run a command: open the client, call, print JSON or a view, map errors to exit codes.
+
+A command is its options, one call and one view:
+
+    @project_command(app, "show", view=show_issue)
+    def show(client: DaemonClient, number: Number) -> Any:
+        '''Show an issue with its comments and changes.'''
+        return client.get(f"/issues/{number}")
+
+The runner adds `--json`, `--project` and `--no-start`. It passes `client` and `output` to functions
+with parameters of these names.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+
+import typer
+
+from kaged.base import KagedError
+from kaged.cli.context import daemon, report
+from kaged.cli.output import Output, View
+
+if TYPE_CHECKING:
+    from kaged.cli.client import DaemonClient
+
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON, and errors as JSON on stderr.")
+]
+InProject = Annotated[
+    str, typer.Option("--project", "-p", help="The loaded project: its id, slug or folder.")
+]
+Lines = Annotated[
+    int, typer.Option("--lines", "-n", min=1, max=200, help="Maximum number of rows.")
+]
+NoStart = Annotated[
+    bool, typer.Option("--no-start", help="Do not start a daemon if none is running.")
+]
+Offline = Annotated[
+    bool, typer.Option("--offline", help="Read the files directly; do not ask the daemon.")
+]
+AgentPath = Annotated[
+    str, typer.Option("--agent", "-a", help="The agent's path, such as primary.subagents.coder.")
+]
+
+Work = TypeVar("Work", bound=Callable[..., Any])
+
+_GIVEN = ("client", "output")
+_SHARED = {"project": (InProject, "."), "as_json": (AsJson, False), "no_start": (NoStart, False)}
+
+
+class ProjectNotLoaded(KagedError):
+    """No loaded project has that id, slug or folder."""
+
+    code: ClassVar[str] = "project_not_found"
+
+
+class ProjectAmbiguous(KagedError):
+    """Several loaded projects have that slug."""
+
+    code: ClassVar[str] = "project_ambiguous"
+
+
+def group(text: str) -> typer.Typer:
+    """Return an empty group of commands."""
+    return typer.Typer(help=text, no_args_is_help=True)
+
+
+def command(
+    app: typer.Typer,
+    name: str,
+    view: View | str | None = None,
+    *,
+    text: str | None = None,
+    json: bool = True,
+) -> Callable[[Work], Work]:
+    """Register a command that needs no client.
+
+    What the function returns is printed as JSON with `--json` and by `view` without. A view that is
+    a text is a template over the command's options and the result, `found`. Without a view the
+    function prints for itself. `text` replaces the docstring as the command's help.
+    """
+    return _registered(app, name, view, text, ("as_json",) if json else (), None)
+
+
+def daemon_command(
+    app: typer.Typer,
+    name: str,
+    view: View | str | None = None,
+    *,
+    text: str | None = None,
+    no_start: bool = False,
+) -> Callable[[Work], Work]:
+    """Register a command that calls the daemon; `no_start` adds `--no-start`."""
+    shared = ("as_json", "no_start") if no_start else ("as_json",)
+    return _registered(app, name, view, text, shared, _daemon_client)
+
+
+def project_command(
+    app: typer.Typer,
+    name: str,
+    view: View | str | None = None,
+    *,
+    text: str | None = None,
+    no_start: bool = False,
+) -> Callable[[Work], Work]:
+    """Register a command on a loaded project; its client's paths are below the project's."""
+    shared = ("project", "as_json", "no_start") if no_start else ("project", "as_json")
+    return _registered(app, name, view, text, shared, _project_client)
+
+
+def find_project(client: DaemonClient, which: str) -> dict[str, Any]:
+    """Return a loaded project by its id, slug or folder."""
+    loaded = list(client.pages("/projects"))
+    for one in loaded:
+        if one["id"] == which:
+            return one
+    real = os.path.realpath(which)
+    found = [one for one in loaded if one["root"] == real]
+    found = found or [one for one in loaded if one["slug"] == which]
+    if not found:
+        raise ProjectNotLoaded(
+            f"No loaded project has the id, slug or folder {which!r}.",
+            fix="Load it with `kaged project load FOLDER`, or pick one from `kaged project list`.",
+        )
+    if len(found) > 1:
+        raise ProjectAmbiguous(
+            f"{len(found)} loaded projects have the slug {which!r}.",
+            fix="Use the id of one of them: " + ", ".join(one["id"] for one in found) + ".",
+        )
+    return found[0]
+
+
+@contextmanager
+def in_project(which: str, *, start: bool = True) -> Generator[DaemonClient]:
+    """Yield a client for a loaded project."""
+    with daemon(start=start) as client:
+        yield client.below(f"/projects/{find_project(client, which)['id']}")
+
+
+def _daemon_client(options: dict[str, Any]) -> Any:
+    return daemon(start=not options.pop("no_start", False))
+
+
+def _project_client(options: dict[str, Any]) -> Any:
+    return in_project(options.pop("project"), start=not options.pop("no_start", False))
+
+
+def _registered(
+    app: typer.Typer,
+    name: str,
+    view: View | str | None,
+    text: str | None,
+    shared: tuple[str, ...],
+    opened: Callable[[dict[str, Any]], Any] | None,
+) -> Callable[[Work], Work]:
+    def register(work: Work) -> Work:
+        own = inspect.signature(work).parameters
+        takes_output = "output" in own
+
+        @functools.wraps(work)
+        def guarded(**options: Any) -> None:
+            output = Output(as_json=options.pop("as_json", False))
+            try:
+                code = run(options, output)
+            except Exception as error:  # noqa: BLE001  # boundary: command; every error has an exit
+                code = report(error, output)
+            if code:
+                raise typer.Exit(code)
+
+        def run(options: dict[str, Any], output: Output) -> int | None:
+            given = {"output": output} if takes_output else {}
+            if opened is None:
+                found = work(**given, **options)
+            else:
+                with opened(options) as client:
+                    found = work(client=client, **given, **options)
+            if view is None:
+                return None
+            output.result(found)
+            if isinstance(view, str):
+                output.line(view.format(found=found, **options))
+                return None
+            return view(found, output)
+
+        _set_signature(guarded, work, shared)
+        app.command(name, help=text)(guarded)
+        return work
+
+    return register
+
+
+def _set_signature(guarded: Any, work: Any, shared: tuple[str, ...]) -> None:
+    """Give the command the options of `work` and the shared ones, without what is passed in."""
+    for name in (*_GIVEN, "return"):
+        # The type of what is passed in is not loaded, and no option.
+        work.__annotations__.pop(name, None)
+    parameters = [
+        one.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for one in inspect.signature(work, eval_str=True).parameters.values()
+        if one.name not in _GIVEN
+    ]
+    for name in shared:
+        kind, default = _SHARED[name]
+        parameters.append(
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind
+            )
+        )
+    guarded.__signature__ = inspect.Signature(parameters)
+    guarded.__annotations__ = {one.name: one.annotation for one in parameters}
