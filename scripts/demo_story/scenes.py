@@ -94,7 +94,8 @@ def meet_a_stranger(stage: Stage) -> None:
     cage = "its cage contains read:fs:project:/charts and no other file"
     _call(stage, secret, expect=4)
     stage.denied(f"chart.read {secret}", rule=cage,
-                 change="install a version that asks for read:fs:project:/secrets.env, and agree")  # fmt: skip
+                 change="install a version that asks for read:fs:project:/secrets.env, and "
+                 "agree")  # fmt: skip
     _call(stage, stage.home / "http-token", expect=4)
     stage.denied(f"chart.read {stage.home / 'http-token'}", rule=cage,
                  change="not possible: no cage contains the daemon's own files")  # fmt: skip

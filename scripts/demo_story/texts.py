@@ -72,7 +72,7 @@ primary:
 """
 MISSPELT: Final = PROJECT.replace("    net:", "    nett:")
 
-# -- the model's answers ------------------------------------------------------------------------------
+# -- the model's answers ---------------------------------------------------------------------------
 
 MODELS: Final = """\
 [models.default]
@@ -144,7 +144,7 @@ turns:
     say: "High tide is at 17:00 and at 4:00. I was not allowed to read the other file."
 """
 
-# -- a third-party plugin ---------------------------------------------------------------------------
+# -- a third-party plugin --------------------------------------------------------------------------
 
 PLUGIN: Final = {
     "kaged-plugin.yaml": """\
@@ -181,7 +181,7 @@ plugin.start()
 """,
 }
 
-# -- the mail bridge ---------------------------------------------------------------------------------
+# -- the mail bridge -------------------------------------------------------------------------------
 
 LETTERS: Final = json.dumps(
     {"ann": ["Dear Ann, the boat leaves at nine."], "bob": ["Bob, bring rope."]}
