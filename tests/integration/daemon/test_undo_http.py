@@ -158,7 +158,7 @@ def test_the_commands_list_and_take_back(
     assert "file.create" in kaged(home, "undo", "list", "-n", "1", cwd=root).stdout
     last = kaged(home, "undo", "last", cwd=root)
     assert (last.returncode, last.stdout) == (0, "removed ./z\n")
-    assert "Took back 1 step." in last.stderr
+    assert "Undid 1 step." in last.stderr
     run = kaged(home, "undo", "run", listed["steps"][0]["run_id"], cwd=root)
     assert run.returncode == 0
     assert not list(root.glob("[xyz]"))

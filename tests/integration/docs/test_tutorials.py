@@ -82,7 +82,7 @@ def test_the_first_agent_works_as_written(tmp_path: Path) -> None:
     assert "tool.denied" in said
     assert "exit code 9" in said
     assert "Red it is." in said
-    assert "Took back 1 step" in said
+    assert "Undid 1 step" in said
 
 
 @pytest.mark.timeout(240)

@@ -129,7 +129,7 @@ def _chosen(file: Path | None) -> tuple[Settings, Path]:
     if chosen is None:
         raise PipelineFileNotFound(
             "config.toml names no pipeline file.",
-            fix="Pass a file, or set `file` under [pipeline] in config.toml.",
+            fix="Pass a file, or set [pipeline] file in config.toml.",
         )
     if not chosen.is_file():
         raise PipelineFileNotFound(f"There is no file {chosen}.", fix="Check the path.")
