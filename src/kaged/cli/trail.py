@@ -1,4 +1,4 @@
-"""Reading the audit trail for the command line: from the daemon, or straight from the files."""
+"""Reads the audit log for the command line: from the daemon, or directly from the files."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ T = TypeVar("T")
 
 
 class KeyMissing(KagedError):
-    """There is no key to check the trail with."""
+    """There is no key to verify the audit log with."""
 
     code = "audit_key_missing"
 
 
 def settings() -> Settings:
-    """Read the settings that say where the trail is."""
+    """Read the settings that say where the audit log is."""
     quiet_logs()
     return read_settings(locations(), os.environ)
 
 
 def key_of(found: Settings) -> ChainKey:
-    """Load the key that the trail is sealed with.
+    """Load the key of the audit log.
 
     Raises:
         KeyMissing: there is none.
@@ -79,7 +79,7 @@ def query_offline(wanted: AuditFilter, limit: int) -> list[dict[str, Any]]:
 
 
 def verify_offline() -> VerifyReport:
-    """Check the whole trail."""
+    """Verify the whole log."""
 
     async def work(store: Store, found: Settings) -> VerifyReport:
         return await store.audit.verify(key_of(found), HeadFile(found.audit_head))

@@ -41,7 +41,7 @@ Lines = Annotated[
     int, typer.Option("--lines", "-n", min=1, max=MAX_ROWS, help="Maximum number of rows.")
 ]
 
-app = group("Follow, query, verify and export the audit trail.")
+app = group("Follow, query, verify and export the audit log.")
 
 
 @command(app, "tail")
@@ -54,7 +54,7 @@ def tail(
     offline: Offline = False,
     no_start: NoStart = False,
 ) -> None:
-    """Show the newest rows, oldest first; --json prints one object per line."""
+    """Show the newest rows, oldest first. --json prints one object per line."""
     from kaged.cli import trail
 
     if not follow:
@@ -115,7 +115,7 @@ def _show_report(found: Any, output: Output) -> Exit | None:
 @command(app, "verify", view=_show_report)
 def verify(
     file: Annotated[
-        Path | None, typer.Argument(help="An export to verify. Default: the trail itself.")
+        Path | None, typer.Argument(help="An export to verify. Default: the audit log itself.")
     ] = None,
     offline: Offline = False,
 ) -> Any:
@@ -148,7 +148,7 @@ def export(
     text: Text = "",
     offline: Offline = False,
 ) -> None:
-    """Export the trail, or a part of it, as JSON lines that can be verified elsewhere."""
+    """Export the audit log, or a part of it, as JSON lines. It can be verified elsewhere."""
     params = _params(event, project, request, since, until, text)
     with _running_daemon(offline=offline) as client, open_export(file) as target:
         if client is not None:

@@ -52,10 +52,11 @@ def check(
 
 @command(app, "claims")
 def claims(output: Output, namespace: Namespace) -> None:
-    """Verify a context token from standard input and print its claims, always as JSON.
+    """Verify a context token from standard input and print its claims.
 
-    For bridges written in shell. The key is read from ASH_CONTEXT_TOKEN_SECRET. If the token is
-    not valid, nothing is printed to standard output and the exit code is 1.
+    For bridges written in shell. The claims are always printed as JSON. The key is read from
+    ASH_CONTEXT_TOKEN_SECRET. If the token is not valid, nothing is printed to standard output and
+    the exit code is 1.
     """
     token = sys.stdin.read(TOKEN_LIMIT_CHARS + 1).strip()
     verified = verify_token(

@@ -43,7 +43,7 @@ def explain(
     kind: Kind = "",
     policy: Policy = None,
 ) -> None:
-    """Explain in sentences what an agent or a plugin can reach, and what it cannot."""
+    """Explain what an agent or a plugin can reach, and what it cannot."""
     _check(name, kind, policy)
     views, _ = _views(project)
     if policy is not None:

@@ -52,7 +52,7 @@ def chat(
     max_steps: MaxSteps = None,
     thinking: Thinking = False,
 ) -> None:
-    """Talk to an agent, message by message; /help lists the commands."""
+    """Talk to an agent, message by message. /help lists the commands."""
     options = {"agent": agent, "model": model, "max_steps": max_steps}
     talk = Chat(client, output, options, thinking=thinking)
     talk.enter(None if new else session or _current(client))

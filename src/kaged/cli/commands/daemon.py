@@ -124,7 +124,7 @@ def open_browser(
         bool, typer.Option("--print", help="Only print the link; open no browser.")
     ] = False,
 ) -> None:
-    """Open the daemon in a browser, by a link that works once and for one minute."""
+    """Open the daemon in a browser. The link works once and for one minute."""
     link = client.post("/auth/launch")
     output.result(link)
     output.line(link["url"])

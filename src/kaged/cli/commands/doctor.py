@@ -25,7 +25,7 @@ def _show_rows(found: Any, output: Output) -> Exit | None:
 
 @command(app, "doctor", view=_show_rows)
 def doctor(offline: Offline = False) -> Any:
-    """Check the host and the configuration; show how to fix problems. Exit code 8 on a failure."""
+    """Check the host and the configuration. Shows how to fix problems; exit code 8 on a failure."""
     rows = None if offline else _ask_daemon()
     return {"rows": _examine() if rows is None else rows}
 

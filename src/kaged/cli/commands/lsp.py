@@ -37,5 +37,5 @@ def _show_servers(found: Any, output: Output) -> None:
 
 @project_command(app, "status", view=_show_servers)
 def status(client: DaemonClient) -> Any:
-    """Show the server of each language: its command, its state, whether it is installed."""
+    """Show the command and the state of each language's server."""
     return client.get("/lsp")

@@ -97,7 +97,7 @@ def run(
 
 @daemon_command(app, "check", view=_show_check)
 def check(client: DaemonClient, file: File) -> Any:
-    """Load a script in its cage without letting it act; show what it asks for."""
+    """Load a script in its cage and show what it asks for. It cannot act."""
     if file.suffix != ".lua":
         raise typer.BadParameter(f"{file} does not end in .lua")
     source = read_bytes(file).decode("utf-8", "replace")

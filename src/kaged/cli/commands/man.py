@@ -33,7 +33,7 @@ def man(context: typer.Context, output: Output) -> None:
 
 @command(completions, "completion")
 def completion(output: Output, shell: Annotated[Shell, typer.Argument(help="The shell.")]) -> None:
-    """Print the completion script of a shell: `eval "$(kaged completion bash)"`."""
+    """Print the completion script of a shell. Load it with `eval "$(kaged completion bash)"`."""
     from typer.completion import (
         get_completion_script,  # pyright: ignore[reportPrivateImportUsage]  # no public name for it
     )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Name = Annotated[str, typer.Argument(help="The server's name in config.toml.")]
 
-app = typer.Typer(help="Serve an agent's tools to an MCP client; manage outside MCP servers.")
+app = typer.Typer(help="Serve an agent's tools over MCP; manage outside MCP servers.")
 
 
 @app.callback(invoke_without_command=True)
@@ -90,7 +90,7 @@ def restart(client: DaemonClient, name: Name) -> Any:
 
 @daemon_command(app, "approve", view=_show_server)
 def approve(client: DaemonClient, name: Name) -> Any:
-    """Approve a server's current tools; new and changed ones are offered again."""
+    """Approve a server's current tools. New and changed ones are offered again."""
     return client.post(f"/mcp/servers/{quote(name, safe='')}/approve")
 
 

@@ -54,7 +54,7 @@ app = group("Check, explain and trace the policy pipeline.")
 
 @command(app, "check")
 def check(output: Output, file: File = None) -> None:
-    """Load the file as the daemon would, and list its problems with their lines."""
+    """Load the file as the daemon would and list its problems."""
     report = asyncio.run(_checked(_chosen(file)))
     output.result(
         {
@@ -80,7 +80,7 @@ def explain(
     file: File = None,
     hook: Annotated[str | None, typer.Option(help="Only this hook.")] = None,
 ) -> None:
-    """Explain which plugins run on which hook, and what each sees and may change or deny."""
+    """Explain which plugins run on which hook. Shows what each sees and may change or deny."""
     report = asyncio.run(_checked(_chosen(file)))
     if not report.sound:
         _tell(output, report.problems)
@@ -106,7 +106,7 @@ def trace(
         str, typer.Option(help="The extensions as JSON or @FILE: {slot: {field: value}}.")
     ] = "{}",
 ) -> None:
-    """Send one sample call through the plugins; show what each saw, changed and was refused."""
+    """Send a sample call through the plugins. Shows what each saw, changed and was refused."""
     call, filled = _json_of(payload, "--payload"), _json_of(slots, "--slots")
     report = asyncio.run(_traced(_chosen(file), hook, call, filled))
     output.result(_trace_json(report))

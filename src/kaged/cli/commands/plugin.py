@@ -91,7 +91,7 @@ def export(
     name: Name,
     path: Annotated[Path, typer.Argument(help="The file to write; it must not exist.")],
 ) -> None:
-    """Export a plugin's tables as SQL, for example before uninstalling it."""
+    """Export a plugin's tables as SQL. Use it before uninstalling the plugin."""
     done = client.post(f"/plugins/{name}/export", {"path": str(path.absolute())})
     output.result(done)
     output.line(f"✓ {done['rows']} rows of {len(done['tables'])} tables → {done['path']}")
@@ -130,7 +130,7 @@ for _verb, _text in (
     ("enable", "Enable a plugin, start it and reset its failure counter."),
     ("disable", "Stop a plugin and keep it from starting."),
     ("restart", "Stop a plugin and start it again."),
-    ("reload", "Switch a running plugin to its changed files; on a failure the old ones stay."),
+    ("reload", "Switch a running plugin to its changed files. On a failure the old ones stay."),
 ):
     _register_verb(_verb, _text)
 

@@ -69,7 +69,7 @@ def _show_consents(found: Any, output: Output) -> None:
 
 
 def consents(client: DaemonClient, project: Project = "") -> Any:
-    """List what projects ask for: plugins to fetch, to install or to use."""
+    """List the plugins that projects ask to fetch, install or use."""
     wanted = find_project(client, project)["id"] if project else None
     return client.get("/consents", {"project_id": wanted})["items"]
 

@@ -52,7 +52,7 @@ def _show_trust(found: Any, output: Output) -> None:
 
 @command(app, "init")
 def init(output: Output, root: Root = HERE) -> None:
-    """Write a commented project file into a folder; existing files are kept."""
+    """Write a commented project file into a folder. Existing files are kept."""
     from kaged.config import init_project
 
     report = init_project(root)
@@ -86,7 +86,7 @@ def check(output: Output, root: Root = HERE) -> None:
 
 @command(app, "show", view=show_tree)
 def show(root: Root = HERE) -> Any:
-    """Show the agents that a project's files define, and where each setting comes from."""
+    """Show a project's agents and where each setting comes from."""
     from kaged.config import load_project, resolve_agents
     from kaged.config.describe import describe
     from kaged.config.settings import read_settings
@@ -132,7 +132,7 @@ def list_projects(client: DaemonClient) -> Any:
 
 @daemon_command(app, "reload", view=_show_reloaded)
 def reload(client: DaemonClient, which: Which) -> Any:
-    """Read a loaded project's files again; if they have errors, the old ones stay in force."""
+    """Read a loaded project's files again. If they have errors, the old ones stay in force."""
     return client.post(f"/projects/{find_project(client, which)['id']}/reload")
 
 
@@ -151,6 +151,6 @@ def trust(
     which: Which,
     revoke: Annotated[bool, typer.Option("--revoke", help="Withdraw the trust.")] = False,
 ) -> Any:
-    """Allow the commands that a project's files name (language servers, debug adapters)."""
+    """Allow the commands that a project's files name: language servers and debug adapters."""
     project_id = find_project(client, which)["id"]
     return client.put(f"/projects/{project_id}/trust", {"trusted": not revoke})

@@ -27,7 +27,7 @@ def schema(
         str | None, typer.Argument(help="The schema's name. Without it, the names are listed.")
     ] = None,
 ) -> None:
-    """Print the JSON Schema of a configuration file, for editors and checks."""
+    """Print the JSON Schema of a configuration file. Editors can use it to check the file."""
     from kaged.config.schemas import schemas
 
     found = schemas()

@@ -128,7 +128,7 @@ def show(
 
 @project_command(app, "tree", view=lambda found, output: show_tree(found["sessions"], output))
 def tree(client: DaemonClient) -> Any:
-    """Show which session was forked from which; * marks the current one."""
+    """Show which session was forked from which. * marks the current one."""
     return client.get("/sessions/tree")
 
 
@@ -207,7 +207,7 @@ def compact(
         bool, typer.Option("--dry-run", help="Only show what would be done.")
     ] = False,
 ) -> Any:
-    """Free space in an agent's context window; the entries stay in the session."""
+    """Free space in an agent's context window. The entries stay in the session."""
     return client.post(f"/sessions/{session}/compact", {"agent": agent, "dry_run": dry_run})
 
 
@@ -234,7 +234,7 @@ def export(
         Path | None, typer.Argument(help="The file to write. Default: standard output.")
     ] = None,
 ) -> None:
-    """Export a session as JSON lines; `import` reads them back without loss."""
+    """Export a session as JSON lines. `import` reads them back without loss."""
     with open_export(file) as target:
         target.writelines(client.stream(f"/sessions/{session}/export"))
     output.wrote(file)

@@ -42,5 +42,5 @@ def show_status(found: Any, output: Output) -> None:
 
 @daemon_command(app, "status", view=show_status, no_start=True)
 def status(client: DaemonClient) -> Any:
-    """Show the daemon's version, addresses and state; start one if none is running."""
+    """Show the daemon's version, addresses and state. Starts one if none is running."""
     return client.get("/status")

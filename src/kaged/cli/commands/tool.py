@@ -87,7 +87,7 @@ def _most_errors(one: Any) -> str:
 
 @project_command(app, "list", view=_show_tools, no_start=True)
 def list_tools(client: DaemonClient, agent: AgentPath = "primary") -> Any:
-    """List the tools that an agent has, each with the rule that gives it to the agent."""
+    """List the tools of an agent, each with the rule that enables it."""
     return client.get("/tools", {"agent": agent})
 
 
@@ -112,9 +112,10 @@ def explain(
     params: Params = None,
     agent: AgentPath = "primary",
 ) -> Any:
-    """Explain whether a call would be allowed, by which rule, and what would change that.
+    """Explain whether a call would be allowed, and by which rule.
 
-    Nothing is run. Exit code 4 if the call would be refused.
+    Also shows what would change the decision. Nothing is run. Exit code 4 if the call would be
+    refused.
     """
     body = {"agent": agent, "tool": name, "params": read_params(arguments or [], params)}
     return client.post("/tools/explain", body)
@@ -132,7 +133,7 @@ def stats(
     ] = None,
     tool: Annotated[str | None, typer.Option("--tool", "-t", help="Only this tool.")] = None,
 ) -> Any:
-    """Show how often tools were called, with which result, and how long the calls took.
+    """Show how often tools were called, their results and their times.
 
     Counts since the daemon started, the busiest tools first. /metrics has the same numbers.
     """
