@@ -1,4 +1,4 @@
-"""The tables as they are now. How they came to be is in `store.migrations`."""
+"""The tables as they are now; `store.migrations` creates them and brings old ones here."""
 
 from __future__ import annotations
 

@@ -17,8 +17,14 @@ from kaged.store.audit_rows import AuditRows
 from kaged.store.backends import DatabaseBackend, backend_for
 from kaged.store.database import READ_TIMEOUT_S, Database
 from kaged.store.errors import StoreError, StoreUnavailable
-from kaged.store.migrations import MIGRATIONS, Migrated, Migration, migrate
-from kaged.store.migrations.migrate import current_version, require_not_newer
+from kaged.store.migrations import (
+    MIGRATIONS,
+    Migrated,
+    Migration,
+    current_version,
+    migrate,
+    require_not_newer,
+)
 from kaged.store.project_rows import ProjectRows
 
 if TYPE_CHECKING:

@@ -206,7 +206,7 @@ async def test_another_programs_database_is_refused_and_left_alone(home: StoreHo
 
 
 async def test_a_database_of_version_1_opens_with_everything_in_it(home: StoreHome) -> None:
-    """The fixture was written by the first release and never changes."""
+    """The fixture was written with the baseline; it stays as it is once that is released."""
     _restore_v1(home)
     store = await home.store()
     (project,) = await store.projects.list()

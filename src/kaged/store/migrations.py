@@ -1,4 +1,10 @@
-"""`migrate`: brings a database to the newest schema, all the way or not at all."""
+"""How a database gets from one schema to the next: `Migration`, `MIGRATIONS`, `migrate`.
+
+Plain functions with a number, listed here by hand. They only go forward: a database that is newer
+than the program is refused, never taken back. A migration is never edited after a release: it is
+what old databases went through. The baseline creates what `store.schema` says; with the first
+migration behind it, it needs tables of its own.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +22,7 @@ from kaged.store.errors import (
     StoreMigrationFailed,
     StoreNewer,
 )
-from kaged.store.schema import schema_versions
+from kaged.store.schema import audit_events, entries, issues, metadata, schema_versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +41,18 @@ class Migrated:
     from_version: int
     to_version: int
     backup: Path | None
+
+
+def _create_baseline(conn: Connection, backend: DatabaseBackend) -> None:
+    """Create all tables, what guards them, and the full-text indexes."""
+    metadata.create_all(conn, checkfirst=False)
+    backend.forbid_changes(conn, audit_events.name)
+    backend.forbid_updates(conn, entries.name)
+    backend.add_text_index(conn, issues.name, "seq", ("title", "body"))
+    backend.add_text_index(conn, entries.name, "seq", ("words",), bare=True)
+
+
+MIGRATIONS: tuple[Migration, ...] = (Migration(1, "baseline", _create_baseline),)
 
 
 def current_version(conn: Connection) -> int:
@@ -96,8 +114,6 @@ def migrate(
 
 
 def _apply(conn: Connection, backend: DatabaseBackend, clock: Clock, step: Migration) -> None:
-    if step.version == 1:
-        schema_versions.create(conn, checkfirst=False)
     step.upgrade(conn, backend)
     conn.execute(
         insert(schema_versions).values(
