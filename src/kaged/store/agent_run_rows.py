@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, select, update
 
 from kaged.base import Clock, Ids, JsonObject
 from kaged.store.database import Database
+from kaged.store.record_table import RecordTable
 from kaged.store.schema import agent_runs, sessions, tool_calls
 from kaged.store.session_errors import SessionBusy
 from kaged.store.session_rows import SessionKind, SessionStatus, session_by_id, set_session_status
@@ -72,6 +71,14 @@ class RunResult:
     session_status: SessionStatus = SessionStatus.IDLE
 
 
+_RUNS = RecordTable(
+    agent_runs,
+    AgentRunRecord,
+    json_columns=("usage", "error"),
+    reads={"status": AgentRunStatus, "cause": RunCause},
+)
+
+
 class AgentRunRows:
     """The runs of all sessions."""
 
@@ -111,7 +118,7 @@ class AgentRunRows:
                 fresh, session_id, session.project_id, AgentRunStatus.RUNNING, cause, model,
                 operator_id, 0, {}, None, now_ms, None,
             )  # fmt: skip
-            conn.execute(insert(agent_runs).values(_values(made)))
+            _RUNS.insert(conn, made)
             set_session_status(conn, session_id, SessionStatus.RUNNING, None, now_ms)
             return made
 
@@ -129,22 +136,20 @@ class AgentRunRows:
             found = _one(conn, run_id)
             if found.status is not AgentRunStatus.RUNNING:
                 return found
-            conn.execute(
-                update(agent_runs)
-                .where(_C.id == run_id)
-                .values(
-                    status=ended.status.value,
-                    steps=ended.steps,
-                    usage=json.dumps(ended.usage),
-                    error=None if ended.error is None else json.dumps(ended.error),
-                    ended_at_ms=now_ms,
-                )
+            done = replace(
+                found,
+                status=ended.status,
+                steps=ended.steps,
+                usage=ended.usage,
+                error=ended.error,
+                ended_at_ms=now_ms,
             )
+            _RUNS.put(conn, done)
             # A session that waits for the operator goes on waiting: the question is stored.
             session = session_by_id(conn, found.session_id)
             if session.status == SessionStatus.RUNNING.value:
                 set_session_status(conn, found.session_id, ended.session_status, None, now_ms)
-            return _one(conn, run_id)
+            return done
 
         return await self._database.write(work)
 
@@ -160,20 +165,11 @@ class AgentRunRows:
         self, session_id: str, limit: int, offset: int
     ) -> tuple[Sequence[AgentRunRecord], int]:
         """Return some runs of a session, newest first, and how many there are in all."""
-
-        def work(conn: Connection) -> tuple[Sequence[AgentRunRecord], int]:
-            own = _C.session_id == session_id
-            total = conn.execute(select(func.count()).select_from(agent_runs).where(own))
-            wanted = (
-                select(*_C)
-                .where(own)
-                .order_by(_C.started_at_ms.desc(), _C.id.desc())
-                .limit(limit)
-                .offset(offset)
-            )
-            return [_record(row) for row in conn.execute(wanted)], int(total.scalar() or 0)
-
-        return await self._database.read(work)
+        own = [_C.session_id == session_id]
+        newest_first = (_C.started_at_ms.desc(), _C.id.desc())
+        return await self._database.read(
+            lambda conn: _RUNS.page(conn, own, newest_first, limit, offset)
+        )
 
     async def interrupt_all(self) -> Sequence[AgentRunRecord]:
         """Mark what an earlier daemon left active: its runs, their sessions, their tool calls.
@@ -230,26 +226,9 @@ def _active(conn: Connection, session_id: str) -> str | None:
 
 
 def _one(conn: Connection, run_id: str) -> AgentRunRecord:
-    found = conn.execute(select(*_C).where(_C.id == run_id)).first()
+    found = _RUNS.first(conn, _C.id == run_id)
     if found is None:
         raise RunNotFound(
             f"There is no run {run_id}.", fix="`kaged session show` lists the runs", run_id=run_id
         )
-    return _record(found)
-
-
-def _record(row: Sequence[Any]) -> AgentRunRecord:
-    fields = dict(zip((column.name for column in _C), row, strict=True))
-    fields["status"] = AgentRunStatus(fields["status"])
-    fields["cause"] = RunCause(fields["cause"])
-    fields["usage"] = json.loads(fields["usage"])
-    fields["error"] = None if fields["error"] is None else json.loads(fields["error"])
-    return AgentRunRecord(**fields)
-
-
-def _values(run: AgentRunRecord) -> dict[str, Any]:
-    values = {column.name: getattr(run, column.name) for column in _C}
-    values["status"], values["cause"] = run.status.value, run.cause.value
-    values["usage"] = json.dumps(run.usage)
-    values["error"] = None if run.error is None else json.dumps(run.error)
-    return values
+    return found

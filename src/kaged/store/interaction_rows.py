@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, select, update
 
 from kaged.base import Clock, JsonObject
 from kaged.store.database import Database
+from kaged.store.record_table import RecordTable
 from kaged.store.schema import interactions
 from kaged.store.session_rows import (
     SessionKind,
@@ -54,22 +53,24 @@ class InteractionDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class InteractionRecord:
+class InteractionRecord(InteractionDraft):
     """One question and, once there is one, its answer."""
 
-    request_id: str
-    project_id: str
-    session_id: str
-    run_id: str
-    caller: str
-    kind: InteractionKind
-    payload: JsonObject
     status: InteractionStatus
     answer: JsonObject | None
     answered_by: str | None
     created_at_ms: int
     answered_at_ms: int | None
     delivered_at_ms: int | None
+
+
+_INTERACTIONS = RecordTable(
+    interactions,
+    InteractionRecord,
+    json_columns=("payload", "answer"),
+    reads={"kind": InteractionKind, "status": InteractionStatus},
+)
+_UNDELIVERED = (_C.status != InteractionStatus.PENDING.value, _C.delivered_at_ms.is_(None))
 
 
 class InteractionRows:
@@ -100,19 +101,10 @@ class InteractionRows:
                     fix="wait for the answer to what was asked first",
                     request_id=waiting,
                 )
-            values = {column.name: getattr(made, column.name) for column in _C}
-            values["payload"] = json.dumps(made.payload)
-            values["answer"] = None
-            conn.execute(insert(interactions).values(values))
-            detail = (
-                made.request_id
-                if made.kind is InteractionKind.CHECKPOINT
-                else (f"{made.kind}:{made.request_id}")
-            )
-            place = "checkpoint" if made.kind is InteractionKind.CHECKPOINT else "interaction"
-            set_session_status(
-                conn, made.session_id, SessionStatus.CHECKPOINT, f"{place}:{detail}", now_ms
-            )
+            _INTERACTIONS.insert(conn, made)
+            place = "" if made.kind is InteractionKind.CHECKPOINT else "interaction:"
+            detail = f"{place}{made.kind}:{made.request_id}"
+            set_session_status(conn, made.session_id, SessionStatus.CHECKPOINT, detail, now_ms)
 
         await self._database.write(work)
         return made
@@ -136,18 +128,12 @@ class InteractionRows:
         def work(conn: Connection) -> InteractionRecord:
             found = _one(conn, project_id, request_id)
             require_open(found)
-            conn.execute(
-                update(interactions)
-                .where(_C.request_id == request_id)
-                .values(
-                    status=status.value,
-                    answer=None if answer is None else json.dumps(answer),
-                    answered_by=by,
-                    answered_at_ms=now_ms,
-                )
+            closed = replace(
+                found, status=status, answer=answer, answered_by=by, answered_at_ms=now_ms
             )
+            _INTERACTIONS.put(conn, closed)
             set_session_status(conn, found.session_id, SessionStatus.IDLE, None, now_ms)
-            return _one(conn, project_id, request_id)
+            return closed
 
         return await self._database.write(work)
 
@@ -174,32 +160,15 @@ class InteractionRows:
 
     async def undelivered(self, session_id: str) -> Sequence[InteractionRecord]:
         """Return the answers that a session's agent has not got yet, oldest first."""
-        wanted = (
-            select(*_C)
-            .where(
-                _C.session_id == session_id,
-                _C.status != InteractionStatus.PENDING.value,
-                _C.delivered_at_ms.is_(None),
-            )
-            .order_by(_C.answered_at_ms, _C.request_id)
-        )
-        return await self._database.read(
-            lambda conn: [_record(row) for row in conn.execute(wanted)]
-        )
+        wanted = _INTERACTIONS.select(_C.session_id == session_id, *_UNDELIVERED)
+        oldest_first = wanted.order_by(_C.answered_at_ms, _C.request_id)
+        return await self._database.read(lambda conn: _INTERACTIONS.all(conn, oldest_first))
 
     async def all_undelivered(self) -> Sequence[InteractionRecord]:
         """Return, of every session, the answers not yet delivered to its agent, oldest first."""
-        wanted = (
-            select(*_C)
-            .where(
-                _C.status != InteractionStatus.PENDING.value,
-                _C.delivered_at_ms.is_(None),
-            )
-            .order_by(_C.answered_at_ms, _C.request_id)
-        )
-        return await self._database.read(
-            lambda conn: [_record(row) for row in conn.execute(wanted)]
-        )
+        wanted = _INTERACTIONS.select(*_UNDELIVERED)
+        oldest_first = wanted.order_by(_C.answered_at_ms, _C.request_id)
+        return await self._database.read(lambda conn: _INTERACTIONS.all(conn, oldest_first))
 
     async def page(
         self, project_id: str, status: InteractionStatus | None, limit: int, offset: int
@@ -208,19 +177,10 @@ class InteractionRows:
         conditions = [_C.project_id == project_id]
         if status is not None:
             conditions.append(_C.status == status.value)
-
-        def work(conn: Connection) -> tuple[Sequence[InteractionRecord], int]:
-            total = conn.execute(select(func.count()).select_from(interactions).where(*conditions))
-            wanted = (
-                select(*_C)
-                .where(*conditions)
-                .order_by(_C.created_at_ms.desc(), _C.request_id.desc())
-                .limit(limit)
-                .offset(offset)
-            )
-            return [_record(row) for row in conn.execute(wanted)], int(total.scalar() or 0)
-
-        return await self._database.read(work)
+        newest_first = (_C.created_at_ms.desc(), _C.request_id.desc())
+        return await self._database.read(
+            lambda conn: _INTERACTIONS.page(conn, conditions, newest_first, limit, offset)
+        )
 
 
 def require_open(record: InteractionRecord) -> None:
@@ -242,21 +202,11 @@ def _pending_of(conn: Connection, session_id: str) -> str | None:
 
 
 def _one(conn: Connection, project_id: str, request_id: str) -> InteractionRecord:
-    wanted = select(*_C).where(_C.request_id == request_id, _C.project_id == project_id)
-    found = conn.execute(wanted).first()
+    found = _INTERACTIONS.first(conn, _C.request_id == request_id, _C.project_id == project_id)
     if found is None:
         raise InteractionNotFound(
             f"There is no question {request_id} in this project.",
             fix="list what is pending",
             request_id=request_id,
         )
-    return _record(found)
-
-
-def _record(row: Sequence[Any]) -> InteractionRecord:
-    fields = dict(zip((column.name for column in _C), row, strict=True))
-    fields["kind"] = InteractionKind(fields["kind"])
-    fields["status"] = InteractionStatus(fields["status"])
-    fields["payload"] = json.loads(fields["payload"])
-    fields["answer"] = None if fields["answer"] is None else json.loads(fields["answer"])
-    return InteractionRecord(**fields)
+    return found

@@ -6,15 +6,15 @@ transaction, on the row as it is at that moment.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, func, select, update
 
 from kaged.base import Clock, Ids, JsonObject
 from kaged.store.database import Database
+from kaged.store.record_table import RecordTable
 from kaged.store.schema import issue_updates, issues
 from kaged.store.text_query import TextQuery
 from kaged.store.work_errors import IssueNotFound
@@ -23,8 +23,6 @@ UPDATES_LIMIT = 1000  # the newest ones; an issue with more says how many there 
 
 _C = issues.c
 _U = issue_updates.c
-_COLUMNS = tuple(column for column in _C if column.name not in {"seq", "touched"})
-_UPDATE_COLUMNS = tuple(column for column in _U if column.name not in {"seq", "issue_id"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +104,9 @@ class Changed:
 
 Plan = Callable[[IssueRecord], IssueChange]
 
+_ISSUES = RecordTable(issues, IssueRecord)
+_UPDATES = RecordTable(issue_updates, IssueUpdate, json_columns=("metadata",))
+
 
 class IssueRows:
     """The issues of all projects. Numbers count from 1 in each of them."""
@@ -129,11 +130,8 @@ class IssueRows:
                 issue_id, project_id, number, title, body, None, status, None, created_by,
                 now, now, None, None,
             )  # fmt: skip
-            values = {column.name: getattr(record, column.name) for column in _COLUMNS}
-            values["touched"] = _touch(conn, project_id)
-            made = conn.execute(insert(issues).values(values)).inserted_primary_key
-            assert made is not None
-            self._put_text(conn, int(made[0]), None, record)
+            row = _ISSUES.insert(conn, record, touched=_touch(conn, project_id))
+            self._put_text(conn, row, None, record)
             return record
 
         return await self._database.write(work)
@@ -148,34 +146,20 @@ class IssueRows:
         ]
         if wanted.search is not None:
             conditions.append(self._database.backend.text_match(_C.seq, wanted.search))
-
-        def work(conn: Connection) -> tuple[Sequence[IssueRecord], int]:
-            total = conn.execute(select(func.count()).select_from(issues).where(*conditions))
-            page = (
-                select(*_COLUMNS)
-                .where(*conditions)
-                .order_by(_C.touched.desc(), _C.number.desc())
-                .limit(limit)
-                .offset(offset)
-            )
-            return [IssueRecord(*row) for row in conn.execute(page)], int(total.scalar() or 0)
-
-        return await self._database.read(work)
+        last_changed_first = (_C.touched.desc(), _C.number.desc())
+        return await self._database.read(
+            lambda conn: _ISSUES.page(conn, conditions, last_changed_first, limit, offset)
+        )
 
     async def get(self, project_id: str, number: int) -> IssueDetail:
         """Return one issue with its updates. Raises IssueNotFound."""
 
         def work(conn: Connection) -> IssueDetail:
             issue = _require(conn, project_id, number)
-            newest = (
-                select(*_UPDATE_COLUMNS)
-                .where(_U.issue_id == issue.id)
-                .order_by(_U.seq.desc())
-                .limit(UPDATES_LIMIT)
-            )
-            updates = tuple(_update(row) for row in conn.execute(newest))[::-1]
-            count = select(func.count()).select_from(issue_updates).where(_U.issue_id == issue.id)
-            total = int(conn.execute(count).scalar() or 0) if len(updates) == UPDATES_LIMIT else 0
+            own = _U.issue_id == issue.id
+            newest = _UPDATES.select(own).order_by(_U.seq.desc()).limit(UPDATES_LIMIT)
+            updates = tuple(_UPDATES.all(conn, newest))[::-1]
+            total = _UPDATES.count(conn, own) if len(updates) == UPDATES_LIMIT else 0
             return IssueDetail(issue, updates, max(0, total - len(updates)))
 
         return await self._database.read(work)
@@ -226,9 +210,7 @@ class IssueRows:
             self._ids.ulid(), draft.author, draft.kind, draft.body, draft.metadata,
             draft.visibility, now,
         )  # fmt: skip
-        values = {column.name: getattr(made, column.name) for column in _UPDATE_COLUMNS}
-        values["metadata"] = None if made.metadata is None else json.dumps(made.metadata)
-        conn.execute(insert(issue_updates).values(**values, issue_id=issue_id))
+        _UPDATES.insert(conn, made, issue_id=issue_id)
         return made
 
     def now(self) -> int:
@@ -237,11 +219,10 @@ class IssueRows:
 
 
 def _require(conn: Connection, project_id: str, number: int) -> IssueRecord:
-    wanted = select(*_COLUMNS).where(_C.project_id == project_id, _C.number == number)
-    found = conn.execute(wanted).first()
+    found = _ISSUES.first(conn, _C.project_id == project_id, _C.number == number)
     if found is None:
         raise IssueNotFound.numbered(number)
-    return IssueRecord(*found)
+    return found
 
 
 def _words(issue: IssueRecord) -> dict[str, str]:
@@ -252,9 +233,3 @@ def _touch(conn: Connection, project_id: str) -> int:
     """Count on: times are too coarse to tell what was changed last."""
     last = select(func.max(_C.touched)).where(_C.project_id == project_id)
     return int(conn.execute(last).scalar() or 0) + 1
-
-
-def _update(row: Sequence[Any]) -> IssueUpdate:
-    id_, author, kind, body, metadata, visibility, created_at = row
-    facts = None if metadata is None else json.loads(metadata)
-    return IssueUpdate(id_, author, kind, body, facts, visibility, created_at)

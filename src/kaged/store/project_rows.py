@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, update
 
 from kaged.base import Clock, Ids
 from kaged.store.database import Database
+from kaged.store.record_table import RecordTable
 from kaged.store.schema import projects
 
 _C = projects.c
@@ -27,6 +28,9 @@ class ProjectRecord:
     loaded_at_ms: int | None
 
 
+_PROJECTS = RecordTable(projects, ProjectRecord)
+
+
 class ProjectRows:
     """The known projects. A project is found by its root; its id stays the same for good."""
 
@@ -43,31 +47,23 @@ class ProjectRows:
         )
 
         def work(conn: Connection) -> ProjectRecord:
-            known = _one(conn, root=root)
-            if known is None:
-                conn.execute(insert(projects).values(_values(fresh)))
-                return fresh
-            conn.execute(
-                update(projects)
-                .where(_C.id == known.id)
-                .values(slug=slug, name=name, loaded_at_ms=now_ms)
-            )
-            return replace(known, slug=slug, name=name, loaded_at_ms=now_ms)
+            known = _PROJECTS.first(conn, _C.root == root)
+            loaded = fresh
+            if known is not None:
+                loaded = replace(known, slug=slug, name=name, loaded_at_ms=now_ms)
+            _PROJECTS.put(conn, loaded)
+            return loaded
 
         return await self._database.write(work)
 
     async def get(self, project_id: str) -> ProjectRecord | None:
         """Return a project by its id."""
-        return await self._database.read(lambda conn: _one(conn, id=project_id))
+        return await self._database.read(lambda conn: _PROJECTS.first(conn, _C.id == project_id))
 
     async def list(self) -> tuple[ProjectRecord, ...]:
         """Return all projects, in the order in which they were first loaded."""
-
-        def work(conn: Connection) -> tuple[ProjectRecord, ...]:
-            rows = conn.execute(select(*_C).order_by(_C.id))
-            return tuple(ProjectRecord(*row) for row in rows)
-
-        return await self._database.read(work)
+        wanted = _PROJECTS.select().order_by(_C.id)
+        return await self._database.read(lambda conn: tuple(_PROJECTS.all(conn, wanted)))
 
     async def set_trusted(self, project_id: str, *, trusted: bool) -> ProjectRecord | None:
         """Note that the operator trusts the project, or no longer does; None if it is unknown."""
@@ -79,7 +75,7 @@ class ProjectRows:
                 .where(_C.id == project_id)
                 .values(trusted=trusted, trusted_at_ms=at_ms)
             )
-            return _one(conn, id=project_id)
+            return _PROJECTS.first(conn, _C.id == project_id)
 
         return await self._database.write(work)
 
@@ -98,12 +94,3 @@ class ProjectRows:
             return conn.execute(delete(projects).where(_C.id == project_id)).rowcount > 0
 
         return await self._database.write(work)
-
-
-def _one(conn: Connection, **wanted: str) -> ProjectRecord | None:
-    found = conn.execute(select(*_C).filter_by(**wanted)).first()
-    return None if found is None else ProjectRecord(*found)
-
-
-def _values(record: ProjectRecord) -> dict[str, object]:
-    return {column.name: getattr(record, column.name) for column in _C}

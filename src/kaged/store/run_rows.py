@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection
 
 from kaged.base import Clock, Ids, JsonObject, JsonValue
 from kaged.store.database import Database
+from kaged.store.record_table import RecordTable
 from kaged.store.schema import workflow_runs
 from kaged.store.session_rows import (
     SessionKind,
@@ -63,6 +62,11 @@ class RunRecord:
     result: JsonValue
 
 
+_RUNS = RecordTable(
+    workflow_runs, RunRecord, json_columns=("inputs", "result"), reads={"status": RunStatus}
+)
+
+
 class RunRows:
     """The runs of all projects."""
 
@@ -82,10 +86,7 @@ class RunRows:
 
         def work(conn: Connection) -> None:
             ensure_session(conn, made.run_id, made.project_id, SessionKind.WORKFLOW, now_ms)
-            values = {column.name: getattr(made, column.name) for column in _C}
-            values["inputs"] = json.dumps(made.inputs)
-            values["result"] = None
-            conn.execute(insert(workflow_runs).values(values))
+            _RUNS.insert(conn, made)
 
         await self._database.write(work)
         return made
@@ -104,18 +105,12 @@ class RunRows:
             found = _one(conn, run_id)
             if found.status is not RunStatus.RUNNING:
                 return found
-            conn.execute(
-                update(workflow_runs)
-                .where(_C.run_id == run_id)
-                .values(
-                    status=status.value,
-                    error=error,
-                    result=None if result is None else json.dumps(result),
-                    completed_at_ms=now_ms,
-                )
+            ended = replace(
+                found, status=status, error=error, result=result, completed_at_ms=now_ms
             )
+            _RUNS.put(conn, ended)
             set_session_status(conn, run_id, SessionStatus.ENDED, status.value, now_ms)
-            return _one(conn, run_id)
+            return ended
 
         return await self._database.write(work)
 
@@ -127,40 +122,23 @@ class RunRows:
         self, project_id: str, limit: int, offset: int
     ) -> tuple[Sequence[RunRecord], int]:
         """Return some runs of a project, newest first, and how many there are in all."""
-
-        def work(conn: Connection) -> tuple[Sequence[RunRecord], int]:
-            own = _C.project_id == project_id
-            total = conn.execute(select(func.count()).select_from(workflow_runs).where(own))
-            wanted = select(*_C).where(own).order_by(_C.run_id.desc()).limit(limit).offset(offset)
-            return [_record(row) for row in conn.execute(wanted)], int(total.scalar() or 0)
-
-        return await self._database.read(work)
+        own = [_C.project_id == project_id]
+        return await self._database.read(
+            lambda conn: _RUNS.page(conn, own, [_C.run_id.desc()], limit, offset)
+        )
 
     async def running(self) -> Sequence[RunRecord]:
         """Return the runs that have not ended, oldest first."""
-        wanted = select(*_C).where(_C.status == RunStatus.RUNNING.value).order_by(_C.run_id)
-        return await self._database.read(
-            lambda conn: [_record(row) for row in conn.execute(wanted)]
-        )
+        wanted = _RUNS.select(_C.status == RunStatus.RUNNING.value).order_by(_C.run_id)
+        return await self._database.read(lambda conn: _RUNS.all(conn, wanted))
 
 
 def _one(conn: Connection, run_id: str, project_id: str | None = None) -> RunRecord:
-    wanted = select(*_C).where(_C.run_id == run_id)
-    if project_id is not None:
-        wanted = wanted.where(_C.project_id == project_id)
-    found = conn.execute(wanted).first()
-    if found is None:
+    found = _RUNS.first(conn, _C.run_id == run_id)
+    if found is None or project_id not in {None, found.project_id}:
         raise RunNotFound(
             f"There is no workflow run {run_id} in this project.",
             fix="use the run_id that starting the workflow returned",
             run_id=run_id,
         )
-    return _record(found)
-
-
-def _record(row: Sequence[Any]) -> RunRecord:
-    fields = dict(zip((column.name for column in _C), row, strict=True))
-    fields["status"] = RunStatus(fields["status"])
-    fields["inputs"] = json.loads(fields["inputs"])
-    fields["result"] = None if fields["result"] is None else json.loads(fields["result"])
-    return RunRecord(**fields)
+    return found

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, insert, select, update
+from sqlalchemy import Connection, and_, delete, select, update
 
 from kaged.base import Clock
+from kaged.store.record_table import RecordTable
 from kaged.store.schema import service_calls, service_plans
-from kaged.store.transactions import Transactions
+from kaged.store.store import Store
 
 _C = service_calls.c
 _P = service_plans.c
@@ -78,22 +79,14 @@ class PlanRow:
     expires_at_ms: int
 
 
-_CALL_FIELDS = (
-    _C.fingerprint,
-    _C.status,
-    _C.request_id,
-    _C.output,
-    _C.error_code,
-    _C.error_message,
-    _C.created_at_ms,
-    _C.expires_at_ms,
-)
+_CALLS = RecordTable(service_calls, CallRow, reads={"status": CallStatus})
+_PLANS = RecordTable(service_plans, PlanRow, reads={"status": PlanStatus})
 
 
 class ServiceCallRows:
     """Calls by key, and plans by id."""
 
-    def __init__(self, database: Transactions, clock: Clock) -> None:
+    def __init__(self, database: Store, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
@@ -108,12 +101,11 @@ class ServiceCallRows:
 
         def work(conn: Connection) -> CallRow | None:
             conn.execute(delete(service_calls).where(_C.expires_at_ms <= now))
-            found = conn.execute(select(*_CALL_FIELDS).where(_call_key(key))).first()
-            if found is not None:
-                return _call(found)
-            _make_space(conn, key.user_id, limit)
-            conn.execute(insert(service_calls).values(**_key_values(key), **_row_values(row)))
-            return None
+            found = _CALLS.first(conn, _call_key(key))
+            if found is None:
+                _make_space(conn, key.user_id, limit)
+                _CALLS.insert(conn, row, **asdict(key))
+            return found
 
         return await self._database.write(work)
 
@@ -121,7 +113,7 @@ class ServiceCallRows:
         """Note how a call ended."""
         await self._database.write(
             lambda conn: conn.execute(
-                update(service_calls).where(_call_key(key)).values(_row_values(row))
+                update(service_calls).where(_call_key(key)).values(_CALLS.values(row))
             )
         )
 
@@ -149,33 +141,24 @@ class ServiceCallRows:
 
         def work(conn: Connection) -> bool:
             conn.execute(delete(service_plans).where(_P.expires_at_ms <= now))
-            mine = _P.user_id == plan.user_id
-            count = conn.execute(select(func.count()).select_from(service_plans).where(mine))
-            if (count.scalar() or 0) >= limit:
+            if _PLANS.count(conn, _P.user_id == plan.user_id) >= limit:
                 return False
-            conn.execute(insert(service_plans).values(_plan_values(plan)))
+            _PLANS.insert(conn, plan)
             return True
 
         return await self._database.write(work)
 
     async def plan(self, plan_id: str) -> PlanRow | None:
         """Return one plan, expired or not."""
-
-        def work(conn: Connection) -> PlanRow | None:
-            row = conn.execute(select(*_P).where(_P.plan_id == plan_id)).first()
-            return None if row is None else _plan(row)
-
-        return await self._database.read(work)
+        return await self._database.read(lambda conn: _PLANS.first(conn, _P.plan_id == plan_id))
 
     async def plans(self, *, user_id: str | None, limit: int = 200) -> tuple[PlanRow, ...]:
         """Return the unexpired plans of one user or of everybody, newest first."""
-        query = select(*_P).where(_P.expires_at_ms > self._clock.now_ms())
+        query = _PLANS.select(_P.expires_at_ms > self._clock.now_ms())
         if user_id is not None:
             query = query.where(_P.user_id == user_id)
         query = query.order_by(_P.created_at_ms.desc(), _P.plan_id).limit(limit)
-        return await self._database.read(
-            lambda conn: tuple(_plan(row) for row in conn.execute(query))
-        )
+        return await self._database.read(lambda conn: tuple(_PLANS.all(conn, query)))
 
     async def move_plan(
         self, plan_id: str, before: PlanStatus, after: PlanStatus, decided_by: str | None
@@ -195,7 +178,7 @@ class ServiceCallRows:
 
 def _make_space(conn: Connection, user_id: str, limit: int) -> None:
     mine = _C.user_id == user_id
-    count = conn.execute(select(func.count()).select_from(service_calls).where(mine)).scalar() or 0
+    count = _CALLS.count(conn, mine)
     if count < limit:
         return
     # What runs is never forgotten: a repeat of it must not pass for a first call.
@@ -219,37 +202,3 @@ def _call_key(key: CallKey) -> Any:
         _C.account_ref == key.account_ref,
         _C.key == key.key,
     )
-
-
-def _key_values(key: CallKey) -> dict[str, Any]:
-    return {
-        "user_id": key.user_id,
-        "capability_id": key.capability_id,
-        "operation": key.operation,
-        "account_ref": key.account_ref,
-        "key": key.key,
-    }
-
-
-def _row_values(row: CallRow) -> dict[str, Any]:
-    values = {column.name: getattr(row, column.name) for column in _CALL_FIELDS}
-    values["status"] = row.status.value
-    return values
-
-
-def _call(row: Any) -> CallRow:
-    fields = dict(zip((column.name for column in _CALL_FIELDS), row, strict=True))
-    fields["status"] = CallStatus(fields["status"])
-    return CallRow(**fields)
-
-
-def _plan_values(plan: PlanRow) -> dict[str, Any]:
-    values = {column.name: getattr(plan, column.name) for column in _P}
-    values["status"] = plan.status.value
-    return values
-
-
-def _plan(row: Any) -> PlanRow:
-    fields = dict(zip((column.name for column in _P), row, strict=True))
-    fields["status"] = PlanStatus(fields["status"])
-    return PlanRow(**fields)

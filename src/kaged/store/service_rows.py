@@ -12,8 +12,9 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, func, insert, select, update
 
 from kaged.base import Clock, JsonObject
+from kaged.store.record_table import RecordTable
 from kaged.store.schema import service_accounts, service_flows, service_state
-from kaged.store.transactions import Transactions
+from kaged.store.store import Store
 
 _A = service_accounts.c
 _F = service_flows.c
@@ -51,10 +52,14 @@ class FlowRow:
     expires_at_ms: int
 
 
+_ACCOUNTS = RecordTable(service_accounts, AccountRow)
+_FLOWS = RecordTable(service_flows, FlowRow)
+
+
 class ServiceRows:
     """Who has linked what, and what is being linked."""
 
-    def __init__(self, database: Transactions, clock: Clock) -> None:
+    def __init__(self, database: Store, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
@@ -62,45 +67,34 @@ class ServiceRows:
 
     async def accounts(self, user_id: str, capability_id: str) -> tuple[AccountRow, ...]:
         """Return the accounts of one user with one capability, by name."""
-        wanted = and_(_A.user_id == user_id, _A.capability_id == capability_id)
-
-        def work(conn: Connection) -> tuple[AccountRow, ...]:
-            rows = conn.execute(select(*_A).where(wanted).order_by(_A.account_ref))
-            return tuple(AccountRow(*row) for row in rows)
-
-        return await self._database.read(work)
+        own = _ACCOUNTS.select(_A.user_id == user_id, _A.capability_id == capability_id)
+        wanted = own.order_by(_A.account_ref)
+        return await self._database.read(lambda conn: tuple(_ACCOUNTS.all(conn, wanted)))
 
     async def all_accounts(
         self, *, user_id: str | None, limit: int, offset: int
     ) -> tuple[AccountRow, ...]:
         """Return a page of accounts for the operator, of one user or of all."""
-        query = select(*_A).order_by(_A.user_id, _A.capability_id, _A.account_ref)
+        query = _ACCOUNTS.select().order_by(_A.user_id, _A.capability_id, _A.account_ref)
         if user_id is not None:
             query = query.where(_A.user_id == user_id)
-
-        def work(conn: Connection) -> tuple[AccountRow, ...]:
-            return tuple(
-                AccountRow(*row) for row in conn.execute(query.limit(limit).offset(offset))
-            )
-
-        return await self._database.read(work)
+        page = query.limit(limit).offset(offset)
+        return await self._database.read(lambda conn: tuple(_ACCOUNTS.all(conn, page)))
 
     async def link(self, account: AccountRow, flow_id: str) -> None:
         """Link an account and end its flow, both or neither."""
 
         def work(conn: Connection) -> None:
-            wanted = _account_key(account.user_id, account.capability_id, account.account_ref)
-            values = {column.name: getattr(account, column.name) for column in _A}
-            kept = {name: value for name, value in values.items() if name != "created_at_ms"}
-            if not conn.execute(update(service_accounts).where(wanted).values(kept)).rowcount:
-                conn.execute(insert(service_accounts).values(values))
+            _ACCOUNTS.put(conn, account)
             conn.execute(delete(service_flows).where(_F.flow_id == flow_id))
 
         await self._database.write(work)
 
     async def unlink(self, user_id: str, capability_id: str, account_ref: str) -> bool:
         """Remove an account and what was remembered of it; returns whether it was there."""
-        wanted = _account_key(user_id, capability_id, account_ref)
+        wanted = and_(
+            _A.user_id == user_id, _A.capability_id == capability_id, _A.account_ref == account_ref
+        )
         return await self._database.write(
             lambda conn: conn.execute(delete(service_accounts).where(wanted)).rowcount > 0
         )
@@ -109,23 +103,13 @@ class ServiceRows:
 
     async def flow(self, flow_id: str) -> FlowRow | None:
         """Return one flow, expired or not."""
-
-        def work(conn: Connection) -> FlowRow | None:
-            row = conn.execute(select(*_F).where(_F.flow_id == flow_id)).first()
-            return None if row is None else FlowRow(*row)
-
-        return await self._database.read(work)
+        return await self._database.read(lambda conn: _FLOWS.first(conn, _F.flow_id == flow_id))
 
     async def pending_flows(self, user_id: str) -> tuple[FlowRow, ...]:
         """Return the unexpired flows of one user, the latest expiry first."""
-        wanted = and_(_F.user_id == user_id, _F.expires_at_ms > self._clock.now_ms())
-
-        def work(conn: Connection) -> tuple[FlowRow, ...]:
-            order = (_F.expires_at_ms.desc(), _F.flow_id)
-            rows = conn.execute(select(*_F).where(wanted).order_by(*order))
-            return tuple(FlowRow(*row) for row in rows)
-
-        return await self._database.read(work)
+        own = _FLOWS.select(_F.user_id == user_id, _F.expires_at_ms > self._clock.now_ms())
+        wanted = own.order_by(_F.expires_at_ms.desc(), _F.flow_id)
+        return await self._database.read(lambda conn: tuple(_FLOWS.all(conn, wanted)))
 
     async def add_flow(self, flow: FlowRow, limit: int) -> bool:
         """Keep a flow; False, and nothing kept, when so many are pending already."""
@@ -133,11 +117,9 @@ class ServiceRows:
 
         def work(conn: Connection) -> bool:
             conn.execute(delete(service_flows).where(_F.expires_at_ms <= now))
-            count = conn.execute(select(func.count()).select_from(service_flows)).scalar() or 0
-            if count >= limit:
+            if _FLOWS.count(conn) >= limit:
                 return False
-            values = {column.name: getattr(flow, column.name) for column in _F}
-            conn.execute(insert(service_flows).values(values))
+            _FLOWS.insert(conn, flow)
             return True
 
         return await self._database.write(work)
@@ -170,9 +152,7 @@ class ServiceRows:
 
     async def all_flows(self) -> tuple[FlowRow, ...]:
         """Return every flow, for a change of the key."""
-        return await self._database.read(
-            lambda conn: tuple(FlowRow(*row) for row in conn.execute(select(*_F)))
-        )
+        return await self._database.read(lambda conn: tuple(_FLOWS.all(conn, _FLOWS.select())))
 
     # ---- what providers remember
 
@@ -229,12 +209,6 @@ class ServiceRows:
         return await self._database.write(
             lambda conn: conn.execute(delete(service_state).where(wanted)).rowcount > 0
         )
-
-
-def _account_key(user_id: str, capability_id: str, account_ref: str) -> Any:
-    return and_(
-        _A.user_id == user_id, _A.capability_id == capability_id, _A.account_ref == account_ref
-    )
 
 
 def _state_key(user_id: str, capability_id: str, chat_id: str, name: str) -> Any:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, or_, select, update
 
 from kaged.base import Clock
 from kaged.store.database import Database
 from kaged.store.prepared import PreparedStatement
+from kaged.store.record_table import RecordTable
 from kaged.store.schema import issues, sessions
 from kaged.store.session_errors import SessionAmbiguous
 from kaged.store.work_errors import IssueNotFound, NoBoundIssue, SessionNotFound
@@ -79,6 +80,9 @@ class SessionRecord:
         return self.head_position + 1
 
 
+_SESSIONS = RecordTable(sessions, SessionRecord)
+
+
 class SessionRows:
     """The sessions of all projects."""
 
@@ -116,31 +120,16 @@ class SessionRows:
         conditions = [_C.project_id == project_id, _C.deleted_at_ms.is_(None)]
         if kind is not None:
             conditions.append(_C.kind == kind.value)
-
-        def work(conn: Connection) -> tuple[Sequence[SessionRecord], int]:
-            total = conn.execute(select(func.count()).select_from(sessions).where(*conditions))
-            wanted = (
-                select(*_C)
-                .where(*conditions)
-                .order_by(_C.updated_at_ms.desc(), _C.id.desc())
-                .limit(limit)
-                .offset(offset)
-            )
-            return [SessionRecord(*row) for row in conn.execute(wanted)], int(total.scalar() or 0)
-
-        return await self._database.read(work)
+        last_used_first = (_C.updated_at_ms.desc(), _C.id.desc())
+        return await self._database.read(
+            lambda conn: _SESSIONS.page(conn, conditions, last_used_first, limit, offset)
+        )
 
     async def family(self, project_id: str, limit: int) -> Sequence[SessionRecord]:
         """Return the sessions of a project, oldest first: a parent comes before its forks."""
-        wanted = (
-            select(*_C)
-            .where(_C.project_id == project_id, _C.deleted_at_ms.is_(None))
-            .order_by(_C.created_at_ms, _C.id)
-            .limit(limit)
-        )
-        return await self._database.read(
-            lambda conn: [SessionRecord(*row) for row in conn.execute(wanted)]
-        )
+        own = _SESSIONS.select(_C.project_id == project_id, _C.deleted_at_ms.is_(None))
+        wanted = own.order_by(_C.created_at_ms, _C.id).limit(limit)
+        return await self._database.read(lambda conn: _SESSIONS.all(conn, wanted))
 
     async def beginning_with(self, project_id: str, prefix: str) -> SessionRecord:
         """Return the one session of a project whose id begins so; a whole id is no prefix.
@@ -155,17 +144,12 @@ class SessionRows:
             exact = conn.execute(select(_C.id).where(_C.id == prefix)).scalar()
             if exact is not None:
                 return require_session(conn, project_id, prefix)
-            wanted = (
-                select(*_C)
-                .where(
-                    _C.project_id == project_id,
-                    _C.deleted_at_ms.is_(None),
-                    or_(*(_begins(one) for one in (prefix, f"ses_{prefix.upper()}"))),
-                )
-                .order_by(_C.id)
-                .limit(AMBIGUOUS_SHOWN + 1)
+            wanted = _SESSIONS.select(
+                _C.project_id == project_id,
+                _C.deleted_at_ms.is_(None),
+                or_(_begins(prefix), _begins(f"ses_{prefix.upper()}")),
             )
-            found = [SessionRecord(*row) for row in conn.execute(wanted)]
+            found = _SESSIONS.all(conn, wanted.order_by(_C.id).limit(AMBIGUOUS_SHOWN + 1))
             if not found:
                 raise session_not_found(prefix)
             if len(found) > 1:
@@ -223,8 +207,7 @@ def ensure_session(
     conn: Connection, session_id: str, project_id: str, kind: SessionKind, now_ms: int
 ) -> SessionRecord:
     """Do `SessionRows.ensure` as a part of a larger unit of work."""
-    found = conn.execute(select(*_C).where(_C.id == session_id)).first()
-    if found is not None:
+    if conn.execute(select(_C.id).where(_C.id == session_id)).first() is not None:
         return require_session(conn, project_id, session_id)
     # A workflow's session exists for its one run, which begins with it.
     status = SessionStatus.RUNNING if kind is SessionKind.WORKFLOW else SessionStatus.IDLE
@@ -253,9 +236,7 @@ def session_by_id(conn: Connection, session_id: str) -> SessionRecord:
 
 def insert_session(conn: Connection, fresh: SessionRecord) -> None:
     """Write a new session, as a part of a larger unit of work."""
-    conn.execute(
-        insert(sessions).values({column.name: getattr(fresh, column.name) for column in _C})
-    )
+    _SESSIONS.insert(conn, fresh)
 
 
 def session_not_found(session_id: str) -> SessionNotFound:

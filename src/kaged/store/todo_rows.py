@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection
 
 from kaged.base import Clock
 from kaged.store.database import Database
+from kaged.store.record_table import RecordTable
 from kaged.store.schema import issue_todos
 
 _C = issue_todos.c
@@ -41,6 +41,13 @@ class TodoRecord:
 
 TodoPlan = Callable[[tuple[TodoRecord, ...], int], Sequence[TodoRecord]]
 
+_TODOS = RecordTable(
+    issue_todos,
+    TodoRecord,
+    json_columns=["notes"],
+    reads={"notes": lambda text: tuple(json.loads(text))},
+)
+
 
 class TodoRows:
     """The todos of all issues. None is ever deleted."""
@@ -65,27 +72,13 @@ class TodoRows:
             known = {todo.id: todo for todo in _read(conn, issue_id)}
             wanted = plan(tuple(known.values()), now)
             for todo in sorted(wanted, key=lambda one: one.status == _STARTED):
-                if todo.id not in known:
-                    conn.execute(insert(issue_todos).values(_values(todo)))
-                elif todo != known[todo.id]:
-                    conn.execute(update(issue_todos).where(_C.id == todo.id).values(_values(todo)))
+                if todo != known.get(todo.id):
+                    _TODOS.put(conn, todo)
             return _read(conn, issue_id)
 
         return await self._database.write(work)
 
 
 def _read(conn: Connection, issue_id: str) -> tuple[TodoRecord, ...]:
-    rows = conn.execute(select(*_C).where(_C.issue_id == issue_id).order_by(_C.position, _C.id))
-    return tuple(_record(row) for row in rows)
-
-
-def _record(row: Sequence[Any]) -> TodoRecord:
-    fields = dict(zip((column.name for column in _C), row, strict=True))
-    fields["notes"] = tuple(json.loads(fields["notes"]))
-    return TodoRecord(**fields)
-
-
-def _values(todo: TodoRecord) -> dict[str, Any]:
-    values = {column.name: getattr(todo, column.name) for column in _C}
-    values["notes"] = json.dumps(todo.notes)
-    return values
+    wanted = _TODOS.select(_C.issue_id == issue_id).order_by(_C.position, _C.id)
+    return tuple(_TODOS.all(conn, wanted))

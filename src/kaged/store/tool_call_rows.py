@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, update
 
 from kaged.base import JsonObject, JsonValue
 from kaged.store.database import Database
 from kaged.store.prepared import PreparedStatement
+from kaged.store.record_table import RecordTable
 from kaged.store.schema import tool_calls
 
 _C = tool_calls.c
-_COLUMNS = tuple(column for column in _C if column.name != "seq")
-
-# Prepared: every call of every agent is written, most of them twice.
-_VALUES = {column.name: bindparam(column.name) for column in _COLUMNS}
-_INSERT = PreparedStatement(insert(tool_calls).values(_VALUES).inline())
-_CHANGE = PreparedStatement(
-    update(tool_calls).where(_C.seq == bindparam("changed")).values(_VALUES)
-)
 
 
 class ToolCallStatus(StrEnum):
@@ -53,6 +44,20 @@ class ToolCallRecord:
     error: JsonObject | None
     started_at_ms: int
     finished_at_ms: int | None
+
+
+_CALLS = RecordTable(
+    tool_calls,
+    ToolCallRecord,
+    json_columns=("params", "result", "error"),
+    reads={"status": ToolCallStatus},
+)
+# Prepared: every call of every agent is written, most of them twice.
+_VALUES = {column.name: bindparam(column.name) for column in _CALLS.columns}
+_INSERT = PreparedStatement(insert(tool_calls).values(_VALUES).inline())
+_CHANGE = PreparedStatement(
+    update(tool_calls).where(_C.seq == bindparam("changed")).values(_VALUES)
+)
 
 
 class CallChange:
@@ -91,33 +96,14 @@ class ToolCallRows:
         conditions = [_C.session_id == session_id]
         if run_id is not None:
             conditions.append(_C.run_id == run_id)
-
-        def work(conn: Connection) -> tuple[Sequence[ToolCallRecord], int]:
-            total = conn.execute(select(func.count()).select_from(tool_calls).where(*conditions))
-            wanted = (
-                select(*_COLUMNS).where(*conditions).order_by(_C.seq).limit(limit).offset(offset)
-            )
-            return [_record(row) for row in conn.execute(wanted)], int(total.scalar() or 0)
-
-        return await self._database.read(work)
+        return await self._database.read(
+            lambda conn: _CALLS.page(conn, conditions, [_C.seq], limit, offset)
+        )
 
 
 def _put(conn: Connection, seq: int | None, call: ToolCallRecord) -> int:
-    values = {column.name: getattr(call, column.name) for column in _COLUMNS}
-    values["status"] = call.status.value
-    values["params"] = json.dumps(call.params)
-    values["result"] = None if call.result is None else json.dumps(call.result)
-    values["error"] = None if call.error is None else json.dumps(call.error)
+    values = _CALLS.values(call)
     if seq is not None:
         _CHANGE.run(conn, {"changed": seq, **values})
         return seq
     return int(_INSERT.run(conn, values).lastrowid)
-
-
-def _record(row: Sequence[Any]) -> ToolCallRecord:
-    fields = dict(zip((column.name for column in _COLUMNS), row, strict=True))
-    fields["status"] = ToolCallStatus(fields["status"])
-    fields["params"] = json.loads(fields["params"])
-    fields["result"] = None if fields["result"] is None else json.loads(fields["result"])
-    fields["error"] = None if fields["error"] is None else json.loads(fields["error"])
-    return ToolCallRecord(**fields)

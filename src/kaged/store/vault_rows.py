@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, and_, delete, insert, select, update
+from sqlalchemy import Connection, and_, delete, select
 
 from kaged.base import Clock
+from kaged.store.record_table import RecordTable
 from kaged.store.schema import service_vault
-from kaged.store.transactions import Transactions
+from kaged.store.store import Store
 
 _C = service_vault.c
 
@@ -30,26 +31,24 @@ class VaultRow:
     expires_at_ms: int | None
 
 
+_VAULT = RecordTable(service_vault, VaultRow)
+
+
 class VaultRows:
     """The credentials of everybody. Every lookup names all three parts of the key."""
 
-    def __init__(self, database: Transactions, clock: Clock) -> None:
+    def __init__(self, database: Store, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
     async def get(self, user_id: str, capability_id: str, account_ref: str) -> VaultRow | None:
         """Return one row."""
         wanted = _key(user_id, capability_id, account_ref)
-
-        def work(conn: Connection) -> VaultRow | None:
-            row = conn.execute(select(*_C).where(wanted)).first()
-            return None if row is None else _row(row)
-
-        return await self._database.read(work)
+        return await self._database.read(lambda conn: _VAULT.first(conn, wanted))
 
     async def put(self, row: VaultRow) -> None:
         """Write one row in place of what was there; the time of its making stays."""
-        await self._database.write(lambda conn: put_row(conn, row))
+        await self._database.write(lambda conn: _VAULT.put(conn, row))
 
     async def delete(self, user_id: str, capability_id: str, account_ref: str) -> bool:
         """Remove one row; returns whether it was there."""
@@ -70,10 +69,10 @@ class VaultRows:
 
         def work(conn: Connection) -> int:
             changed = 0
-            for found in conn.execute(select(*_C)).all():
-                fresh = change(_row(found))
+            for found in _VAULT.all(conn, _VAULT.select()):
+                fresh = change(found)
                 if fresh is not None:
-                    put_row(conn, fresh)
+                    _VAULT.put(conn, fresh)
                     changed += 1
             return changed
 
@@ -95,20 +94,7 @@ class VaultRows:
         return await self._database.read(work)
 
 
-def put_row(conn: Connection, row: VaultRow) -> None:
-    """Write one row inside somebody's transaction."""
-    wanted = _key(row.user_id, row.capability_id, row.account_ref)
-    values = {column.name: getattr(row, column.name) for column in _C}
-    kept = {name: value for name, value in values.items() if name != "created_at_ms"}
-    if not conn.execute(update(service_vault).where(wanted).values(kept)).rowcount:
-        conn.execute(insert(service_vault).values(values))
-
-
 def _key(user_id: str, capability_id: str, account_ref: str) -> Any:
     return and_(
         _C.user_id == user_id, _C.capability_id == capability_id, _C.account_ref == account_ref
     )
-
-
-def _row(row: Sequence[Any]) -> VaultRow:
-    return VaultRow(**dict(zip((column.name for column in _C), row, strict=True)))
