@@ -15,7 +15,7 @@ from kaged.config.nodes import Node, kind_of
 from kaged.config.problems import Severity
 from kaged.config.projectpaths import parse_project_path
 from kaged.config.reading import DocumentPosition, NoValue, nearest
-from kaged.config.records import RecordShape, empty_map, key, optional, record
+from kaged.config.records import empty_map, key, optional, record, section, strict
 from kaged.config.shapes import Choice, Shape, TextShape, Whole
 from kaged.kernel.mounts import has_magic
 from kaged.kernel.net import NetTarget, parse_target
@@ -114,15 +114,11 @@ class CageBlock:
     """What an agent's tools and processes can reach; what is not listed does not exist for them."""
 
     fs: tuple[FsEntry, ...] = key(
-        ListOf(RecordShape(FsEntry, unknown=Severity.ERROR), max_items=MAX_MOUNTS),
+        ListOf(strict(FsEntry), max_items=MAX_MOUNTS),
         "Paths of the project; the most specific entry decides.",
         default=(),
     )
-    net: NetBlock = key(
-        RecordShape(NetBlock, unknown=Severity.ERROR),
-        "Network access.",
-        default_factory=NetBlock,
-    )
+    net: NetBlock = section("Network access.", factory=NetBlock, unknown=Severity.ERROR)
     state: CageState = key(
         Choice(CageState),
         "Whether the cage's scratch space is kept between processes.",
@@ -146,11 +142,7 @@ class CageBlock:
         "Environment variables of processes in the cage.",
         default_factory=empty_map,
     )
-    limits: LimitsBlock = key(
-        RecordShape(LimitsBlock, unknown=Severity.ERROR),
-        "Resource limits.",
-        default_factory=LimitsBlock,
-    )
+    limits: LimitsBlock = section("Resource limits.", factory=LimitsBlock, unknown=Severity.ERROR)
 
     def policy(self, root: Path, limits: CageLimits) -> CagePolicy:
         """Compile for a project at `root`; `limits` are the operator's defaults."""
@@ -203,6 +195,8 @@ def _check_block(given: Mapping[str, Any], node: Node, place: DocumentPosition) 
 class CageShape(Shape["CageBlock | CageWord"]):
     """A cage: the word `disabled`, or a block."""
 
+    WORDS = "`disabled` or table"
+
     def read(self, node: Node, place: DocumentPosition) -> CageBlock | CageWord | NoValue:
         """Read the word or the block."""
         if node.value == CageWord.DISABLED.value:
@@ -220,12 +214,8 @@ class CageShape(Shape["CageBlock | CageWord"]):
         """Return both forms."""
         return {"oneOf": [{"const": CageWord.DISABLED.value}, _BLOCK.schema(defs)]}
 
-    def words(self) -> str:
-        """Return its name."""
-        return "`disabled` or table"
 
-
-_BLOCK: Final = RecordShape(CageBlock, unknown=Severity.ERROR, check=_check_block)
+_BLOCK: Final = strict(CageBlock, check=_check_block)
 
 
 def _over(block: LimitsBlock, base: CageLimits) -> CageLimits:

@@ -28,6 +28,8 @@ CAPABILITY_PATTERN = (
 class CapabilityListShape(Shape[CapabilitySet]):
     """A list of capabilities; every wrong entry is reported at its own line."""
 
+    WORDS = "list of capabilities"
+
     def read(self, node: Node, place: DocumentPosition) -> CapabilitySet | NoValue:
         """Read the list with the kernel's grammar."""
         if not isinstance(node.value, tuple):
@@ -71,10 +73,6 @@ class CapabilityListShape(Shape[CapabilitySet]):
             "items": {"anyOf": [{"type": "string", "pattern": CAPABILITY_PATTERN}, nothing]},
             "not": {"allOf": [{"contains": no_net}, {"contains": some_net}]},
         }
-
-    def words(self) -> str:
-        """Return its name."""
-        return "list of capabilities"
 
 
 def _forms() -> str:

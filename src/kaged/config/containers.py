@@ -66,11 +66,51 @@ class ListOf(Shape[tuple[T, ...]]):
 
 
 @frozen
-class MapOf(Shape[Mapping[str, T]]):
+class OneOrList(Shape[tuple[T, ...]]):
+    """A list whose only item may stand without the brackets; `means` is its name."""
+
+    listed: ListOf[T]
+    means: str
+
+    def read(self, node: Node, place: DocumentPosition) -> tuple[T, ...] | NoValue:
+        """Read either form."""
+        bare = isinstance(node.value, str)
+        return self.listed.read(Node((node,), node.mark) if bare else node, place)
+
+    def schema(self, defs: JsonObject) -> JsonObject:
+        """Return both forms."""
+        return {"oneOf": [self.listed.item.schema(defs), self.listed.schema(defs)]}
+
+    def words(self) -> str:
+        """Return its name."""
+        return self.means
+
+
+@frozen
+class NamedValues(Shape[U], Generic[T, U]):
     """A map with free names whose values all have one shape; `names` is what names look like."""
 
     value: Shape[T]
     names: Shape[str] = ANY_NAME
+
+    def schema(self, defs: JsonObject) -> JsonObject:
+        """Return an object schema with free property names."""
+        drawn: JsonObject = {"type": "object", "additionalProperties": self.value.schema(defs)}
+        names = self.names.schema(defs)
+        names.pop("type", None)
+        if names:
+            drawn["propertyNames"] = names
+        return drawn
+
+    def words(self) -> str:
+        """Return its name."""
+        return f"map of {bare_words(self.value)}"
+
+
+@frozen
+class MapOf(NamedValues[T, Mapping[str, T]]):
+    """A map of values that are read into a map; one bad value makes the map invalid."""
+
     max_items: int = 1000
 
     def read(self, node: Node, place: DocumentPosition) -> Mapping[str, T] | NoValue:
@@ -91,23 +131,12 @@ class MapOf(Shape[Mapping[str, T]]):
                 pairs[name] = item
         return MappingProxyType(pairs) if complete else INVALID
 
-    def schema(self, defs: JsonObject) -> JsonObject:
-        """Return an object schema with free property names."""
-        drawn: JsonObject = {"type": "object", "additionalProperties": self.value.schema(defs)}
-        names = self.names.schema(defs)
-        names.pop("type", None)
-        if names:
-            drawn["propertyNames"] = names
-        return drawn
-
-    def words(self) -> str:
-        """Return its name."""
-        return f"map of {bare_words(self.value)}"
-
 
 @frozen
 class JsonTable(Shape[Mapping[str, JsonValue]]):
     """A map of anything that JSON can hold."""
+
+    WORDS = "map of anything"
 
     def read(self, node: Node, place: DocumentPosition) -> Mapping[str, JsonValue] | NoValue:
         """Read a map as plain data, remembering where its keys stand."""
@@ -125,19 +154,29 @@ class JsonTable(Shape[Mapping[str, JsonValue]]):
         """Return an open object schema."""
         return {"type": "object"}
 
+
+@frozen
+class Wrapper(Shape[U], Generic[T, U]):
+    """A shape around another one that is written in the same way."""
+
+    inner: Shape[T]
+
+    def schema(self, defs: JsonObject) -> JsonObject:
+        """Return the inner shape's schema."""
+        return self.inner.schema(defs)
+
     def words(self) -> str:
-        """Return its name."""
-        return "map of anything"
+        """Return the inner shape's name."""
+        return self.inner.words()
 
 
 @frozen
-class Mapped(Shape[U], Generic[T, U]):
+class Mapped(Wrapper[T, U], Generic[T, U]):
     """A shape whose value is parsed further; `parse` refuses with a `KagedError`.
 
     `show` False keeps the value out of messages, for texts that may hold a password.
     """
 
-    inner: Shape[T]
     parse: Callable[[T], U]
     means: str = ""
     show: bool = True
@@ -154,20 +193,14 @@ class Mapped(Shape[U], Generic[T, U]):
             shown = "" if hide else f"{place.show(value)}: "
             return place.error(node, shown + error.message, error.fix or "")
 
-    def schema(self, defs: JsonObject) -> JsonObject:
-        """Return the inner shape's schema."""
-        return self.inner.schema(defs)
-
     def words(self) -> str:
         """Return its name."""
         return self.means or self.inner.words()
 
 
 @frozen
-class Hidden(Shape[Secret[T]]):
+class Hidden(Wrapper[T, Secret[T]]):
     """A shape whose value is kept in a `Secret`."""
-
-    inner: Shape[T]
 
     def read(self, node: Node, place: DocumentPosition) -> Secret[T] | NoValue:
         """Read the inner shape and hide it."""

@@ -1,4 +1,4 @@
-"""Sections of `config.toml` about the daemon itself: address, access, database, cages, log."""
+"""Sections of `config.toml` about the daemon itself: address, access, data, cages, sessions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kaged.config.cageblock import FullLimits
 from kaged.config.containers import Hidden, ListOf, MapOf, Mapped
 from kaged.config.hostvalues import BIND, NETWORK, Bind, HostPath, IpNetwork
 from kaged.config.pluginwords import MAX_PLUGIN_NAME_CHARS, PLUGIN_NAME_PATTERN
-from kaged.config.records import RecordShape, empty_map, key, optional, record
+from kaged.config.records import RecordShape, empty_map, key, optional, record, section
 from kaged.config.secret import Secret
-from kaged.config.shapes import Choice, Flag, TextShape
+from kaged.config.shapes import Choice, Flag, TextShape, Whole
 from kaged.config.variables import WithVariables
 
 DEFAULT_BIND: Final = ("127.0.0.1", 7460)
@@ -147,18 +147,25 @@ class SandboxSection:
         "Programs outside the system directories that plugins may be run with, by name.",
         default_factory=empty_map,
     )
-    limits: FullLimits = key(
-        RecordShape(FullLimits), "Limits of every plugin's cage.", default_factory=FullLimits
-    )
-    agent_limits: FullLimits = key(
-        RecordShape(FullLimits),
-        "Limits of agents' cages, where the project says nothing else.",
-        default_factory=FullLimits,
+    limits: FullLimits = section("Limits of every plugin's cage.", factory=FullLimits)
+    agent_limits: FullLimits = section(
+        "Limits of agents' cages, where the project says nothing else.", factory=FullLimits
     )
     plugins: Mapping[str, FullLimits] = key(
         MapOf(RecordShape(FullLimits), PLUGIN_NAME),
         "Limits of single plugins, by name; what is left out comes from `sandbox.limits`.",
         default_factory=empty_map,
+    )
+
+
+@record
+class SessionsSection:
+    """The sessions of all projects."""
+
+    idle_seconds: int = key(
+        Whole(1, 7 * 24 * 3600),
+        "After how many seconds without a run a session counts as idle and plugins are notified.",
+        default=300,
     )
 
 

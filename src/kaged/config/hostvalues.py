@@ -33,6 +33,8 @@ class HostValueInvalid(KagedError):
 class HostPath(Shape[Path]):
     """A path of this machine: absolute, below `~/`, or relative to the file it is written in."""
 
+    WORDS = "path"
+
     def read(self, node: Node, place: DocumentPosition) -> Path | NoValue:
         """Read it as an absolute path."""
         text = _PATH.read(node, place)
@@ -51,14 +53,12 @@ class HostPath(Shape[Path]):
         """Return a string schema."""
         return _PATH.schema(defs)
 
-    def words(self) -> str:
-        """Return its name."""
-        return "path"
-
 
 @frozen
 class CommandShape(Shape[tuple[str, ...]]):
     """A command: a list of words, or one text that is split like a shell would; no shell runs."""
+
+    WORDS = "list of words"
 
     def read(self, node: Node, place: DocumentPosition) -> tuple[str, ...] | NoValue:
         """Read the words; blank ones are dropped."""
@@ -84,10 +84,6 @@ class CommandShape(Shape[tuple[str, ...]]):
         """Return both forms."""
         listed: JsonObject = {"type": "array", "items": {"type": "string"}, "minItems": 1}
         return {"oneOf": [{"type": "string", "minLength": 1}, listed]}
-
-    def words(self) -> str:
-        """Return its name."""
-        return "list of words"
 
 
 @dataclass(frozen=True, slots=True)

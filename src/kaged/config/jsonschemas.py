@@ -152,5 +152,5 @@ def _walk(node: Node, path: KeyPath, place: DocumentPosition) -> tuple[Node, Doc
             node = value[step]
         elif isinstance(step, str) and isinstance(value, Mapping) and step in value:
             node = value[step].node
-        place = DocumentPosition(place.reading, (*place.path, step))
+        place = place.at(step)
     return node, place

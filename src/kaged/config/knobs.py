@@ -200,6 +200,8 @@ class MultilineKnob(KnobBase):
 class _TextOrNull(Shape["str | None"]):
     """Text, or null for none."""
 
+    WORDS = "text or null"
+
     def read(self, node: Node, place: DocumentPosition) -> str | NoValue | None:
         """Read either."""
         return None if node.value is None else TextShape(max_chars=128).read(node, place)
@@ -207,10 +209,6 @@ class _TextOrNull(Shape["str | None"]):
     def schema(self, defs: JsonObject) -> JsonObject:
         """Return either."""
         return {"type": ["string", "null"], "minLength": 1, "maxLength": 128}
-
-    def words(self) -> str:
-        """Return its name."""
-        return "text or null"
 
 
 @record

@@ -18,14 +18,15 @@ from kaged.config.knobs import (
     PathKnob,
 )
 from kaged.config.nodes import Node
-from kaged.config.problems import Severity
 from kaged.config.reading import INVALID, DocumentPosition, NoValue, nearest
-from kaged.config.records import RecordShape, keys_of
+from kaged.config.records import RecordShape, keys_of, strict
 from kaged.config.shapes import Shape, TextShape, wrong_kind
 
 
 class KnobShape(Shape[Knob]):
     """A knob of one of the eight types; unknown keys are errors."""
+
+    WORDS = "knob"
 
     def read(self, node: Node, place: DocumentPosition) -> Knob | NoValue:
         """Read the type, then the knob."""
@@ -33,8 +34,7 @@ class KnobShape(Shape[Knob]):
             return wrong_kind(node, place, "a map")
         kind = node.child("type")
         if kind is None:
-            missing = DocumentPosition(place.reading, (*place.path, "type"))
-            return missing.error(node, "is missing", f"one of {_types()}", "missing_key")
+            return place.at("type").error(node, "is missing", f"one of {_types()}", "missing_key")
         if not isinstance(kind.value, str) or kind.value not in KNOB_TYPES:
             near = nearest(str(kind.value), KNOB_TYPES)
             return place.under("type", kind.mark).error(
@@ -53,10 +53,6 @@ class KnobShape(Shape[Knob]):
             ref = shape.schema(defs)
             drawn.append({"allOf": [{"properties": {"type": {"const": name}}}, ref]})
         return {"oneOf": drawn}
-
-    def words(self) -> str:
-        """Return its name."""
-        return "knob"
 
 
 def _check_knob(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
@@ -104,10 +100,7 @@ def _types() -> str:
 
 
 _SHAPES: Final[Mapping[str, RecordShape[Any]]] = MappingProxyType(
-    {
-        name: RecordShape(cls, unknown=Severity.ERROR, check=_check_knob)
-        for name, cls in KNOB_TYPES.items()
-    }
+    {name: strict(cls, check=_check_knob) for name, cls in KNOB_TYPES.items()}
 )
 
 KNOBS_SHAPE: Final = MapOf(

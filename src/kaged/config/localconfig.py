@@ -17,15 +17,14 @@ from typing import Final
 from kaged.base import JsonValue
 from kaged.config.capabilitylist import CapabilityListShape
 from kaged.config.containers import Hidden, JsonTable, ListOf, Mapped
-from kaged.config.files import Privacy, is_missing, read_text
-from kaged.config.problems import ConfigFileInvalid
-from kaged.config.reading import INVALID, Loaded, Reading
+from kaged.config.files import Privacy
+from kaged.config.reading import Loaded, Reading
 from kaged.config.records import RecordShape, empty_map, key, optional, record
 from kaged.config.secret import Secret
 from kaged.config.sections import Sections, SectionsOf
 from kaged.config.semver import Version, parse_version
 from kaged.config.shapes import Choice, Flag, Number, TextShape, Whole
-from kaged.config.tomldoc import parse_toml
+from kaged.config.tomldoc import load_toml
 from kaged.config.variables import WithVariables
 from kaged.kernel.capabilities import CapabilitySet
 
@@ -184,16 +183,5 @@ def load_local_config(path: Path, environ: Mapping[str, str]) -> Loaded[LocalCon
     Raises:
         ConfigFileInvalid: with every problem, or because others may read the file.
     """
-    try:
-        found = read_text(path, privacy=Privacy.PRIVATE)
-    except ConfigFileInvalid as error:
-        if is_missing(error):
-            return Loaded(LocalConfig())
-        raise
     reading = Reading(str(path), secretive=True, environ=environ)
-    reading.add(found.warnings)
-    parsed = parse_toml(found.text, str(path))
-    reading.add(parsed.problems)
-    if parsed.node is None:
-        return reading.finish(INVALID)
-    return reading.finish(LOCAL_SHAPE.read(parsed.node, reading.top))
+    return load_toml(path, reading, LOCAL_SHAPE.read, default=LocalConfig, privacy=Privacy.PRIVATE)

@@ -43,6 +43,8 @@ class LuaGrants:
 class GrantsShape(Shape[LuaGrants]):
     """A table of script name to a list of capability names."""
 
+    WORDS = "table of script name to list of " + ", ".join(f"`{n}`" for n in LUA_CAPABILITIES)
+
     def read(self, node: Node, place: DocumentPosition) -> LuaGrants | NoValue:
         """Read the grants; a problem anywhere leaves none."""
         apart = place.reading.contained()
@@ -66,10 +68,6 @@ class GrantsShape(Shape[LuaGrants]):
             "type": "object",
             "additionalProperties": {"type": "array", "items": {"enum": known}},
         }
-
-    def words(self) -> str:
-        """Return its name."""
-        return "table of script name to list of " + ", ".join(f"`{n}`" for n in LUA_CAPABILITIES)
 
 
 def _read_names(node: Node, stem: str, place: DocumentPosition) -> list[LuaPower]:

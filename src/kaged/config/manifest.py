@@ -14,7 +14,7 @@ from typing import Final
 from kaged.base import JsonObject, JsonValue
 from kaged.config.cageblock import ENV_NAME, ENV_VALUE
 from kaged.config.capabilitylist import CapabilityListShape
-from kaged.config.containers import ListOf, MapOf, Mapped
+from kaged.config.containers import ListOf, MapOf, Mapped, OneOrList
 from kaged.config.files import read_text
 from kaged.config.jsonschemas import ObjectSchemaShape
 from kaged.config.knobs import Knob
@@ -31,8 +31,8 @@ from kaged.config.pluginwords import (
     PluginRole,
 )
 from kaged.config.problems import Severity
-from kaged.config.reading import INVALID, DocumentPosition, Loaded, NoValue, Reading
-from kaged.config.records import RecordShape, empty_map, key, optional, record
+from kaged.config.reading import DocumentPosition, Loaded, NoValue, Reading
+from kaged.config.records import RecordShape, empty_map, key, optional, record, strict
 from kaged.config.semver import SEMVER_PATTERN, Version, parse_version
 from kaged.config.servers import ARGV
 from kaged.config.shapes import Choice, Flag, Shape, TextShape, Whole
@@ -49,11 +49,13 @@ TOOL_PATTERN: Final = r"[a-z][a-z0-9_]*"
 _METHOD: Final = TextShape(
     max_chars=200, pattern=METHOD_PATTERN, means="a method name (2 to 4 lower-case segments)"
 )
+_ROLES: Final = ListOf(Choice(PluginRole), unique=True)
 
 
 class _LineShape(Shape[str]):
     """One line of text; line ends at its edges, as YAML blocks leave them, are taken off."""
 
+    WORDS = f"one line, at most {MAX_DESCRIPTION_CHARS} characters"
     _TEXT: Final = TextShape(max_chars=MAX_DESCRIPTION_CHARS)
 
     def read(self, node: Node, place: DocumentPosition) -> str | NoValue:
@@ -68,30 +70,6 @@ class _LineShape(Shape[str]):
             "type": "string",
             "pattern": rf"^[\r\n]*[^\r\n]{{1,{MAX_DESCRIPTION_CHARS}}}[\r\n]*$",
         }
-
-    def words(self) -> str:
-        """Return its name."""
-        return f"one line, at most {MAX_DESCRIPTION_CHARS} characters"
-
-
-class _RoleAlias(Shape[tuple[PluginRole, ...]]):
-    """The older `role`: one role, or a list of them."""
-
-    _LIST: Final = ListOf(Choice(PluginRole), unique=True)
-
-    def read(self, node: Node, place: DocumentPosition) -> tuple[PluginRole, ...] | NoValue:
-        """Read either form."""
-        if isinstance(node.value, str):
-            node = Node((node,), node.mark)
-        return self._LIST.read(node, place)
-
-    def schema(self, defs: JsonObject) -> JsonObject:
-        """Return both forms."""
-        return {"oneOf": [Choice(PluginRole).schema(defs), self._LIST.schema(defs)]}
-
-    def words(self) -> str:
-        """Return its name."""
-        return "role or list of roles"
 
 
 @record
@@ -177,19 +155,22 @@ class Manifest:
         default_factory=empty_map,
     )
     declared_roles: tuple[PluginRole, ...] | None = optional(
-        ListOf(Choice(PluginRole), unique=True),
+        _ROLES,
         "What it may do with its hooks' answers; `[observer]` by default if it has hooks.",
         name="roles",
         default=None,
     )
     role_alias: tuple[PluginRole, ...] | None = optional(
-        _RoleAlias(), "The older spelling of `roles`.", name="role", default=None
+        OneOrList(_ROLES, "role or list of roles"),
+        "The older spelling of `roles`.",
+        name="role",
+        default=None,
     )
     hooks: tuple[Hook, ...] = key(
         ListOf(Choice(Hook), unique=True), "The hooks it handles.", default=()
     )
     tools: tuple[ToolDeclaration, ...] = key(
-        ListOf(RecordShape(ToolDeclaration, unknown=Severity.ERROR), max_items=200),
+        ListOf(strict(ToolDeclaration), max_items=200),
         "The tools it offers to agents.",
         default=(),
     )
@@ -197,7 +178,7 @@ class Manifest:
         ListOf(_METHOD, unique=True), "Methods for the HTTP API, beside tools.", default=()
     )
     method_schemas: Mapping[str, MethodSchema] = key(
-        MapOf(RecordShape(MethodSchema, unknown=Severity.ERROR), _METHOD),
+        MapOf(strict(MethodSchema), _METHOD),
         "What its methods take and give, by method.",
         default_factory=empty_map,
     )
@@ -306,9 +287,4 @@ def load_manifest(directory: Path) -> Loaded[Manifest]:
 
 def parse_manifest(text: str, file: str = MANIFEST_NAME) -> Loaded[Manifest]:
     """Read the text of a manifest. Raises ConfigInvalid as `load_manifest`."""
-    reading = Reading(file)
-    parsed = parse_yaml(text, file)
-    reading.add(parsed.problems)
-    if parsed.node is None:
-        return reading.finish(INVALID)
-    return reading.finish(MANIFEST_SHAPE.read(parsed.node, reading.top))
+    return Reading(file).read(parse_yaml(text, file), MANIFEST_SHAPE.read)

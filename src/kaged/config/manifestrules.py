@@ -48,7 +48,7 @@ def check_manifest(given: Mapping[str, Any], node: Node, place: DocumentPosition
 def _check_name(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     name = given.get("name")
     at = node.child("name") or node
-    below = DocumentPosition(place.reading, (*place.path, "name"))
+    below = place.at("name")
     if name in RESERVED_NAMES:
         below.warn(
             at, f"{name!r} is the name of a built-in tool namespace", code="reserved_plugin_name"
@@ -70,7 +70,7 @@ def _check_name(given: Mapping[str, Any], node: Node, place: DocumentPosition) -
 def _check_api(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     api = given.get("kaged_api")
     if api is not None and api > 1:
-        DocumentPosition(place.reading, (*place.path, "kaged_api")).error(
+        place.at("kaged_api").error(
             node.child("kaged_api") or node,
             f"the plugin needs plugin API {api}; this kaged supports 1",
             "use a newer kaged, or an older version of the plugin",
@@ -82,7 +82,7 @@ def _check_roles(given: Mapping[str, Any], node: Node, place: DocumentPosition) 
     roles: tuple[PluginRole, ...] | None = given.get("declared_roles")
     alias: tuple[PluginRole, ...] | None = given.get("role_alias")
     at = node.child("roles") or node.child("role") or node
-    below = DocumentPosition(place.reading, (*place.path, "roles"))
+    below = place.at("roles")
     if roles is not None and alias is not None and set(roles) != set(alias):
         below.error(
             at, "roles and role say different things", "keep roles only", "conflicting_keys"
@@ -107,7 +107,7 @@ def _check_names_offered(given: Mapping[str, Any], node: Node, place: DocumentPo
         for index, name in enumerate(given.get(field, ())):
             listed = node.child(field)
             item = listed.value[index] if listed and isinstance(listed.value, tuple) else node
-            below = DocumentPosition(place.reading, (*place.path, field, index))
+            below = place.at(field, index)
             if name.startswith(RESERVED_PREFIXES):
                 prefix = name.partition(".")[0]
                 below.error(item, f"{name} begins with {prefix}., which is reserved", "rename it")
@@ -116,7 +116,7 @@ def _check_names_offered(given: Mapping[str, Any], node: Node, place: DocumentPo
     plugin = given.get("name")
     seen: set[str] = set()
     for index, name, at in _tool_names(node):
-        below = DocumentPosition(place.reading, (*place.path, "tools", index, "name"))
+        below = place.at("tools", index, "name")
         full = f"{plugin}.{name}"
         if name in seen:
             below.error(at, f"the tool {name} is declared twice", "rename one of the two")
@@ -139,7 +139,7 @@ def _check_method_schemas(given: Mapping[str, Any], node: Node, place: DocumentP
     listed = node.child("method_schemas") or node
     for name in given.get("method_schemas", ()):
         if name not in methods:
-            DocumentPosition(place.reading, (*place.path, "method_schemas", name)).error(
+            place.at("method_schemas", name).error(
                 listed.child(name) or listed,
                 f"{name} is no method of this plugin",
                 f"add {name} to methods, or remove its schemas",
@@ -152,7 +152,7 @@ def _check_env(given: Mapping[str, Any], node: Node, place: DocumentPosition) ->
     for name in given.get("env", {}):
         if name in PROTECTED_ENV:
             entry = env.entry(name)
-            DocumentPosition(place.reading, (*place.path, "env", name)).warn(
+            place.at("env", name).warn(
                 env if entry is None else entry.mark,
                 "is set by the host and keeps the host's value",
                 "remove it",
@@ -163,7 +163,7 @@ def _check_env(given: Mapping[str, Any], node: Node, place: DocumentPosition) ->
 def _check_schemas(given: Mapping[str, Any], node: Node, place: DocumentPosition) -> None:
     project = property_names(given.get("config_schema"))
     system = property_names(given.get("system_config_schema"))
-    below = DocumentPosition(place.reading, (*place.path, "system_config_schema", "properties"))
+    below = place.at("system_config_schema", "properties")
     at = node.child("system_config_schema") or node
     for name in system:
         if name in project:
@@ -190,7 +190,7 @@ def _check_knobs(given: Mapping[str, Any], node: Node, place: DocumentPosition) 
         bound = entry.node.child("binds_to")
         if bound is None or not isinstance(bound.value, str):
             continue
-        below = DocumentPosition(place.reading, (*place.path, "knobs", name))
+        below = place.at("knobs", name)
         field = _bound_field(bound, project, system, below)
         if field is not None and name in read and schema is not None:
             _compare_with_schema(read[name], field, schema, bound, below)
@@ -200,7 +200,7 @@ def _bound_field(
     bound: Node, project: tuple[str, ...] | None, system: tuple[str, ...], place: DocumentPosition
 ) -> str | None:
     target = str(bound.value)
-    below = DocumentPosition(place.reading, (*place.path, "binds_to"))
+    below = place.at("binds_to")
     field = target.removeprefix(_BINDING)
     if target.partition(".")[0] == _SYSTEM_BINDING or (
         field in system and field not in (project or ())

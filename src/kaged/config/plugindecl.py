@@ -106,7 +106,7 @@ def _check_declaration(given: Mapping[str, Any], node: Node, place: DocumentPosi
         return
     section = f'[plugins."{given.get("package") or "<package>"}"]'
     for path, entry in _secret_entries(config, ("config",)):
-        DocumentPosition(place.reading, (*place.path, *path)).error(
+        place.at(*path).error(
             entry.mark,
             f"{path[-1]} looks like a secret, and the project file is committed",
             f"put it into local.toml under {section}",
@@ -173,7 +173,7 @@ def check_plugins(primary: Node, top: DocumentPosition) -> None:
     bases = _declarations(primary)
     for agent, path, node in agent_nodes(primary):
         for name, declaration in _declarations(node).items():
-            place = DocumentPosition(top.reading, (*path, "plugins", name))
+            place = top.at(*path, "plugins", name)
             if agent == PRIMARY:
                 _check_self_contained(declaration, place)
             else:
@@ -197,7 +197,7 @@ def _check_subagent(name: str, node: Node, base: Node | None, place: DocumentPos
     for field in ("package", "isolation"):
         mine, theirs = _text(node, field), _text(base, field)
         if mine is not None and theirs is not None and mine.value != theirs.value:
-            DocumentPosition(place.reading, (*place.path, field)).error(
+            place.at(field).error(
                 mine,
                 f"{field} cannot differ from the primary's ({theirs.value})",
                 f"remove {field} here",
@@ -207,15 +207,14 @@ def _check_subagent(name: str, node: Node, base: Node | None, place: DocumentPos
 
 def _check_self_contained(node: Node, place: DocumentPosition) -> None:
     if node.entry("package") is None and isinstance(node.value, Mapping):
-        missing = DocumentPosition(place.reading, (*place.path, "package"))
-        missing.error(node, "is missing", "add package", "missing_key")
+        place.at("package").error(node, "is missing", "add package", "missing_key")
 
 
 def _warn_primary_only_hooks(agent: AgentPath, node: Node, place: DocumentPosition) -> None:
     hooks = node.child("hooks")
     for hook in hooks.value if hooks is not None and isinstance(hooks.value, tuple) else ():
         if hook.value in PRIMARY_ONLY_HOOKS:
-            DocumentPosition(place.reading, (*place.path, "hooks")).warn(
+            place.at("hooks").warn(
                 hook,
                 f"{hook.value} fires on the primary agent only, never on {agent}",
                 "remove the hook here",

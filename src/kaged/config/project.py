@@ -32,7 +32,7 @@ from kaged.config.problems import ConfigFileInvalid, Severity
 from kaged.config.projectpaths import KAGED_DIR
 from kaged.config.prompts import Prompt, PromptShape
 from kaged.config.reading import INVALID, DocumentPosition, Loaded, NoValue, Reading
-from kaged.config.records import RecordShape, empty_map, key, optional, record
+from kaged.config.records import RecordShape, empty_map, key, optional, record, section, strict
 from kaged.config.servers import DAP_SHAPE, LSP_SHAPE, DapBlock, LspBlock
 from kaged.config.shapes import Choice, Number, Shape, TextShape, Whole, wrong_kind
 from kaged.config.toolrules import ToolRule, ToolRulesShape, check_root_only
@@ -90,7 +90,7 @@ class Compaction:
         default=None,
     )
     delegate: CompactionDelegate | None = optional(
-        RecordShape(CompactionDelegate, unknown=Severity.ERROR),
+        strict(CompactionDelegate),
         "The compactor plugin; required by strategy `delegate`, and implies it when given alone.",
         default=None,
     )
@@ -127,10 +127,8 @@ class AgentSpec:
         "The agents that this one can call, by key.",
         default_factory=empty_map,
     )
-    compaction: Compaction = key(
-        RecordShape(Compaction, unknown=Severity.ERROR),
-        "What to do when the context window is full.",
-        default_factory=Compaction,
+    compaction: Compaction = section(
+        "What to do when the context window is full.", factory=Compaction, unknown=Severity.ERROR
     )
     max_steps: int = key(
         Whole(1, 100_000), "How many model steps a run may take.", default=DEFAULT_MAX_STEPS
@@ -155,7 +153,8 @@ class ProjectTitle:
 class _TitleShape(Shape[ProjectTitle]):
     """A slug, or a map with name and description."""
 
-    _MAP: Final = RecordShape(ProjectTitle, unknown=Severity.ERROR)
+    WORDS = "slug or table"
+    _MAP: Final = strict(ProjectTitle)
 
     def read(self, node: Node, place: DocumentPosition) -> ProjectTitle | NoValue:
         """Read either form."""
@@ -169,10 +168,6 @@ class _TitleShape(Shape[ProjectTitle]):
     def schema(self, defs: JsonObject) -> JsonObject:
         """Return both forms."""
         return {"oneOf": [SLUG.schema(defs), self._MAP.schema(defs)]}
-
-    def words(self) -> str:
-        """Return its name."""
-        return "slug or table"
 
 
 @record
@@ -199,12 +194,12 @@ def _check_agent(given: Mapping[str, Any], node: Node, place: DocumentPosition) 
     is_root = place.path == ("primary",)
     review = node.child("todo_review")
     if is_root and review is not None:
-        DocumentPosition(place.reading, (*place.path, "todo_review")).error(
+        place.at("todo_review").error(
             review, "is for subagents only; the primary has no parent", "remove it"
         )
     tools = node.child("tools")
     if not is_root and tools is not None and "tools" in given:
-        below = DocumentPosition(place.reading, (*place.path, "tools"))
+        below = place.at("tools")
         check_root_only(given["tools"], tools, below, ".".join(map(str, place.path)))
 
 
@@ -296,13 +291,7 @@ def parse_project(text: str, root: Path) -> Loaded[Project]:
     """
     file = root / KAGED_DIR / PROJECT_FILE
     reading = Reading(str(file), root=root)
-    parsed = parse_yaml(text, str(file))
-    reading.add(parsed.problems)
-    if parsed.node is None:
-        return reading.finish(INVALID)
-    dsl = PROJECT_SHAPE.read(parsed.node, reading.top)
-    _check_document(parsed.node, reading.top)
-    loaded = reading.finish(dsl)
+    loaded = reading.read(parse_yaml(text, str(file)), _read_document)
     title = loaded.value.project
     slug = slugify(root.name if title is None else title.name)
     project = Project(
@@ -324,17 +313,17 @@ def slugify(name: str) -> str:
     return slug if slug[0].isalpha() else f"p-{slug}"[:64]
 
 
-def _check_document(node: Node, top: DocumentPosition) -> None:
-    """Check what concerns several agents at once, as far as the document can be read."""
-    primary = node.child("primary")
-    if primary is None:
-        return
-    check_plugins(primary, top)
-    _check_delegates(primary, top)
-    workflows = node.child("workflows")
-    if workflows is not None:
-        known = frozenset(str(agent) for agent, _, _ in agent_nodes(primary))
-        check_agents(workflows, known, top)
+def _read_document(node: Node, top: DocumentPosition) -> ProjectDsl | NoValue:
+    """Read the file, and check what concerns several agents as far as it can be read."""
+    dsl = PROJECT_SHAPE.read(node, top)
+    primary, workflows = node.child("primary"), node.child("workflows")
+    if primary is not None:
+        check_plugins(primary, top)
+        _check_delegates(primary, top)
+        if workflows is not None:
+            known = frozenset(str(agent) for agent, _, _ in agent_nodes(primary))
+            check_agents(workflows, known, top)
+    return dsl
 
 
 def _check_delegates(primary: Node, top: DocumentPosition) -> None:
@@ -343,11 +332,11 @@ def _check_delegates(primary: Node, top: DocumentPosition) -> None:
         compaction = agent.child("compaction")
         if compaction is None or not isinstance(compaction.value, Mapping):
             continue
-        place = DocumentPosition(top.reading, (*path, "compaction"))
+        place = top.at(*path, "compaction")
         delegate = compaction.child("delegate")
         strategy = compaction.child("strategy")
         if strategy is not None and strategy.value == "delegate" and delegate is None:
-            DocumentPosition(top.reading, (*place.path, "delegate")).error(
+            place.at("delegate").error(
                 strategy,
                 "is missing: strategy delegate needs to know the plugin",
                 "add delegate: { plugin: <key> }",
@@ -357,7 +346,7 @@ def _check_delegates(primary: Node, top: DocumentPosition) -> None:
         if named is None or not isinstance(named.value, str):
             continue
         if named.value not in _delegate_names(agent.child("plugins"), shared):
-            DocumentPosition(top.reading, (*place.path, "delegate", "plugin")).error(
+            place.at("delegate", "plugin").error(
                 named,
                 f"{place.show(named.value)} is not declared on this agent",
                 "declare the plugin under plugins of the same agent",

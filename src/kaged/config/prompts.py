@@ -38,6 +38,8 @@ class Prompt:
 class PromptShape(Shape[Prompt]):
     """Text, or the location of a text file: `project:/x` (from the root), `config:/x` (.kaged)."""
 
+    WORDS = "text, or `project:/file` or `config:/file`"
+
     def read(self, node: Node, place: DocumentPosition) -> Prompt | NoValue:
         """Read the text, and the file if a location is given."""
         text = _TEXT.read(node, place)
@@ -59,10 +61,6 @@ class PromptShape(Shape[Prompt]):
     def schema(self, defs: JsonObject) -> JsonObject:
         """Return a string schema."""
         return {"type": "string", "minLength": 1}
-
-    def words(self) -> str:
-        """Return its name."""
-        return "text, or `project:/file` or `config:/file`"
 
 
 def _read_file(location: str, node: Node, place: DocumentPosition) -> Prompt | NoValue:

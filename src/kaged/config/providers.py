@@ -13,17 +13,15 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
-from kaged.base import JsonObject, JsonValue
+from kaged.base import JsonValue
 from kaged.config.cageblock import ENV_NAME, ENV_VALUE, NET_TARGET, FullLimits
-from kaged.config.containers import Hidden, JsonTable, ListOf, MapOf
+from kaged.config.containers import Hidden, JsonTable, ListOf, MapOf, OneOrList
 from kaged.config.hostvalues import ABSOLUTE, CommandShape
-from kaged.config.nodes import Node
 from kaged.config.problems import Origin, Problem, Severity
-from kaged.config.reading import DocumentPosition, NoValue
-from kaged.config.records import RecordShape, empty_map, key, optional, record
+from kaged.config.records import RecordShape, empty_map, key, optional, record, section, strict
 from kaged.config.secret import Secret
 from kaged.config.sections import Sections, SectionsOf
-from kaged.config.shapes import Choice, Flag, Number, Shape, TextShape, Whole
+from kaged.config.shapes import Choice, Flag, Number, TextShape, Whole
 from kaged.config.variables import WithVariables
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
@@ -91,18 +89,14 @@ class HostCage:
     """The cage of a program that the operator configures."""
 
     fs: tuple[HostFsEntry, ...] = key(
-        ListOf(RecordShape(HostFsEntry, unknown=Severity.ERROR)),
+        ListOf(strict(HostFsEntry)),
         "Paths that exist inside.",
         default=(),
     )
     net: tuple[NetTarget, ...] = key(
         ListOf(NET_TARGET), "Where it may connect to; an empty list is no network.", default=()
     )
-    limits: FullLimits = key(
-        RecordShape(FullLimits, unknown=Severity.ERROR),
-        "Resource limits.",
-        default_factory=FullLimits,
-    )
+    limits: FullLimits = section("Resource limits.", factory=FullLimits, unknown=Severity.ERROR)
 
     def policy(self, limits: CageLimits) -> CagePolicy:
         """Compile; `limits` are the defaults."""
@@ -113,7 +107,7 @@ class HostCage:
         )
 
 
-HOST_CAGE_SHAPE: Final = RecordShape(HostCage, unknown=Severity.ERROR)
+HOST_CAGE_SHAPE: Final = strict(HostCage)
 
 
 @record
@@ -202,26 +196,6 @@ class SkillProvider:
     timeout_seconds: float | None = optional(_TIMEOUT, "How long one call may take.", default=None)
 
 
-class _ChatIds(Shape[tuple[str, ...]]):
-    """One chat id or a list of them."""
-
-    _LIST: Final = ListOf(TextShape(max_chars=256))
-
-    def read(self, node: Node, place: DocumentPosition) -> tuple[str, ...] | NoValue:
-        """Read either form."""
-        if isinstance(node.value, str):
-            node = Node((node,), node.mark)
-        return self._LIST.read(node, place)
-
-    def schema(self, defs: JsonObject) -> JsonObject:
-        """Return both forms."""
-        return {"oneOf": [{"type": "string"}, self._LIST.schema(defs)]}
-
-    def words(self) -> str:
-        """Return its name."""
-        return "text or list of text"
-
-
 @record
 class SkillSection:
     """Settings of one skill; `[skills.defaults]` holds those of all."""
@@ -233,7 +207,7 @@ class SkillSection:
         TextShape(max_chars=128), "The model alias it runs with.", default=None
     )
     allow_chat_ids: tuple[str, ...] | None = optional(
-        _ChatIds(),
+        OneOrList(ListOf(TextShape(max_chars=256)), "text or list of text"),
         "The chats it may be used in; an empty list lifts the default's limit.",
         default=None,
     )

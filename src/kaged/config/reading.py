@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
 
-from kaged.config.nodes import Node
+from kaged.config.nodes import Node, Parsed
 from kaged.config.problems import (
     ConfigFileInvalid,
     KeyPath,
@@ -103,6 +103,13 @@ class Reading:
             sorted(self.problems, key=lambda problem: (problem.line or 0, problem.column or 0))
         )
 
+    def read(
+        self, parsed: Parsed, read: Callable[[Node, DocumentPosition], T | NoValue]
+    ) -> Loaded[T]:
+        """Take over what a parser made of the file, read it whole and finish."""
+        self.add(parsed.problems)
+        return self.finish(INVALID if parsed.node is None else read(parsed.node, self.top))
+
     def finish(self, value: T | NoValue) -> Loaded[T]:
         """Return the value with its warnings, or raise ConfigFileInvalid with everything found."""
         problems = self.sorted_problems()
@@ -129,6 +136,10 @@ class DocumentPosition:
         path = (*self.path, step)
         self.reading.origins[path] = Origin(self.reading.file, mark.line)
         return DocumentPosition(self.reading, path)
+
+    def at(self, *steps: str | int) -> DocumentPosition:
+        """Return the position some steps down, where nothing need be written."""
+        return DocumentPosition(self.reading, (*self.path, *steps))
 
     def inside(self, reading: Reading) -> DocumentPosition:
         """Return the same path in another reading."""

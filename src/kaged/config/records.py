@@ -76,6 +76,11 @@ def optional(
     return cast("T | None", made)
 
 
+def section(doc: str, *, factory: Callable[[], T], unknown: Severity = Severity.WARNING) -> T:
+    """Declare a field that is a table of its own. `factory` is its record, which needs no key."""
+    return key(RecordShape(cast("type[T]", factory), unknown=unknown), doc, default_factory=factory)
+
+
 def empty_map() -> Mapping[str, Any]:
     """Return an empty frozen map, for defaults."""
     return MappingProxyType({})
@@ -84,7 +89,7 @@ def empty_map() -> Mapping[str, Any]:
 @dataclass_transform(
     frozen_default=True,
     kw_only_default=True,
-    field_specifiers=(key, optional, dataclasses.field),
+    field_specifiers=(key, optional, section, dataclasses.field),
 )
 def record(cls: type[R]) -> type[R]:
     """Make a class a frozen dataclass with slots whose arguments have names."""
@@ -121,6 +126,11 @@ Check = Callable[[Mapping[str, Any], Node, DocumentPosition], None]
 """Looks at the fields that could be read, by field name, and notes what does not fit together."""
 
 
+def strict(cls: type[R], *, check: Check | None = None) -> RecordShape[R]:
+    """Return the shape of a record for which an unknown key is an error."""
+    return RecordShape(cls, unknown=Severity.ERROR, check=check)
+
+
 @frozen
 class RecordShape(Shape[R], Generic[R]):
     """A map with fixed keys, read into a record.
@@ -129,6 +139,8 @@ class RecordShape(Shape[R], Generic[R]):
     `unknown` says how unknown keys count. `extras` names a field and the shape of the map that
     takes unknown keys instead.
     """
+
+    WORDS = "table"
 
     cls: type[R]
     hints: Mapping[str, str] = dataclasses.field(default_factory=empty_map)
@@ -159,8 +171,8 @@ class RecordShape(Shape[R], Generic[R]):
             entry = self._find(item, pairs, place, taken)
             if entry is None:
                 if item.required:
-                    missing = DocumentPosition(place.reading, (*place.path, item.name))
-                    missing.error(node, "is missing", f"add {item.name}", "missing_key")
+                    fix = f"add {item.name}"
+                    place.at(item.name).error(node, "is missing", fix, "missing_key")
                     complete = False
                 continue
             value = item.shape.read(entry.node, place.under(item.name, entry.mark))
@@ -241,7 +253,3 @@ class RecordShape(Shape[R], Generic[R]):
         if self.extras is None and self.unknown is Severity.ERROR:
             result["additionalProperties"] = False
         return {**result, **self.schema_extra}
-
-    def words(self) -> str:
-        """Return its name."""
-        return "table"

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kaged.config.cageblock import CageBlock, CageShape
-from kaged.config.containers import Hidden, Later, ListOf, MapOf, Mapped
+from kaged.config.containers import Later, ListOf, NamedValues, Wrapper
 from kaged.config.daemonconfig import CONFIG_SHAPE
 from kaged.config.knobs import KNOB_TYPES
 from kaged.config.knobshapes import KnobShape
@@ -18,8 +18,7 @@ from kaged.config.manifest import MANIFEST_SHAPE
 from kaged.config.project import PROJECT_SHAPE, ProjectTitle
 from kaged.config.records import Key, RecordShape, keys_of
 from kaged.config.secret import Secret
-from kaged.config.sections import Sections, SectionsOf
-from kaged.config.variables import WithVariables
+from kaged.config.sections import Sections
 
 BEGIN: Final = "<!-- generated: keys, by kaged.config.reference -->"
 END: Final = "<!-- end of generated keys -->"
@@ -121,13 +120,13 @@ def _inside(shape: Any) -> Iterator[tuple[str, type[Any]]]:
     elif isinstance(shape, KnobShape):
         for name, cls in KNOB_TYPES.items():
             yield f" (type {name})", cls
-    elif isinstance(shape, (Mapped, Hidden, WithVariables)):
+    elif isinstance(shape, Wrapper):
         yield from _inside(shape.inner)
     elif isinstance(shape, Later):
         yield from _inside(shape.find())
     elif isinstance(shape, ListOf):
         yield from ((f"[]{suffix}", cls) for suffix, cls in _inside(shape.item))
-    elif isinstance(shape, (MapOf, SectionsOf)):
+    elif isinstance(shape, NamedValues):
         yield from ((f".<name>{suffix}", cls) for suffix, cls in _inside(shape.value))
     elif type(shape).__name__ == "_TitleShape":
         yield "", ProjectTitle

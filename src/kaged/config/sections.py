@@ -7,13 +7,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from kaged.base import JsonObject
-from kaged.config.containers import ANY_NAME, bare_words
+from kaged.config.containers import NamedValues
 from kaged.config.frozen import frozen
 from kaged.config.nodes import Node
 from kaged.config.problems import ConfigFileInvalid, Problem
 from kaged.config.reading import DocumentPosition, NoValue
-from kaged.config.shapes import Shape, wrong_kind
+from kaged.config.shapes import wrong_kind
 
 T = TypeVar("T")
 
@@ -56,11 +55,8 @@ class Sections(Generic[T]):
 
 
 @frozen
-class SectionsOf(Shape[Sections[T]]):
+class SectionsOf(NamedValues[T, Sections[T]]):
     """A map with free names; a value that cannot be read is set apart, not fatal."""
-
-    value: Shape[T]
-    names: Shape[str] = ANY_NAME
 
     def read(self, node: Node, place: DocumentPosition) -> Sections[T] | NoValue:
         """Read each section on its own."""
@@ -79,16 +75,3 @@ class SectionsOf(Shape[Sections[T]]):
             else:
                 good[name] = item
         return Sections(MappingProxyType(good), MappingProxyType(broken))
-
-    def schema(self, defs: JsonObject) -> JsonObject:
-        """Return a map of sections."""
-        drawn: JsonObject = {"type": "object", "additionalProperties": self.value.schema(defs)}
-        names = self.names.schema(defs)
-        names.pop("type", None)
-        if names:
-            drawn["propertyNames"] = names
-        return drawn
-
-    def words(self) -> str:
-        """Return its name."""
-        return f"map of {bare_words(self.value)}"

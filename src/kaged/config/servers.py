@@ -9,7 +9,7 @@ from kaged.config.containers import ListOf
 from kaged.config.nodes import Node
 from kaged.config.problems import Severity
 from kaged.config.reading import DocumentPosition
-from kaged.config.records import RecordShape, key, optional, record
+from kaged.config.records import RecordShape, key, optional, record, strict
 from kaged.config.shapes import Flag, TextShape
 
 ARGV: Final = ListOf(TextShape(max_chars=4096, one_line=False), min_items=1, max_items=200)
@@ -77,7 +77,7 @@ class LspBlock:
     """Language servers of the project."""
 
     servers: tuple[LspServerEntry, ...] = key(
-        ListOf(RecordShape(LspServerEntry, unknown=Severity.ERROR)),
+        ListOf(strict(LspServerEntry)),
         "One entry per language. Used only after the operator has trusted the project.",
         default=(),
     )
@@ -88,7 +88,7 @@ class DapBlock:
     """Debug adapters of the project."""
 
     adapters: tuple[DapAdapter, ...] = key(
-        ListOf(RecordShape(DapAdapter, unknown=Severity.ERROR, check=check_adapter)),
+        ListOf(strict(DapAdapter, check=check_adapter)),
         "One entry per runtime. Used only after the operator has trusted the project.",
         default=(),
     )
@@ -104,7 +104,7 @@ def check_unique(block: Node, listed: str, name: str, place: DocumentPosition) -
         if found is None or not isinstance(found.value, str):
             continue
         if found.value in seen:
-            DocumentPosition(place.reading, (*place.path, listed, index, name)).error(
+            place.at(listed, index, name).error(
                 found,
                 f"{place.show(found.value)} is listed twice (first as entry "
                 f"{seen[found.value] + 1})",

@@ -10,7 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.frozen import frozen
@@ -26,7 +26,9 @@ _YAML_1_1_WORDS = {"yes": "true", "on": "true", "y": "true", "no": "false", "off
 
 
 class Shape(ABC, Generic[T]):
-    """What a value may look like."""
+    """What a value may look like. `WORDS` is its name in reference pages, if it has a fixed one."""
+
+    WORDS: ClassVar[str] = ""
 
     @abstractmethod
     def read(self, node: Node, place: DocumentPosition) -> T | NoValue:
@@ -38,7 +40,7 @@ class Shape(ABC, Generic[T]):
 
     def words(self) -> str:
         """Return the shape's name in reference pages."""
-        return str(self.schema({}).get("type", "value"))
+        return self.WORDS or str(self.schema({}).get("type", "value"))
 
 
 def wrong_kind(node: Node, place: DocumentPosition, expected: str) -> NoValue:
@@ -177,6 +179,8 @@ class Number(Shape[float]):
 class Flag(Shape[bool]):
     """True or false."""
 
+    WORDS = "true or false"
+
     def read(self, node: Node, place: DocumentPosition) -> bool | NoValue:
         """Read true or false."""
         value = node.value
@@ -185,10 +189,6 @@ class Flag(Shape[bool]):
     def schema(self, defs: JsonObject) -> JsonObject:
         """Return a boolean schema."""
         return {"type": "boolean"}
-
-    def words(self) -> str:
-        """Return its name."""
-        return "true or false"
 
 
 @frozen

@@ -5,12 +5,25 @@ from __future__ import annotations
 import math
 import re
 import tomllib
+from collections.abc import Callable
 from datetime import date, datetime, time
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
+from kaged.config.files import Privacy, is_missing, read_text
 from kaged.config.nodes import MapEntry, Node, Odd, Parsed, Scalar
-from kaged.config.problems import KeyPath, Mark, Problem, Severity, format_key_path
+from kaged.config.problems import (
+    ConfigFileInvalid,
+    KeyPath,
+    Mark,
+    Problem,
+    Severity,
+    format_key_path,
+)
+from kaged.config.reading import DocumentPosition, Loaded, NoValue, Reading
 from kaged.config.tomlkeys import locate_keys
+
+T = TypeVar("T")
 
 MAX_TOML_DEPTH: Final = 64
 """How deep tables and lists may be nested."""
@@ -36,6 +49,29 @@ def parse_toml(text: str, file: str) -> Parsed:
         return Parsed(None, (_problem(file, None, (), "too_deep", _too_deep()),))
     builder.marks = locate_keys(text)
     return Parsed(builder.build(data, ()), tuple(builder.problems))
+
+
+def load_toml(
+    path: Path,
+    reading: Reading,
+    read: Callable[[Node, DocumentPosition], T | NoValue],
+    *,
+    default: Callable[[], T],
+    privacy: Privacy,
+) -> Loaded[T]:
+    """Read a file of the operator; an absent file gives the default.
+
+    Raises:
+        ConfigFileInvalid: with every problem, or because others may touch the file.
+    """
+    try:
+        found = read_text(path, privacy=privacy)
+    except ConfigFileInvalid as error:
+        if is_missing(error):
+            return Loaded(default())
+        raise
+    reading.add(found.warnings)
+    return reading.read(parse_toml(found.text, str(path)), read)
 
 
 class _Builder:

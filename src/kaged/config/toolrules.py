@@ -63,6 +63,8 @@ class ToolRule:
 class ToolRulesShape(Shape[tuple[ToolRule, ...]]):
     """A map of tool name or glob to `{enabled: true}` or `{enabled: false}`."""
 
+    WORDS = "map of tool name or glob to `{enabled: true or false}`"
+
     def read(self, node: Node, place: DocumentPosition) -> tuple[ToolRule, ...] | NoValue:
         """Read the rules in the order of the file."""
         if not isinstance(node.value, Mapping):
@@ -95,10 +97,6 @@ class ToolRulesShape(Shape[tuple[ToolRule, ...]]):
             },
             "additionalProperties": {"$ref": "#/$defs/ToolSwitch"},
         }
-
-    def words(self) -> str:
-        """Return its name."""
-        return "map of tool name or glob to `{enabled: true or false}`"
 
 
 def check_root_only(

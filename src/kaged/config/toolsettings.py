@@ -6,8 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from kaged.config.containers import ListOf
-from kaged.config.problems import Severity
-from kaged.config.records import RecordShape, key, record
+from kaged.config.records import key, record, section, strict
 from kaged.config.shapes import Choice, Flag, Number, TextShape, Whole
 from kaged.config.toolrules import NAME_PATTERN
 
@@ -86,13 +85,11 @@ class ToolsSection:
     """The tools of all agents. Taken up when the daemon starts."""
 
     quotas: tuple[QuotaEntry, ...] = key(
-        ListOf(RecordShape(QuotaEntry, unknown=Severity.ERROR), max_items=MAX_QUOTAS),
+        ListOf(strict(QuotaEntry), max_items=MAX_QUOTAS),
         "Limits on how often each agent may call tools; without any, nothing is counted.",
         default=(),
     )
-    limits: ToolLimits = key(
-        RecordShape(ToolLimits), "Limits of single tools.", default_factory=ToolLimits
-    )
+    limits: ToolLimits = section("Limits of single tools.", factory=ToolLimits)
     shells: tuple[ShellWord, ...] = key(
         ListOf(Choice(ShellWord), unique=True),
         "Further tools that run programs: `python` is `shell.python`, `node` is `shell.node`. "

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from kaged.base import JsonObject
+from kaged.config.containers import Wrapper
 from kaged.config.frozen import frozen
 from kaged.config.nodes import MapEntry, Node
 from kaged.config.reading import INVALID, DocumentPosition, NoValue
-from kaged.config.shapes import Shape
 
 T = TypeVar("T")
 
@@ -25,24 +24,14 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @frozen
-class WithVariables(Shape[T]):
+class WithVariables(Wrapper[T, T]):
     """A shape whose texts may contain `${VAR}`, also deep inside lists and maps."""
-
-    inner: Shape[T]
 
     def read(self, node: Node, place: DocumentPosition) -> T | NoValue:
         """Replace the variables, then read."""
         before = place.reading.errors
         replaced = substitute(node, place)
         return self.inner.read(replaced, place) if place.reading.errors == before else INVALID
-
-    def schema(self, defs: JsonObject) -> JsonObject:
-        """Return the inner shape's schema."""
-        return self.inner.schema(defs)
-
-    def words(self) -> str:
-        """Return its name."""
-        return self.inner.words()
 
 
 def substitute(node: Node, place: DocumentPosition) -> Node:

@@ -12,7 +12,7 @@ from kaged.config.nodes import Node, kind_of, to_json
 from kaged.config.pluginwords import PRIMARY, SLUG_PATTERN
 from kaged.config.problems import Severity
 from kaged.config.reading import DocumentPosition, NoValue
-from kaged.config.records import RecordShape, empty_map, key, optional, record
+from kaged.config.records import RecordShape, empty_map, key, optional, record, strict
 from kaged.config.shapes import Choice, Flag, Shape, TextShape, Whole
 
 MAX_WORKFLOWS: Final = 200
@@ -42,6 +42,8 @@ class Invoker(StrEnum):
 class _AnyJson(Shape[JsonValue]):
     """Any scalar; whether it fits is checked against the input's type."""
 
+    WORDS = "a value of the input's type"
+
     def read(self, node: Node, place: DocumentPosition) -> JsonValue | NoValue:
         """Read a scalar."""
         if isinstance(node.value, (bool, int, float, str)):
@@ -53,10 +55,6 @@ class _AnyJson(Shape[JsonValue]):
     def schema(self, defs: JsonObject) -> JsonObject:
         """Return any scalar."""
         return {"type": ["string", "number", "boolean"]}
-
-    def words(self) -> str:
-        """Return its name."""
-        return "a value of the input's type"
 
 
 @record
@@ -99,8 +97,7 @@ def _check_input(given: Mapping[str, Any], node: Node, place: DocumentPosition) 
         return
     values = node.child("values")
     if kind is InputType.ENUM and values is None:
-        missing = DocumentPosition(place.reading, (*place.path, "values"))
-        missing.error(node, "is missing", "list the allowed values", "missing_key")
+        place.at("values").error(node, "is missing", "list the allowed values", "missing_key")
         return
     if kind is not InputType.ENUM and values is not None:
         place.error(values, f"values is for type enum, not for {kind.value}", "remove values")
@@ -164,14 +161,14 @@ class Workflow:
         default=PRIMARY,
     )
     steps: tuple[WorkflowStep, ...] | None = optional(
-        ListOf(RecordShape(WorkflowStep, unknown=Severity.ERROR), min_items=1, max_items=MAX_STEPS),
+        ListOf(strict(WorkflowStep), min_items=1, max_items=MAX_STEPS),
         "Messages sent one after another; without steps the agent gets the description and inputs.",
         default=None,
     )
 
 
 WORKFLOWS_SHAPE: Final = MapOf(
-    RecordShape(Workflow, unknown=Severity.ERROR),
+    strict(Workflow),
     TextShape(max_chars=64, pattern=SLUG_PATTERN, means="a slug (lower case, digits, _ and -)"),
     max_items=MAX_WORKFLOWS,
 )
@@ -182,19 +179,19 @@ def check_agents(workflows: Node, known: frozenset[str], top: DocumentPosition) 
     if not isinstance(workflows.value, Mapping):
         return
     for name, entry in workflows.value.items():
-        place = DocumentPosition(top.reading, ("workflows", name))
+        place = top.at("workflows", name)
         _check_agent(entry.node, known, place)
         steps = entry.node.child("steps")
         for index, step in enumerate(
             steps.value if steps is not None and isinstance(steps.value, tuple) else ()
         ):
-            _check_agent(step, known, DocumentPosition(top.reading, (*place.path, "steps", index)))
+            _check_agent(step, known, place.at("steps", index))
 
 
 def _check_agent(node: Node, known: frozenset[str], place: DocumentPosition) -> None:
     agent = node.child("agent")
     if agent is not None and isinstance(agent.value, str) and agent.value not in known:
-        DocumentPosition(place.reading, (*place.path, "agent")).error(
+        place.at("agent").error(
             agent,
             f"{place.show(agent.value)} is no agent of this project",
             f"agents: {', '.join(sorted(known))}",
