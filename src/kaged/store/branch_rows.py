@@ -223,18 +223,14 @@ class BranchRows:
                 f"This session is {DEPTH_LIMIT} forks deep.",
                 fix="export it and import the export, which is a session of its own",
             )
-        return SessionRecord(
+        return replace(
+            source,
             id=new_id,
-            project_id=source.project_id,
             kind=SessionKind.PRIMARY.value,
             status=SessionStatus.IDLE.value,
             detail=None,
-            bound_issue=source.bound_issue,
             created_at_ms=now_ms,
             updated_at_ms=now_ms,
-            title=source.title,
-            model=source.model,
-            operator_id=source.operator_id,
             parent_session=source.id,
             parent_entry=place.id,
             base_session=place.session_id if shared else None,

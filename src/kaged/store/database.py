@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from kaged.store.backends import DatabaseBackend
+from kaged.store.backends import SqliteBackend
 from kaged.store.errors import StoreError, StoreTimeout, StoreUnavailable
 from kaged.store.readers import Query, Readers
 from kaged.store.writer import Writer
@@ -24,7 +24,7 @@ WRITE_TIMEOUT_S = 60.0
 class Database:
     """What repositories are built on: `write` and `read`, from the loop or from a thread."""
 
-    def __init__(self, backend: DatabaseBackend, *, read_only: bool = False) -> None:
+    def __init__(self, backend: SqliteBackend, *, read_only: bool = False) -> None:
         self.backend = backend
         self._writer = None if read_only else Writer(backend)
         self._readers = Readers(backend)

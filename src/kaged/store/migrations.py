@@ -15,7 +15,7 @@ from pathlib import Path
 from sqlalchemy import Connection, func, insert, inspect, select
 
 from kaged.base import Clock
-from kaged.store.backends import DatabaseBackend
+from kaged.store.backends import SqliteBackend
 from kaged.store.errors import (
     StoreError,
     StoreForeign,
@@ -31,7 +31,7 @@ class Migration:
 
     version: int
     name: str
-    upgrade: Callable[[Connection, DatabaseBackend], None]
+    upgrade: Callable[[Connection, SqliteBackend], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class Migrated:
     backup: Path | None
 
 
-def _create_baseline(conn: Connection, backend: DatabaseBackend) -> None:
+def _create_baseline(conn: Connection, backend: SqliteBackend) -> None:
     """Create all tables, what guards them, and the full-text indexes."""
     metadata.create_all(conn, checkfirst=False)
-    backend.forbid_changes(conn, audit_events.name)
-    backend.forbid_updates(conn, entries.name)
+    backend.forbid(conn, audit_events.name, "UPDATE", "DELETE")
+    backend.forbid(conn, entries.name, "UPDATE")
     backend.add_text_index(conn, issues.name, "seq", ("title", "body"))
     backend.add_text_index(conn, entries.name, "seq", ("words",), bare=True)
 
@@ -87,7 +87,7 @@ def require_not_newer(found: int, migrations: Sequence[Migration]) -> None:
 
 
 def migrate(
-    conn: Connection, backend: DatabaseBackend, clock: Clock, migrations: Sequence[Migration]
+    conn: Connection, backend: SqliteBackend, clock: Clock, migrations: Sequence[Migration]
 ) -> Migrated | None:
     """Apply what is missing, in one transaction, after a backup; None if nothing was.
 
@@ -113,7 +113,7 @@ def migrate(
     return Migrated(found, migrations[-1].version, backup)
 
 
-def _apply(conn: Connection, backend: DatabaseBackend, clock: Clock, step: Migration) -> None:
+def _apply(conn: Connection, backend: SqliteBackend, clock: Clock, step: Migration) -> None:
     step.upgrade(conn, backend)
     conn.execute(
         insert(schema_versions).values(
@@ -122,7 +122,7 @@ def _apply(conn: Connection, backend: DatabaseBackend, clock: Clock, step: Migra
     )
 
 
-def _failed(error: Exception, backend: DatabaseBackend, backup: Path | None) -> StoreError:
+def _failed(error: Exception, backend: SqliteBackend, backup: Path | None) -> StoreError:
     known = backend.translate(error)
     if known is not None and type(known) is not StoreError:
         return known

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 from sqlalchemy import Connection
 
-from kaged.store.backends import DatabaseBackend
+from kaged.store.backends import SqliteBackend
 from kaged.store.errors import StoreUnavailable
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ class Query(Generic[T]):
 class _ReaderThread:
     """One thread's connection, and the query that runs on it."""
 
-    def __init__(self, backend: DatabaseBackend) -> None:
+    def __init__(self, backend: SqliteBackend) -> None:
         self.query: Query[Any] | None = None
         self.conn = backend.connect_reader(self._stopped)
 
@@ -54,7 +54,7 @@ class _ReaderThread:
 class Readers:
     """Runs reads beside the writer. In WAL mode neither ever waits for the other."""
 
-    def __init__(self, backend: DatabaseBackend) -> None:
+    def __init__(self, backend: SqliteBackend) -> None:
         self._backend = backend
         self._pool = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="kaged-store-reader")
         self._local = threading.local()

@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, select, update
 
 from kaged.base import Clock
+from kaged.store.database import Database
 from kaged.store.record_table import RecordTable
 from kaged.store.schema import service_calls, service_plans
-from kaged.store.store import Store
 
 _C = service_calls.c
 _P = service_plans.c
@@ -86,7 +86,7 @@ _PLANS = RecordTable(service_plans, PlanRow, reads={"status": PlanStatus})
 class ServiceCallRows:
     """Calls by key, and plans by id."""
 
-    def __init__(self, database: Store, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 

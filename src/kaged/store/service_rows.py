@@ -12,9 +12,9 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, func, insert, select, update
 
 from kaged.base import Clock, JsonObject
+from kaged.store.database import Database
 from kaged.store.record_table import RecordTable
 from kaged.store.schema import service_accounts, service_flows, service_state
-from kaged.store.store import Store
 
 _A = service_accounts.c
 _F = service_flows.c
@@ -59,7 +59,7 @@ _FLOWS = RecordTable(service_flows, FlowRow)
 class ServiceRows:
     """Who has linked what, and what is being linked."""
 
-    def __init__(self, database: Store, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 

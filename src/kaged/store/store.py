@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
-
-from sqlalchemy import Connection
+from typing import TYPE_CHECKING
 
 from kaged.base import Clock, Ids
 from kaged.store.audit_rows import AuditRows
-from kaged.store.backends import DatabaseBackend, backend_for
-from kaged.store.database import READ_TIMEOUT_S, Database
+from kaged.store.backends import SqliteBackend, backend_for
+from kaged.store.database import Database
 from kaged.store.errors import StoreError, StoreUnavailable
 from kaged.store.migrations import (
     MIGRATIONS,
@@ -40,8 +38,6 @@ if TYPE_CHECKING:
     from kaged.store.todo_rows import TodoRows
     from kaged.store.tool_call_rows import ToolCallRows
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class StoreStatus:
@@ -52,22 +48,28 @@ class StoreStatus:
     last_error: str | None
 
 
-class Store:
-    """Everything that outlives the daemon's process.
+class Store(Database):
+    """Everything that outlives the daemon's process: the database with its repositories.
 
     `audit`, `projects`, `sessions`, `entries`, `branches`, `agent_runs`, `tool_calls`, `issues`,
-    `todos`, `runs` and `interactions` are the repositories. `write` and `read` are for
-    repositories of other packages, which are built the same way.
+    `todos`, `runs` and `interactions` are the repositories.
     """
 
     def __init__(
-        self, database: Database, clock: Clock, ids: Ids, version: int, migrated: Migrated | None
+        self,
+        backend: SqliteBackend,
+        clock: Clock,
+        ids: Ids,
+        version: int,
+        migrated: Migrated | None,
+        *,
+        read_only: bool = False,
     ) -> None:
-        self._database = database
+        super().__init__(backend, read_only=read_only)
         self._version = version
         self.migrated = migrated
-        self.audit = AuditRows(database)
-        self.projects = ProjectRows(database, clock, ids)
+        self.audit = AuditRows(self)
+        self.projects = ProjectRows(self, clock, ids)
         self._clock = clock
         self._ids = ids
 
@@ -79,77 +81,77 @@ class Store:
         """The tables of plugins."""
         from kaged.store.plugin_tables import PluginTables  # noqa: PLC0415 - see above
 
-        return PluginTables(self._database, self._clock)
+        return PluginTables(self, self._clock)
 
     @cached_property
     def sessions(self) -> SessionRows:
         """The sessions."""
         from kaged.store.session_rows import SessionRows  # noqa: PLC0415 - see above
 
-        return SessionRows(self._database, self._clock)
+        return SessionRows(self, self._clock)
 
     @cached_property
     def entries(self) -> EntryRows:
         """What was said and done in sessions."""
         from kaged.store.entry_rows import EntryRows  # noqa: PLC0415 - see above
 
-        return EntryRows(self._database, self._clock, self._ids)
+        return EntryRows(self, self._clock, self._ids)
 
     @cached_property
     def entry_search(self) -> EntrySearch:
         """Search over what was said and done in sessions."""
         from kaged.store.entry_search import EntrySearch  # noqa: PLC0415 - see above
 
-        return EntrySearch(self._database)
+        return EntrySearch(self)
 
     @cached_property
     def branches(self) -> BranchRows:
         """Sessions as wholes: begun, forked, taken away."""
         from kaged.store.branch_rows import BranchRows  # noqa: PLC0415 - see above
 
-        return BranchRows(self._database, self._clock, self._ids, self.entries)
+        return BranchRows(self, self._clock, self._ids, self.entries)
 
     @cached_property
     def agent_runs(self) -> AgentRunRows:
         """The runs of root agents."""
         from kaged.store.agent_run_rows import AgentRunRows  # noqa: PLC0415 - see above
 
-        return AgentRunRows(self._database, self._clock, self._ids)
+        return AgentRunRows(self, self._clock, self._ids)
 
     @cached_property
     def tool_calls(self) -> ToolCallRows:
         """The tool calls of sessions."""
         from kaged.store.tool_call_rows import ToolCallRows  # noqa: PLC0415 - see above
 
-        return ToolCallRows(self._database)
+        return ToolCallRows(self)
 
     @cached_property
     def issues(self) -> IssueRows:
         """The issues."""
         from kaged.store.issue_rows import IssueRows  # noqa: PLC0415 - see above
 
-        return IssueRows(self._database, self._clock, self._ids)
+        return IssueRows(self, self._clock, self._ids)
 
     @cached_property
     def todos(self) -> TodoRows:
         """The todo lists."""
         from kaged.store.todo_rows import TodoRows  # noqa: PLC0415 - see above
 
-        return TodoRows(self._database, self._clock)
+        return TodoRows(self, self._clock)
 
     @cached_property
     def runs(self) -> RunRows:
         """The workflow runs."""
         from kaged.store.run_rows import RunRows  # noqa: PLC0415 - see above
 
-        return RunRows(self._database, self._clock, self._ids)
+        return RunRows(self, self._clock, self._ids)
 
     @cached_property
     def interactions(self) -> InteractionRows:
         """The questions to the operator."""
         from kaged.store.interaction_rows import InteractionRows  # noqa: PLC0415 - see above
 
-        return InteractionRows(self._database, self._clock)
+        return InteractionRows(self, self._clock)
 
     @classmethod
     async def open(
@@ -179,44 +181,26 @@ class Store:
         backend = backend_for(url, backup_dir)
         prepare = _look if read_only else _prepare
         version, migrated = await asyncio.to_thread(prepare, backend, clock, migrations)
-        return cls(Database(backend, read_only=read_only), clock, ids, version, migrated)
+        return cls(backend, clock, ids, version, migrated, read_only=read_only)
 
     @property
     def status(self) -> StoreStatus:
         """How the store is doing now."""
-        error = self._database.last_error
-        return StoreStatus(
-            self._database.backend.place, self._version, error.message if error else None
-        )
-
-    async def write(self, work: Callable[[Connection], T]) -> T:
-        """Run a unit of work in the one writer's transaction; returns when it is on disk."""
-        return await self._database.write(work)
-
-    async def read(self, work: Callable[[Connection], T], timeout_s: float = READ_TIMEOUT_S) -> T:
-        """Run a query on a connection that cannot write, on one state of the database."""
-        return await self._database.read(work, timeout_s)
-
-    async def backup(self, target: Path) -> None:
-        """Copy the database, as of now, into a new file; the daemon may go on writing."""
-        await self._database.backup(target)
-
-    async def check(self) -> None:
-        """Check every page; raises StoreCorrupt if one is damaged. Takes a while when large."""
-        await self._database.check()
+        error = self.last_error
+        return StoreStatus(self.backend.place, self._version, error.message if error else None)
 
     async def close(self) -> None:
         """Finish what is queued and close. Safe to call twice."""
         if "plugin_tables" in self.__dict__:  # otherwise nobody asked for them
             await self.plugin_tables.close()
-        await self._database.close()
+        await super().close()
 
 
 def _prepare(
-    backend: DatabaseBackend, clock: Clock, migrations: Sequence[Migration]
+    backend: SqliteBackend, clock: Clock, migrations: Sequence[Migration]
 ) -> tuple[int, Migrated | None]:
     if not backend.exists:
-        backend.create(lambda draft: _build(draft, clock, migrations))
+        backend.create(lambda draft: _migrated(draft, clock, migrations))
         _migrated(backend, clock, migrations)  # finds nothing to do and sets the file's mode
         version = migrations[-1].version
         return version, Migrated(0, version, None)
@@ -225,7 +209,7 @@ def _prepare(
 
 
 def _migrated(
-    backend: DatabaseBackend, clock: Clock, migrations: Sequence[Migration]
+    backend: SqliteBackend, clock: Clock, migrations: Sequence[Migration]
 ) -> Migrated | None:
     with _translating(backend):
         conn = backend.connect_writer()
@@ -235,12 +219,8 @@ def _migrated(
             conn.close()
 
 
-def _build(draft: DatabaseBackend, clock: Clock, migrations: Sequence[Migration]) -> None:
-    _migrated(draft, clock, migrations)
-
-
 def _look(
-    backend: DatabaseBackend, clock: Clock, migrations: Sequence[Migration]
+    backend: SqliteBackend, clock: Clock, migrations: Sequence[Migration]
 ) -> tuple[int, Migrated | None]:
     del clock  # a look changes nothing, so there is no time to note
     if not backend.exists:
@@ -256,7 +236,7 @@ def _look(
     return found, None
 
 
-def _require_known(backend: DatabaseBackend, migrations: Sequence[Migration]) -> int:
+def _require_known(backend: SqliteBackend, migrations: Sequence[Migration]) -> int:
     """Look at the database through a connection that cannot write; return its version."""
     backend.check()
     with _translating(backend):
@@ -271,7 +251,7 @@ def _require_known(backend: DatabaseBackend, migrations: Sequence[Migration]) ->
 
 
 @contextmanager
-def _translating(backend: DatabaseBackend) -> Generator[None]:
+def _translating(backend: SqliteBackend) -> Generator[None]:
     """Let database errors out of a block as errors of ours."""
     try:
         yield

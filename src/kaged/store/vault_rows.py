@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, select
 
 from kaged.base import Clock
+from kaged.store.database import Database
 from kaged.store.record_table import RecordTable
 from kaged.store.schema import service_vault
-from kaged.store.store import Store
 
 _C = service_vault.c
 
@@ -37,7 +37,7 @@ _VAULT = RecordTable(service_vault, VaultRow)
 class VaultRows:
     """The credentials of everybody. Every lookup names all three parts of the key."""
 
-    def __init__(self, database: Store, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 from sqlalchemy import Connection
 
-from kaged.store.backends import DatabaseBackend
+from kaged.store.backends import SqliteBackend
 from kaged.store.errors import StoreCorrupt, StoreError, StoreUnavailable
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Writer:
     connection waits up to ten seconds.
     """
 
-    def __init__(self, backend: DatabaseBackend) -> None:
+    def __init__(self, backend: SqliteBackend) -> None:
         self._backend = backend
         self._queue: SimpleQueue[_Unit | None] = SimpleQueue()
         self._conn: Connection | None = None

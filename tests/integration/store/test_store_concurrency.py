@@ -330,7 +330,7 @@ async def test_a_write_that_takes_too_long_for_a_thread_is_reported_and_dropped(
     await asyncio.to_thread(hold.entered.wait, 20)
     monkeypatch.setattr("kaged.store.database.WRITE_TIMEOUT_S", 0.01)
     with pytest.raises(StoreUnavailable, match="did not answer"):
-        await asyncio.to_thread(store._database.write_blocking, add_project("/late"))
+        await asyncio.to_thread(store.write_blocking, add_project("/late"))
     hold.gate.set()
     await holding
     assert await store.projects.list() == ()

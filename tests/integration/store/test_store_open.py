@@ -20,18 +20,18 @@ from kaged.store import (
     StoreNewer,
     StoreUnavailable,
 )
-from kaged.store.backends import DatabaseBackend
+from kaged.store.backends import SqliteBackend
 from kaged.store.schema import metadata
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
-def add_notes(conn: Connection, _: DatabaseBackend) -> None:
+def add_notes(conn: Connection, _: SqliteBackend) -> None:
     conn.execute(text("ALTER TABLE projects ADD COLUMN notes TEXT"))
     conn.execute(text("UPDATE projects SET notes = 'migrated ' || slug"))
 
 
-def explode(conn: Connection, _: DatabaseBackend) -> None:
+def explode(conn: Connection, _: SqliteBackend) -> None:
     conn.execute(text("ALTER TABLE projects ADD COLUMN half TEXT"))
     conn.execute(text("DROP TABLE audit_anchor"))
     raise RuntimeError("in the middle of it")

@@ -1,8 +1,8 @@
-"""What differs between databases: `DatabaseBackend`, by URL with `backend_for`. SQLite for now."""
+"""The databases that the store can use: SQLite, chosen by the storage URL."""
 
 from __future__ import annotations
 
-from kaged.store.backends.base import DatabaseBackend
 from kaged.store.backends.choose import backend_for
+from kaged.store.backends.sqlite import SqliteBackend
 
-__all__ = ["DatabaseBackend", "backend_for"]
+__all__ = ["SqliteBackend", "backend_for"]

@@ -7,14 +7,13 @@ from pathlib import Path
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from kaged.store.backends.base import DatabaseBackend
 from kaged.store.backends.sqlite import SqliteBackend
 from kaged.store.errors import StoreUrlInvalid
 
 _FIX = "write [storage] url as sqlite:////absolute/path/kaged.db, or leave it out"
 
 
-def backend_for(url: str, backup_dir: Path) -> DatabaseBackend:
+def backend_for(url: str, backup_dir: Path) -> SqliteBackend:
     """Return the backend for a storage URL.
 
     Raises:

@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
-from sqlalchemy import Column, ColumnElement, Connection, Engine, Table, create_engine, event
+from sqlalchemy import Connection, Engine, Table, create_engine, event
 from sqlalchemy.pool import NullPool
 
 from kaged.base import iso_utc
-from kaged.store.backends.base import DatabaseBackend
+from kaged.store.backends import sqlite_text
 from kaged.store.backends.sqlite_errors import corrupt, translate, unavailable
 from kaged.store.backends.sqlite_file import (
     copy_database,
+    driver_of,
     examine_file,
     place_new_file,
     reading_options,
     restrict_modes,
 )
-from kaged.store.backends.sqlite_text import create_index, drop_text, matches, put_text
 from kaged.store.errors import StoreError
-from kaged.store.text_query import TextQuery
 
 BUSY_TIMEOUT_MS = 10_000
 QUICK_CHECK_LIMIT_BYTES = 128 * 1024 * 1024  # about a quarter of a second; larger files on request
@@ -40,7 +39,10 @@ VARIABLES_LIMIT = 32_766  # SQLite's default limit of ? in one statement
 
 
 class SqliteBackend:
-    """One SQLite file, opened by one writer and several readers, in this process and others."""
+    """One SQLite file, opened by one writer and several readers, in this process and others.
+
+    All methods block and are called off the event loop.
+    """
 
     def __init__(self, path: Path, backup_dir: Path, *, draft: bool = False) -> None:
         self._path = path
@@ -65,6 +67,10 @@ class SqliteBackend:
 
         Files beyond 128 MiB get SQLite's page-by-page check only when `thorough`; damage in them
         is still reported when it is met.
+
+        Raises:
+            StoreCorrupt: it is not.
+            StoreUnavailable: it cannot be read.
         """
         try:
             examine_file(self._path)
@@ -85,10 +91,10 @@ class SqliteBackend:
         if answer != ("ok",):
             raise corrupt(self.place, str(answer[0]) if answer else "the check returned nothing")
 
-    def create(self, build: Callable[[DatabaseBackend], None]) -> None:
-        """Fill a file beside the real one, private from its first byte, and move it into place.
+    def create(self, build: Callable[[SqliteBackend], object]) -> None:
+        """Let `build` fill a file beside the real one, private from its first byte; then move it.
 
-        If another process was faster, theirs stays.
+        So a database that exists is a whole one. If another process was faster, theirs stays.
         """
         draft = self._path.with_name(f".{self._path.name}.creating")
         try:
@@ -105,7 +111,7 @@ class SqliteBackend:
             raise unavailable(self.place, error.strerror or str(error)) from error
 
     def connect_writer(self) -> Connection:
-        """Open the writing connection."""
+        """Open the writing connection; its transactions take the write lock when they begin."""
         if not self._draft:
             try:
                 restrict_modes(self._path)
@@ -114,21 +120,27 @@ class SqliteBackend:
         return self._writer.connect()
 
     def connect_reader(self, stopped: Callable[[], bool] | None = None) -> Connection:
-        """Open a connection that SQLite itself keeps from writing."""
+        """Open a connection that SQLite itself keeps from writing.
+
+        `stopped` is asked now and then while a query runs, in its thread; true ends the query.
+        """
         conn = self._reader.connect()
         if stopped is not None:
             # Not sqlite3_interrupt: that misses a query that is just about to begin.
-            _driver(conn).set_progress_handler(stopped, ASK_EVERY_STEPS)
+            driver_of(conn).set_progress_handler(stopped, ASK_EVERY_STEPS)
         return conn
 
     def in_transaction(self, conn: Connection) -> bool:
         """Return whether SQLite still has a transaction open; a full disk ends it unasked."""
-        return _driver(conn).in_transaction
+        return driver_of(conn).in_transaction
 
     def insert_rows(
         self, conn: Connection, table: Table, rows: Sequence[tuple[object, ...]]
     ) -> None:
-        """Insert rows in statements of 512, 256, … 1 rows, which SQLite keeps prepared."""
+        """Insert rows, values in the order of the table's columns.
+
+        In statements of 512, 256, … 1 rows, which SQLite keeps prepared.
+        """
         width = len(table.columns)
         size = min(INSERT_ROWS, VARIABLES_LIMIT // width)
         start = 0
@@ -136,47 +148,26 @@ class SqliteBackend:
             while size > len(rows) - start:
                 size //= 2
             values = tuple(value for row in rows[start : start + size] for value in row)
-            _driver(conn).execute(self._insert(table, size), values)
+            driver_of(conn).execute(self._insert(table, size), values)
             start += size
 
-    def forbid_changes(self, conn: Connection, table: str) -> None:
-        """Make rows of the table permanent as far as SQL goes; the chain finds other means."""
-        for action in ("UPDATE", "DELETE"):
-            _forbid(conn, table, action)
+    def forbid(self, conn: Connection, table: str, *actions: str) -> None:
+        """Let SQLite refuse `UPDATE` or `DELETE` of rows; the chain finds other means."""
+        for action in actions:
+            conn.exec_driver_sql(
+                f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE {action} ON {table} "
+                f"BEGIN SELECT RAISE(ABORT, '{table} only grows'); END"
+            )
 
-    def forbid_updates(self, conn: Connection, table: str) -> None:
-        """Make rows of the table unchangeable as far as SQL goes."""
-        _forbid(conn, table, "UPDATE")
-
-    def add_text_index(
-        self, conn: Connection, table: str, key: str, columns: Sequence[str], *, bare: bool = False
-    ) -> None:
-        """Make an FTS5 index."""
-        create_index(conn, table, key, columns, bare=bare)
-
-    def put_text(
-        self,
-        conn: Connection,
-        table: str,
-        row: int,
-        old: Mapping[str, str] | None,
-        new: Mapping[str, str],
-    ) -> None:
-        """Bring the index in step with a row."""
-        put_text(conn, table, row, old, new)
-
-    def drop_text(self, conn: Connection, table: str, row: int, old: Mapping[str, str]) -> None:
-        """Let the index forget a row."""
-        drop_text(conn, table, row, old)
-
-    def text_match(self, key: Column[int], query: TextQuery) -> ColumnElement[bool]:
-        """Return the condition that a row's text fits a query."""
-        return matches(key, query)
+    add_text_index = staticmethod(sqlite_text.create_index)
+    put_text = staticmethod(sqlite_text.put_text)
+    drop_text = staticmethod(sqlite_text.drop_text)
+    text_match = staticmethod(sqlite_text.matches)
 
     def backup(self, conn: Connection, target: Path) -> None:
         """Copy the database with SQLite's backup interface; writers need not stop."""
         try:
-            copy_database(_driver(conn), target)
+            copy_database(driver_of(conn), target)
         except (sqlite3.Error, OSError) as error:
             raise translate(error, str(target)) or error from error
 
@@ -195,7 +186,7 @@ class SqliteBackend:
         """Move the write-ahead log into the database file."""
         if not self._draft:
             # On the driver's connection: SQLAlchemy would begin a transaction, which forbids it.
-            _driver(conn).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            driver_of(conn).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def translate(self, error: BaseException) -> StoreError | None:
         """Return what an error of SQLite, the driver or the file system means."""
@@ -225,7 +216,7 @@ class SqliteBackend:
         # The driver's own idea of when a transaction begins comes too late for DDL and reads.
         @event.listens_for(engine, "begin")
         def _begin(conn: Connection) -> None:
-            _driver(conn).execute(begin)
+            driver_of(conn).execute(begin)
 
         return engine
 
@@ -271,16 +262,3 @@ class SqliteBackend:
             f"wal_autocheckpoint={CHECKPOINT_PAGES}",
             f"journal_size_limit={WAL_SIZE_LIMIT_BYTES}",
         )
-
-
-def _forbid(conn: Connection, table: str, action: str) -> None:
-    conn.exec_driver_sql(
-        f"CREATE TRIGGER {table}_no_{action.lower()} BEFORE {action} ON {table} "
-        f"BEGIN SELECT RAISE(ABORT, '{table} only grows'); END"
-    )
-
-
-def _driver(conn: Connection) -> sqlite3.Connection:
-    driver = conn.connection.dbapi_connection
-    assert isinstance(driver, sqlite3.Connection)
-    return driver

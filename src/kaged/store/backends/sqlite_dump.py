@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from kaged.store.backends.sqlite_guest import driver_of
+from kaged.store.backends.sqlite_file import driver_of
 
 _GENERATED = frozenset({2, 3})  # how SQLite marks computed columns
 

@@ -7,12 +7,21 @@ import os
 import sqlite3
 from pathlib import Path
 
+from sqlalchemy import Connection
+
 from kaged.store.backends.sqlite_errors import corrupt, unavailable
 
 MAGIC = b"SQLite format 3\x00"
 HEADER_BYTES = 100
 SIDE_FILES = ("", "-wal", "-shm")
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+
+
+def driver_of(conn: Connection) -> sqlite3.Connection:
+    """Return SQLite's own connection behind one of SQLAlchemy's."""
+    driver = conn.connection.dbapi_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver
 
 
 def examine_file(path: Path) -> None:

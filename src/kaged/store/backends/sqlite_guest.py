@@ -14,9 +14,10 @@ from typing import Any
 from sqlalchemy import Connection
 
 from kaged.base import Clock
-from kaged.store.backends.base import DatabaseBackend
+from kaged.store.backends.sqlite import SqliteBackend
 from kaged.store.backends.sqlite_faults import STATEMENT_ERRORS, fault_of
 from kaged.store.backends.sqlite_fence import SCRATCH_LIMIT_BYTES, raise_fence, scratch_bytes
+from kaged.store.backends.sqlite_file import driver_of
 from kaged.store.backends.sqlite_guard import Guard, Verb, verb_of
 from kaged.store.guest import FaultKind, GuestFault, GuestLimits, GuestRows, GuestStep
 
@@ -49,12 +50,12 @@ class GuestConnection:
             self._driver.set_authorizer(guard)
 
     @classmethod
-    def reading(cls, backend: DatabaseBackend, guard: Guard, clock: Clock) -> GuestConnection:
+    def reading(cls, backend: SqliteBackend, guard: Guard, clock: Clock) -> GuestConnection:
         """Open one that cannot write."""
         return cls(backend.connect_reader(), guard, clock, writes=False)
 
     @classmethod
-    def writing(cls, backend: DatabaseBackend, guard: Guard, clock: Clock) -> GuestConnection:
+    def writing(cls, backend: SqliteBackend, guard: Guard, clock: Clock) -> GuestConnection:
         """Open one for `transaction` and `change`."""
         return cls(backend.connect_writer(), guard, clock, writes=True)
 
@@ -216,13 +217,6 @@ class GuestConnection:
             text = "the statement needs too much room for sorting"
             return _over(FaultKind.SCRATCH, text, SCRATCH_LIMIT_BYTES)
         return fault_of(error, self._guard.denial)
-
-
-def driver_of(conn: Connection) -> sqlite3.Connection:
-    """Return SQLite's own connection behind one of SQLAlchemy's."""
-    driver = conn.connection.dbapi_connection
-    assert isinstance(driver, sqlite3.Connection)
-    return driver
 
 
 def _over(kind: FaultKind, message: str, limit: float) -> GuestFault:

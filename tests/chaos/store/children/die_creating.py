@@ -12,10 +12,10 @@ from sqlalchemy import Connection, text
 
 from kaged.base import Ids, SystemClock
 from kaged.store import MIGRATIONS, Migration, Store, sqlite_url
-from kaged.store.backends import DatabaseBackend
+from kaged.store.backends import SqliteBackend
 
 
-def upgrade(conn: Connection, _: DatabaseBackend) -> None:
+def upgrade(conn: Connection, _: SqliteBackend) -> None:
     conn.execute(text("CREATE TABLE half (x TEXT)"))
     os.kill(os.getpid(), signal.SIGKILL)
 
