@@ -13,7 +13,7 @@ import stat
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import NoReturn, assert_never
+from typing import NoReturn
 
 from kaged.config.problems import ConfigFileInvalid, Mark, Problem, Severity
 
@@ -99,16 +99,13 @@ def is_missing(error: ConfigFileInvalid) -> bool:
 
 def file_problem(path: Path | str, code: str, message: str, fix: str = "") -> Problem:
     """Describe a problem of a file as a whole."""
-    return Problem(str(path), None, None, "", message, fix, Severity.ERROR, code)
+    return Problem.at(str(path), None, "", message, fix, code)
 
 
 def _refuse(
     path: Path, code: str, message: str, fix: str = "", mark: Mark | None = None
 ) -> NoReturn:
-    line, column = (None, None) if mark is None else (mark.line, mark.column)
-    raise ConfigFileInvalid(
-        [Problem(str(path), line, column, "", message, fix, Severity.ERROR, code)]
-    ) from None
+    raise ConfigFileInvalid([Problem.at(str(path), mark, "", message, fix, code)]) from None
 
 
 def _refuse_open(path: Path, error: OSError | ValueError, fix_missing: str) -> NoReturn:
@@ -177,13 +174,8 @@ def _require_inside(path: Path, real_path: Path, inside: Path | None) -> None:
 def _check_owner_and_mode(
     path: Path, info: os.stat_result, privacy: Privacy
 ) -> tuple[Problem, ...]:
-    match privacy:
-        case Privacy.OPEN:
-            return ()
-        case Privacy.PRIVATE | Privacy.TRUSTED:
-            pass
-        case _:
-            assert_never(privacy)
+    if privacy is Privacy.OPEN:
+        return ()
     if info.st_uid not in {os.geteuid(), 0}:
         _refuse(
             path,

@@ -136,11 +136,6 @@ def parse_network(text: str) -> IpNetwork:
         raise HostValueInvalid(f"is no address or network ({error})") from None
 
 
-def parse_absolute(text: str) -> str:
-    """Read an absolute path, normalised. Raises PathInvalid."""
-    return normalise(text)
-
-
 BIND: Final = Mapped(TextShape(max_chars=200), parse_bind, '`address:port` or `"off"`')
 NETWORK: Final = Mapped(TextShape(max_chars=100), parse_network, "address or network")
-ABSOLUTE: Final = Mapped(TextShape(max_chars=4000), parse_absolute, "absolute path")
+ABSOLUTE: Final = Mapped(TextShape(max_chars=4000), normalise, "absolute path")

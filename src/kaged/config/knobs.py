@@ -103,9 +103,7 @@ class RangeKnob(KnobBase):
         """Judge a number."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return "must be a number"
-        if not self.min <= value <= self.max:
-            return f"must be from {self.min} to {self.max}"
-        return ""
+        return _out_of_range(self, value)
 
 
 @record
@@ -121,9 +119,7 @@ class IntRangeKnob(KnobBase):
         """Judge a whole number."""
         if isinstance(value, bool) or not isinstance(value, int):
             return "must be a whole number"
-        if not self.min <= value <= self.max:
-            return f"must be from {self.min} to {self.max}"
-        return ""
+        return _out_of_range(self, value)
 
 
 @record
@@ -287,6 +283,11 @@ KNOB_TYPES: Final[Mapping[str, type[Any]]] = MappingProxyType(
     }
 )
 """The eight types of knobs."""
+
+
+def _out_of_range(knob: RangeKnob | IntRangeKnob, value: float) -> str:
+    inside = knob.min <= value <= knob.max
+    return "" if inside else f"must be from {knob.min} to {knob.max}"
 
 
 def _matches(pattern: str, text: str) -> bool:

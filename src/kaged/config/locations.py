@@ -89,23 +89,17 @@ class Locations:
         cls, config: Path, data: Path, state: Path, runtime: Path, cache: Path
     ) -> Locations:
         found = cls(
-            home=data,
             config_dir=config,
             config_toml=config / "config.toml",
             local_toml=config / "local.toml",
-            data_dir=data,
             cache_dir=cache,
             state_dir=state,
             runtime_dir=runtime,
             socket=runtime / "kaged.sock",
-            database=data / "kaged.db",
             lock=runtime / "daemon.lock",
-            audit_key=data / "audit.key",
-            plugins_dir=data / "plugins",
-            plugin_data_dir=data / "plugin-data",
             lua_dir=config / "lua",
             logs_dir=state / "logs",
-            backup_dir=data / "backups",
+            **_data_paths(data),
         )
         length = len(os.fsencode(found.socket))
         if length > MAX_SOCKET_PATH_BYTES:
@@ -117,16 +111,7 @@ class Locations:
 
     def with_home(self, home: Path) -> Locations:
         """Move the data elsewhere, as `[daemon] home` asks; configuration and socket stay."""
-        return replace(
-            self,
-            home=home,
-            data_dir=home,
-            database=home / "kaged.db",
-            audit_key=home / "audit.key",
-            plugins_dir=home / "plugins",
-            plugin_data_dir=home / "plugin-data",
-            backup_dir=home / "backups",
-        )
+        return replace(self, **_data_paths(home))
 
     def ensure(self) -> None:
         """Make the directories that are missing, for their owner only, and check the others.
@@ -147,6 +132,19 @@ class Locations:
         )
         for path in dict.fromkeys(wanted):
             ensure_private_dir(path)
+
+
+def _data_paths(home: Path) -> dict[str, Path]:
+    """Return the locations that move together with the data."""
+    return {
+        "home": home,
+        "data_dir": home,
+        "database": home / "kaged.db",
+        "audit_key": home / "audit.key",
+        "plugins_dir": home / "plugins",
+        "plugin_data_dir": home / "plugin-data",
+        "backup_dir": home / "backups",
+    }
 
 
 def ensure_private_dir(path: Path) -> None:

@@ -23,15 +23,11 @@ LUA_CAPABILITIES: Final = tuple(power.value for power in LuaPower)
 """Every name a script may ask for (LC-GRANT-07, LC-AMB-19)."""
 
 
-def _empty() -> Mapping[str, tuple[LuaPower, ...]]:
-    return MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True)
 class LuaGrants:
     """Grants by script name; when `problems` is not empty nothing is granted to anyone."""
 
-    grants: Mapping[str, tuple[LuaPower, ...]] = field(default_factory=_empty)
+    grants: Mapping[str, tuple[LuaPower, ...]] = field(default_factory=lambda: MappingProxyType({}))
     problems: tuple[Problem, ...] = ()
 
     def of(self, stem: str) -> LuaPowers:

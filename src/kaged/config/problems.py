@@ -66,6 +66,14 @@ class Problem:
     severity: Severity = Severity.ERROR
     code: str = "invalid_value"
 
+    @classmethod
+    def at(
+        cls, file: str, mark: Mark | None, key_path: str, message: str, fix: str, code: str
+    ) -> Problem:
+        """Return an error at a place in a file, or of the file as a whole."""
+        line, column = (None, None) if mark is None else (mark.line, mark.column)
+        return cls(file, line, column, key_path, message, fix, code=code)
+
     def __str__(self) -> str:
         """Return the problem in one line, in the form that editors make clickable."""
         place = self.file

@@ -17,10 +17,6 @@ from kaged.config.shapes import wrong_kind
 T = TypeVar("T")
 
 
-def _none() -> Mapping[str, tuple[Problem, ...]]:
-    return MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True)
 class Sections(Generic[T]):
     """Named sections: those that could be read, and what is wrong with the others.
@@ -29,7 +25,7 @@ class Sections(Generic[T]):
     """
 
     good: Mapping[str, T] = field(default_factory=lambda: MappingProxyType({}))
-    broken: Mapping[str, tuple[Problem, ...]] = field(default_factory=_none)
+    broken: Mapping[str, tuple[Problem, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
     def get(self, name: str) -> T | None:
         """Return a section; None when there is none of that name.

@@ -17,7 +17,6 @@ from kaged.config.problems import (
     KeyPath,
     Mark,
     Problem,
-    Severity,
     format_key_path,
 )
 from kaged.config.reading import DocumentPosition, Loaded, NoValue, Reading
@@ -124,8 +123,7 @@ def _syntax_problem(text: str, file: str, message: str) -> Problem:
 def _problem(
     file: str, mark: Mark | None, path: KeyPath, code: str, message: str, fix: str = ""
 ) -> Problem:
-    line, column = (None, None) if mark is None else (mark.line, mark.column)
-    return Problem(file, line, column, format_key_path(path), message, fix, Severity.ERROR, code)
+    return Problem.at(file, mark, format_key_path(path), message, fix, code)
 
 
 def _too_deep() -> str:

@@ -17,7 +17,6 @@ from kaged.config.nodes import MapEntry, Node, Odd, Parsed, Scalar
 from kaged.config.problems import (
     Mark,
     Problem,
-    Severity,
     format_key_path,
     show_value,
 )
@@ -301,10 +300,8 @@ class _Composer:
         self._note(mark, "yaml_syntax", f"is not valid YAML: {what}", fix)
 
     def _note(self, mark: Mark | None, code: str, message: str, fix: str = "") -> None:
-        line, column = (None, None) if mark is None else (mark.line, mark.column)
         path = format_key_path(self._path) if code != "yaml_syntax" else ""
-        problem = Problem(self._file, line, column, path, message, fix, Severity.ERROR, code)
-        self.problems.append(problem)
+        self.problems.append(Problem.at(self._file, mark, path, message, fix, code))
 
 
 def _mark(event: Any) -> Mark:
