@@ -26,6 +26,7 @@ from kaged.toolbox.ast.sources import FileFinder, Sources, start_of
 from kaged.toolbox.ast.worker_main import META
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.errors import InvalidToolParams, ToolCapabilityRefused
+from kaged.tools.fields import closed, flag, integer, text
 from kaged.workspace import Author, Written
 
 if TYPE_CHECKING:
@@ -34,9 +35,8 @@ if TYPE_CHECKING:
 MAX_REWRITES: Final = 100
 _TURN: Final = 500
 
-PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
+PARAMETERS: Final[JsonObject] = closed(
+    {
         "rewrites": {
             "type": "object",
             "minProperties": 1,
@@ -46,45 +46,26 @@ PARAMETERS: Final[JsonObject] = {
             "'logger.debug($MSG)'}. Variables of the pattern may be used in the replacement; an "
             "empty one deletes.",
         },
-        "lang": {
-            "type": "string",
-            "enum": list(LANGUAGES),
-            "description": "Language; determined from the files when all are of one language.",
-        },
-        "path": {
-            "type": "string",
-            "default": "./",
-            "description": "File or directory, relative to the project root.",
-        },
-        "glob": {
-            "type": "string",
-            "minLength": 1,
-            "description": "Only files that fit, e.g. *.ts (any depth); a leading ! leaves out.",
-        },
-        "dry_run": {
-            "type": "boolean",
-            "default": True,
-            "description": "Only report what would change. Set false to write the files.",
-        },
-        "max_replacements": {
-            "type": "integer",
-            "minimum": 1,
-            "description": "Replace at most so many places.",
-        },
-        "max_files": {
-            "type": "integer",
-            "minimum": 1,
-            "description": "Change at most so many files.",
-        },
+        "lang": text(
+            "Language; determined from the files when all are of one language.",
+            enum=list(LANGUAGES),
+        ),
+        "path": text("File or directory, relative to the project root.", default="./"),
+        "glob": text(
+            "Only files that fit, e.g. *.ts (any depth); a leading ! leaves out.", minLength=1
+        ),
+        "dry_run": flag(
+            "Only report what would change. Set false to write the files.", default=True
+        ),
+        "max_replacements": integer("Replace at most so many places.", minimum=1),
+        "max_files": integer("Change at most so many files.", minimum=1),
     },
-    "required": ["rewrites"],
-    "additionalProperties": False,
-}
+    ["rewrites"],
+)
 _INTEGER: Final[JsonObject] = {"type": "integer"}
 _STRING: Final[JsonObject] = {"type": "string"}
-RETURNS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
+RETURNS: Final[JsonObject] = closed(
+    {
         "changes": {
             "type": "array",
             "items": {
@@ -118,7 +99,7 @@ RETURNS: Final[JsonObject] = {
         },
         "timed_out": {"type": "boolean"},
     },
-    "required": [
+    [
         "changes",
         "file_changes",
         "total_replacements",
@@ -128,8 +109,7 @@ RETURNS: Final[JsonObject] = {
         "limit_reached",
         "parse_errors",
     ],
-    "additionalProperties": False,
-}
+)
 DEFINITION: Final = ToolDefinition(
     name="edit.ast",
     namespace="edit",

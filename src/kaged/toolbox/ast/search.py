@@ -17,6 +17,7 @@ from kaged.toolbox.ast.languages import LANGUAGES, is_of, names_of
 from kaged.toolbox.ast.settings import AstSettings
 from kaged.toolbox.ast.sources import FileFinder, Sources, start_of
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
+from kaged.tools.fields import array, closed, integer, text
 
 if TYPE_CHECKING:
     from kaged.tools.call import ToolInvocation
@@ -25,60 +26,47 @@ MAX_CONTEXT: Final = 100
 MAX_PATTERN_CHARS: Final = 32 * 1024
 _TURN: Final = 200
 
-PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "pattern": {
-            "type": "string",
-            "maxLength": MAX_PATTERN_CHARS,
-            "description": "Code with meta-variables: $NAME is one node, $$$NAME any number. Must "
+PARAMETERS: Final[JsonObject] = closed(
+    {
+        "pattern": text(
+            "Code with meta-variables: $NAME is one node, $$$NAME any number. Must "
             "be one complete expression or statement, e.g. console.log($MSG).",
-        },
-        "lang": {
-            "type": "string",
-            "enum": list(LANGUAGES),
-            "description": "Language of the pattern; files are chosen by its extensions.",
-        },
-        "paths": {
-            "type": "array",
-            "items": {"type": "string"},
-            "minItems": 1,
-            "maxItems": 100,
-            "default": ["./"],
-            "description": "Directories or files, relative to the project root.",
-        },
-        "globs": {
-            "type": "array",
-            "items": {"type": "string", "minLength": 1},
-            "maxItems": 100,
-            "default": [],
-            "description": "Only files that fit one of these; a leading ! leaves files out.",
-        },
-        "context": {
-            "type": "integer",
-            "minimum": 0,
-            "default": 0,
-            "description": "Source lines before and after each match (at most 100).",
-        },
-        "strictness": {
-            "type": "string",
-            "enum": ["smart", "cst", "ast", "relaxed", "signature"],
-            "default": "smart",
-            "description": "How literally the pattern is taken; smart suits most searches.",
-        },
+            maxLength=MAX_PATTERN_CHARS,
+        ),
+        "lang": text(
+            "Language of the pattern; files are chosen by its extensions.", enum=list(LANGUAGES)
+        ),
+        "paths": array(
+            {"type": "string"},
+            "Directories or files, relative to the project root.",
+            minItems=1,
+            maxItems=100,
+            default=["./"],
+        ),
+        "globs": array(
+            {"type": "string", "minLength": 1},
+            "Only files that fit one of these; a leading ! leaves files out.",
+            maxItems=100,
+            default=[],
+        ),
+        "context": integer(
+            "Source lines before and after each match (at most 100).", minimum=0, default=0
+        ),
+        "strictness": text(
+            "How literally the pattern is taken; smart suits most searches.",
+            enum=["smart", "cst", "ast", "relaxed", "signature"],
+            default="smart",
+        ),
     },
-    "required": ["pattern", "lang"],
-    "additionalProperties": False,
-}
+    ["pattern", "lang"],
+)
 _LINES: Final[JsonObject] = {"type": "array", "items": {"type": "string"}}
-RETURNS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
+RETURNS: Final[JsonObject] = closed(
+    {
         "matches": {
             "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
+            "items": closed(
+                {
                     "file": {"type": "string"},
                     "line": {"type": "integer"},
                     "content": {"type": "string"},
@@ -90,17 +78,15 @@ RETURNS: Final[JsonObject] = {
                     "context_after": _LINES,
                     "outside_cage": {"type": "boolean"},
                 },
-                "required": ["file", "line"],
-                "additionalProperties": False,
-            },
+                ["file", "line"],
+            ),
         },
         "count": {"type": "integer"},
         "truncated": {"type": "boolean"},
         "timed_out": {"type": "boolean"},
     },
-    "required": ["matches", "count"],
-    "additionalProperties": False,
-}
+    ["matches", "count"],
+)
 DEFINITION: Final = ToolDefinition(
     name="search.ast",
     namespace="search",

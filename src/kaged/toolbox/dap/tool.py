@@ -14,6 +14,7 @@ from kaged.toolbox.dap import loaded, looking, memory, moving, starting, stoppin
 from kaged.toolbox.dap.session import ended
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.errors import InvalidToolParams
+from kaged.tools.fields import array, closed, flag, text
 
 if TYPE_CHECKING:
     from kaged.toolbox.dap.bridge import DapBridge
@@ -78,30 +79,21 @@ def _number(description: str, **more: JsonValue) -> JsonObject:
     return {"type": "integer", "description": description, **more}
 
 
-PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "action": {"type": "string", "enum": list(ACTIONS), "description": "What to do."},
+PARAMETERS: Final[JsonObject] = closed(
+    {
+        "action": text("What to do.", enum=list(ACTIONS)),
         "runtime": _text(
             "launch, attach: python, node, bun, go, rust, cpp, c or a configured one."
         ),
         "script": _text("launch: the program to debug."),
-        "args": {
-            "type": "array",
-            "items": {"type": "string"},
-            "maxItems": 1000,
-            "description": "launch: its arguments.",
-        },
+        "args": array({"type": "string"}, "launch: its arguments.", maxItems=1000),
         "env": {
             "type": "object",
             "additionalProperties": {"type": "string"},
             "maxProperties": 64,
             "description": "launch: variables on top of those that are set anyway.",
         },
-        "stop_on_entry": {
-            "type": "boolean",
-            "description": "launch: stop on the first line (default true).",
-        },
+        "stop_on_entry": flag("launch: stop on the first line (default true)."),
         "cwd": _text("launch: where it runs; the project root when left out."),
         "port": _number("attach: the port it listens on.", minimum=1, maximum=65_535),
         "host": _text("attach: the host, localhost when left out."),
@@ -115,46 +107,37 @@ PARAMETERS: Final[JsonObject] = {
         "name": _text("data_breakpoint_info: the variable."),
         "variables_reference": _number("data_breakpoint_info: whose member it is.", minimum=0),
         "data_id": _text("From data_breakpoint_info."),
-        "access_type": {
-            "type": "string",
-            "enum": ["read", "write", "readWrite"],
-            "description": "set_data_breakpoint: which accesses (default write).",
-        },
+        "access_type": text(
+            "set_data_breakpoint: which accesses (default write).",
+            enum=["read", "write", "readWrite"],
+        ),
         "thread_id": _number("Which thread; the stopped one when left out."),
         "levels": _number("stack_trace: how many frames (default 20).", minimum=1, maximum=1000),
         "frame_id": _number("Which frame, 0 being the top.", minimum=0, maximum=9_999),
-        "scope": {
-            "type": "string",
-            "enum": ["local", "closure", "global"],
-            "description": "variables: of which scope (default local).",
-        },
-        "filter": {"type": "string", "description": "variables: only names that contain this."},
+        "scope": text(
+            "variables: of which scope (default local).", enum=["local", "closure", "global"]
+        ),
+        "filter": text("variables: only names that contain this."),
         "expand": _text("variables: show the members of this one, e.g. user or user.address."),
         "expression": _text("evaluate: what."),
-        "context": {
-            "type": "string",
-            "enum": ["watch", "repl"],
-            "description": "evaluate: watch (default) reads; repl may run any code.",
-        },
+        "context": text(
+            "evaluate: watch (default) reads; repl may run any code.", enum=["watch", "repl"]
+        ),
         "memory_reference": _text("Where in memory."),
         "instruction_offset": _number("disassemble: instructions from there."),
         "instruction_count": _number("disassemble: how many.", minimum=1, maximum=1000),
-        "resolve_symbols": {"type": "boolean", "description": "disassemble: name symbols."},
+        "resolve_symbols": flag("disassemble: name symbols."),
         "count": _number("read_memory: how many bytes.", minimum=1, maximum=65_536),
-        "data": {"type": "string", "maxLength": 1_000_000, "description": "write_memory: base64."},
-        "allow_partial": {"type": "boolean", "description": "write_memory: less is fine too."},
+        "data": text("write_memory: base64.", maxLength=1_000_000),
+        "allow_partial": flag("write_memory: less is fine too."),
         "start_module": _number("modules: the first.", minimum=0),
         "module_count": _number("modules: how many.", minimum=0),
         "command": _text("custom_request: the adapter's command."),
         "arguments": {"type": "object", "description": "custom_request: its arguments."},
-        "terminate_debuggee": {
-            "type": "boolean",
-            "description": "disconnect: end the program too (default true).",
-        },
+        "terminate_debuggee": flag("disconnect: end the program too (default true)."),
     },
-    "required": ["action"],
-    "additionalProperties": False,
-}
+    ["action"],
+)
 
 DEFINITION: Final = ToolDefinition(
     name="debug",

@@ -17,6 +17,7 @@ from kaged.toolbox.files.sniff import SNIFFED_BYTES, mime_of_binary
 from kaged.toolbox.files.suggest import did_you_mean
 from kaged.toolbox.files.write import author_of, encoded
 from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation
+from kaged.tools.fields import closed, flag, text
 from kaged.workspace import Written
 from kaged.workspace.errors import FileMissing, WrongKind
 from kaged.workspace.text import sendable
@@ -35,42 +36,24 @@ same file after the first one, in order; all of them happen or none. If the text
 error shows the closest place and why it differs."""
 
 _TEXTS: Final[JsonObject] = {
-    "old_string": {
-        "type": "string",
-        "minLength": 1,
-        "description": "The exact text to find, without line numbers.",
-    },
-    "new_string": {
-        "type": "string",
-        "description": "The text to put in its place; empty deletes it.",
-    },
-    "replace_all": {
-        "type": "boolean",
-        "default": False,
-        "description": "Replace every occurrence instead of insisting on one.",
-    },
+    "old_string": text("The exact text to find, without line numbers.", minLength=1),
+    "new_string": text("The text to put in its place; empty deletes it."),
+    "replace_all": flag("Replace every occurrence instead of insisting on one.", default=False),
 }
 
-PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "path": {"type": "string", "description": "Project-relative path of the file."},
+PARAMETERS: Final[JsonObject] = closed(
+    {
+        "path": text("Project-relative path of the file."),
         **_TEXTS,
         "more_edits": {
             "type": "array",
             "maxItems": MAX_MORE_EDITS,
             "description": "Further replacements in the same file, applied in order.",
-            "items": {
-                "type": "object",
-                "properties": _TEXTS,
-                "required": ["old_string", "new_string"],
-                "additionalProperties": False,
-            },
+            "items": closed(_TEXTS, ["old_string", "new_string"]),
         },
     },
-    "required": ["path", "old_string", "new_string"],
-    "additionalProperties": False,
-}
+    ["path", "old_string", "new_string"],
+)
 
 RETURNS: Final[JsonObject] = {
     "type": "object",

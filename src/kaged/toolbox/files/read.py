@@ -15,6 +15,7 @@ from kaged.toolbox.files.sniff import SNIFFED_BYTES, mime_of_binary
 from kaged.toolbox.files.suggest import did_you_mean
 from kaged.toolbox.files.window import MAX_CONTENT_CHARS, LineWindow
 from kaged.tools import PathParam, Tool, ToolDefinition, ToolInvocation
+from kaged.tools.fields import closed, integer, text
 from kaged.workspace import ChangeKind, FileChange, ProjectPath, Workspace
 from kaged.workspace.content import CHUNK_BYTES
 from kaged.workspace.errors import FileMissing, FileTooLarge, FileUnreadable
@@ -34,28 +35,21 @@ a long file: when `truncated` is true, continue at `next_offset`. Lines over 200
 cut and end with [truncated]. A directory gives one entry per line, sub-directories with a \
 trailing slash. Read a file before you overwrite or edit it."""
 
-PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "path": {"type": "string", "description": "Project-relative path, e.g. ./src/main.py."},
-        "offset": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": _BIG,
-            "default": 1,
-            "description": "First line (or directory entry) to return, counted from 1.",
-        },
-        "limit": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": _BIG,
-            "default": DEFAULT_LIMIT,
-            "description": "How many lines to return at most.",
-        },
+PARAMETERS: Final[JsonObject] = closed(
+    {
+        "path": text("Project-relative path, e.g. ./src/main.py."),
+        "offset": integer(
+            "First line (or directory entry) to return, counted from 1.",
+            minimum=1,
+            maximum=_BIG,
+            default=1,
+        ),
+        "limit": integer(
+            "How many lines to return at most.", minimum=1, maximum=_BIG, default=DEFAULT_LIMIT
+        ),
     },
-    "required": ["path"],
-    "additionalProperties": False,
-}
+    ["path"],
+)
 
 RETURNS: Final[JsonObject] = {
     "type": "object",

@@ -12,6 +12,7 @@ from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.files.read import path_param
 from kaged.toolbox.files.window import CUT_MARK
 from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation
+from kaged.tools.fields import closed, text
 from kaged.workspace import Author, Written
 from kaged.workspace.content import MAX_TEXT_BYTES
 from kaged.workspace.errors import FileExists, FileMissing, FileNotRead
@@ -29,15 +30,13 @@ Create a new file with the given content; missing directories are made.
 
 Fails with file_exists if there is anything at that path already; use file.write to overwrite."""
 
-PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "path": {"type": "string", "description": "Project-relative path, e.g. ./src/new.py."},
-        "content": {"type": "string", "description": "The whole content of the file."},
+PARAMETERS: Final[JsonObject] = closed(
+    {
+        "path": text("Project-relative path, e.g. ./src/new.py."),
+        "content": text("The whole content of the file."),
     },
-    "required": ["path", "content"],
-    "additionalProperties": False,
-}
+    ["path", "content"],
+)
 
 RETURNS: Final[JsonObject] = {
     "type": "object",

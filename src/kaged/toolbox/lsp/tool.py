@@ -20,6 +20,7 @@ from kaged.toolbox.lsp.rename import rename_file, rename_symbol
 from kaged.toolbox.lsp.symbols import list_symbols
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.errors import InvalidToolParams
+from kaged.tools.fields import closed, flag, integer, text
 
 if TYPE_CHECKING:
     from kaged.toolbox.lsp.bridge import LspBridge
@@ -59,72 +60,47 @@ POSITION: Final = frozenset(
 PATHLESS: Final = frozenset({"status", "reload", "capabilities", "request"})
 CHANGING: Final = frozenset({"rename", "rename_file"})
 
-PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "action": {"type": "string", "enum": list(ACTIONS), "description": "What to do."},
-        "path": {
-            "type": "string",
-            "description": "A file, or a directory for diagnostics and workspace symbols.",
-        },
-        "line": {"type": "integer", "minimum": 1, "description": "Line, counted from 1."},
-        "character": {
-            "type": "integer",
-            "minimum": 0,
-            "description": "Column in characters, counted from 0. `symbol` is easier.",
-        },
-        "symbol": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 500,
-            "description": "Instead of `character`: the name as it stands on the line; "
+PARAMETERS: Final[JsonObject] = closed(
+    {
+        "action": text("What to do.", enum=list(ACTIONS)),
+        "path": text("A file, or a directory for diagnostics and workspace symbols."),
+        "line": integer("Line, counted from 1.", minimum=1),
+        "character": integer(
+            "Column in characters, counted from 0. `symbol` is easier.", minimum=0
+        ),
+        "symbol": text(
+            "Instead of `character`: the name as it stands on the line; "
             "`name#2` for its second occurrence there.",
-        },
-        "severity": {
-            "type": "string",
-            "enum": ["error", "warning", "information", "hint", "all"],
-            "default": "all",
-            "description": "diagnostics: only these.",
-        },
-        "include_declaration": {
-            "type": "boolean",
-            "default": False,
-            "description": "references: count the declaration too.",
-        },
-        "scope": {
-            "type": "string",
-            "enum": ["document", "workspace"],
-            "default": "document",
-            "description": "symbols: of the file, or of the project by `query`.",
-        },
-        "query": {"type": "string", "description": "symbols: what to look for in the project."},
-        "limit": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": 1000,
-            "default": 50,
-            "description": "symbols: how many at most.",
-        },
-        "new_name": {"type": "string", "minLength": 1, "description": "rename: the new name."},
-        "new_path": {"type": "string", "minLength": 1, "description": "rename_file: where to."},
-        "include_diagnostics": {
-            "type": "boolean",
-            "default": True,
-            "description": "code_actions: offer fixes for the problems at the position.",
-        },
-        "language": {
-            "type": "string",
-            "description": "status, reload, capabilities, request: which server.",
-        },
-        "method": {"type": "string", "minLength": 1, "description": "request: the LSP method."},
+            minLength=1,
+            maxLength=500,
+        ),
+        "severity": text(
+            "diagnostics: only these.",
+            enum=["error", "warning", "information", "hint", "all"],
+            default="all",
+        ),
+        "include_declaration": flag("references: count the declaration too.", default=False),
+        "scope": text(
+            "symbols: of the file, or of the project by `query`.",
+            enum=["document", "workspace"],
+            default="document",
+        ),
+        "query": text("symbols: what to look for in the project."),
+        "limit": integer("symbols: how many at most.", minimum=1, maximum=1000, default=50),
+        "new_name": text("rename: the new name.", minLength=1),
+        "new_path": text("rename_file: where to.", minLength=1),
+        "include_diagnostics": flag(
+            "code_actions: offer fixes for the problems at the position.", default=True
+        ),
+        "language": text("status, reload, capabilities, request: which server."),
+        "method": text("request: the LSP method.", minLength=1),
         "params": {
             "type": ["object", "array"],
             "description": "request: its parameters.",
         },
     },
-    "required": ["action"],
-    "additionalProperties": False,
-}
+    ["action"],
+)
 
 DEFINITION: Final = ToolDefinition(
     name="code.lsp",

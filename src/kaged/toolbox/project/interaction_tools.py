@@ -11,6 +11,7 @@ from kaged.toolbox.project.answers import FieldType
 from kaged.toolbox.project.interactions import InteractionService
 from kaged.toolbox.project.texts import require_line, require_unicode
 from kaged.tools import InvalidToolParams, Tool, ToolDefinition
+from kaged.tools.fields import flag, text
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
@@ -51,11 +52,7 @@ ASK_PARAMETERS: Final[JsonObject] = {
                     "title": {**_TITLE, "description": "The question."},
                     "description": {**_TEXT, "description": "What helps to answer it."},
                     "options": {**_OPTIONS, "description": "Choices; [] means free text."},
-                    "multiple": {
-                        "type": "boolean",
-                        "default": False,
-                        "description": "Whether several may be chosen.",
-                    },
+                    "multiple": flag("Whether several may be chosen.", default=False),
                 },
             },
         }
@@ -91,17 +88,12 @@ CHECKPOINT_PARAMETERS: Final[JsonObject] = {
     "additionalProperties": False,
     "required": ["message"],
     "properties": {
-        "message": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": TEXT_LIMIT_CHARS,
-            "description": "Why you pause and what the operator is to decide.",
-        },
-        "detail": {
-            "type": "string",
-            "maxLength": DETAIL_LIMIT_CHARS,
-            "description": "What the operator needs to know for that.",
-        },
+        "message": text(
+            "Why you pause and what the operator is to decide.",
+            minLength=1,
+            maxLength=TEXT_LIMIT_CHARS,
+        ),
+        "detail": text("What the operator needs to know for that.", maxLength=DETAIL_LIMIT_CHARS),
     },
 }
 
@@ -219,8 +211,8 @@ def _check_checkpoint(args: JsonObject) -> None:
 def _require_texts(where: str, one: dict[str, Any], names: tuple[str, ...]) -> None:
     for name in names:
         require_line(f"{where}.{name}", one[name], TITLE_LIMIT_CHARS)
-    for text in (one.get("description", ""), *one.get("options", ())):
-        require_unicode(where, text)
+    for value in (one.get("description", ""), *one.get("options", ())):
+        require_unicode(where, value)
 
 
 def _require_unique(field: str, name: str, listed: list[dict[str, Any]]) -> None:

@@ -13,6 +13,7 @@ from kaged.toolbox.project.texts import (
     require_action_params,
 )
 from kaged.tools import Tool, ToolDefinition
+from kaged.tools.fields import integer, text
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
@@ -41,23 +42,17 @@ PARAMETERS: Final[JsonObject] = {
     "required": ["action"],
     "properties": {
         "action": {"enum": list[Any](ACTIONS), "description": "What to do."},
-        "number": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": NUMBER_LIMIT,
-            "description": "get, comment, transition: the issue's number, 42 for #42.",
-        },
-        "title": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": TITLE_LIMIT_CHARS,
-            "description": "create: one line that says what it is about.",
-        },
-        "body": {
-            "type": "string",
-            "maxLength": BODY_LIMIT_BYTES,
-            "description": "create, comment: the text in Markdown, at most 16 KB.",
-        },
+        "number": integer(
+            "get, comment, transition: the issue's number, 42 for #42.",
+            minimum=1,
+            maximum=NUMBER_LIMIT,
+        ),
+        "title": text(
+            "create: one line that says what it is about.", minLength=1, maxLength=TITLE_LIMIT_CHARS
+        ),
+        "body": text(
+            "create, comment: the text in Markdown, at most 16 KB.", maxLength=BODY_LIMIT_BYTES
+        ),
         "visibility": {
             "enum": [one.value for one in Visibility],
             "default": Visibility.ALL.value,
@@ -67,33 +62,18 @@ PARAMETERS: Final[JsonObject] = {
             "enum": [one.value for one in IssueStatus if one is not IssueStatus.OPEN],
             "description": "transition: the new status.",
         },
-        "comment": {
-            "type": "string",
-            "maxLength": BODY_LIMIT_BYTES,
-            "description": "transition: why; required for resolved and rejected.",
-        },
+        "comment": text(
+            "transition: why; required for resolved and rejected.", maxLength=BODY_LIMIT_BYTES
+        ),
         "status": {
             "enum": [one.value for one in IssueStatus],
             "description": "list: only this status; without it all that are not done.",
         },
-        "search": {
-            "type": "string",
-            "description": 'list: words in title or body; also "a phrase", begin*, a OR b, -not.',
-        },
-        "limit": {
-            "type": "integer",
-            "minimum": 1,
-            "maximum": LIST_LIMIT,
-            "default": LIST_DEFAULT,
-            "description": "list: how many at most.",
-        },
-        "offset": {
-            "type": "integer",
-            "minimum": 0,
-            "maximum": NUMBER_LIMIT,
-            "default": 0,
-            "description": "list: how many to skip.",
-        },
+        "search": text('list: words in title or body; also "a phrase", begin*, a OR b, -not.'),
+        "limit": integer(
+            "list: how many at most.", minimum=1, maximum=LIST_LIMIT, default=LIST_DEFAULT
+        ),
+        "offset": integer("list: how many to skip.", minimum=0, maximum=NUMBER_LIMIT, default=0),
     },
 }
 

@@ -13,6 +13,7 @@ from kaged.toolbox.project.texts import (
 from kaged.toolbox.project.todo_list import TodoKind
 from kaged.toolbox.project.todos import ITEMS_LIMIT, TodoAction, TodoService
 from kaged.tools import ROOT_CALLER, Tool, ToolDefinition
+from kaged.tools.fields import array, text
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
@@ -37,39 +38,28 @@ PARAMETERS: Final[JsonObject] = {
     "required": ["action"],
     "properties": {
         "action": {"enum": [one.value for one in TodoAction], "description": "What to do."},
-        "content": {
-            "type": "string",
-            "maxLength": TODO_LIMIT_CHARS,
-            "description": "start, done, drop, note: the task, by its text (not by an id).",
-        },
-        "items": {
-            "type": "array",
-            "items": {"type": "string", "maxLength": TODO_LIMIT_CHARS},
-            "maxItems": ITEMS_LIMIT,
-            "description": "set, add: the texts of the tasks, in order.",
-        },
-        "phase": {
-            "type": "string",
-            "maxLength": PHASE_LIMIT_CHARS,
-            "description": "set, add: the stage of work these belong to.",
-        },
+        "content": text(
+            "start, done, drop, note: the task, by its text (not by an id).",
+            maxLength=TODO_LIMIT_CHARS,
+        ),
+        "items": array(
+            {"type": "string", "maxLength": TODO_LIMIT_CHARS},
+            "set, add: the texts of the tasks, in order.",
+            maxItems=ITEMS_LIMIT,
+        ),
+        "phase": text("set, add: the stage of work these belong to.", maxLength=PHASE_LIMIT_CHARS),
         "kind": {
             "enum": [one.value for one in TodoKind],
             "default": TodoKind.STEP.value,
             "description": "set, add: step of your plan, or criterion the result must fulfil.",
         },
-        "text": {
-            "type": "string",
-            "maxLength": NOTE_LIMIT_CHARS,
-            "description": "note: what to remember about the task.",
-        },
-        "origin_agent": {
-            "type": "string",
-            "maxLength": 1000,
-            "pattern": r"^primary(\.subagents\.[^.\s]+)*$",
-            "default": ROOT_CALLER,
-            "description": "set, add: the subagent whose proposal you take over, by its path.",
-        },
+        "text": text("note: what to remember about the task.", maxLength=NOTE_LIMIT_CHARS),
+        "origin_agent": text(
+            "set, add: the subagent whose proposal you take over, by its path.",
+            maxLength=1000,
+            pattern=r"^primary(\.subagents\.[^.\s]+)*$",
+            default=ROOT_CALLER,
+        ),
     },
 }
 
@@ -91,11 +81,7 @@ RETURNS: Final[JsonObject] = {
     "type": "object",
     "required": ["todos", "markdown"],
     "properties": {
-        "todos": {
-            "type": "array",
-            "items": {"type": "object"},
-            "description": "[{id, content, status, kind, phase, position}]",
-        },
+        "todos": array({"type": "object"}, "[{id, content, status, kind, phase, position}]"),
         "markdown": {"type": "string"},
     },
 }

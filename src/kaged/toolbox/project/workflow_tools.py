@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from kaged.config.workflows import Invoker
 from kaged.toolbox.project.workflows import RUN_ID_LIMIT_CHARS, WorkflowService
 from kaged.tools import Tool, ToolDefinition
+from kaged.tools.fields import text
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
@@ -30,12 +31,7 @@ TRIGGER_PARAMETERS: Final[JsonObject] = {
     "additionalProperties": False,
     "required": ["name", "inputs"],
     "properties": {
-        "name": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": 200,
-            "description": "The workflow, as kaged.workflow.list names it.",
-        },
+        "name": text("The workflow, as kaged.workflow.list names it.", minLength=1, maxLength=200),
         "inputs": {
             "type": "object",
             "description": "Its inputs by name; {} when it takes none. Defaults are filled in.",
@@ -47,12 +43,9 @@ STATUS_PARAMETERS: Final[JsonObject] = {
     "additionalProperties": False,
     "required": ["run_id"],
     "properties": {
-        "run_id": {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": RUN_ID_LIMIT_CHARS,
-            "description": "As kaged.workflow.trigger gave it.",
-        }
+        "run_id": text(
+            "As kaged.workflow.trigger gave it.", minLength=1, maxLength=RUN_ID_LIMIT_CHARS
+        )
     },
 }
 

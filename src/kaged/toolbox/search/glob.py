@@ -20,46 +20,34 @@ from kaged.toolbox.search.records import Keep, Sieve
 from kaged.toolbox.search.settings import OutsideHits, SearchSettings
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.errors import InvalidToolParams
+from kaged.tools.fields import closed, flag, text
 
 if TYPE_CHECKING:
     from kaged.tools.call import ToolInvocation
 
-PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "pattern": {
-            "type": "string",
-            "description": "Glob: * ? [a-z] {a,b} and ** across directories. *.ts finds them at "
+PARAMETERS: Final[JsonObject] = closed(
+    {
+        "pattern": text(
+            "Glob: * ? [a-z] {a,b} and ** across directories. *.ts finds them at "
             "any depth, src/*.ts only right in src, src/**/*.ts below it. A leading ! gives all "
-            "files but these. Hidden files only when the pattern writes their dot.",
-        },
-        "path": {
-            "type": "string",
-            "default": "./",
-            "description": "Directory to look in, relative to the project root.",
-        },
-        "gitignore": {
-            "type": "boolean",
-            "default": True,
-            "description": "Leave out what .gitignore names.",
-        },
+            "files but these. Hidden files only when the pattern writes their dot."
+        ),
+        "path": text("Directory to look in, relative to the project root.", default="./"),
+        "gitignore": flag("Leave out what .gitignore names.", default=True),
     },
-    "required": ["pattern"],
-    "additionalProperties": False,
-}
+    ["pattern"],
+)
 _PATHS: Final[JsonObject] = {"type": "array", "items": {"type": "string"}}
-RETURNS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
+RETURNS: Final[JsonObject] = closed(
+    {
         "files": _PATHS,
         "count": {"type": "integer"},
         "truncated": {"type": "boolean"},
         "outside_cage": _PATHS,
         "timed_out": {"type": "boolean"},
     },
-    "required": ["files", "count", "truncated"],
-    "additionalProperties": False,
-}
+    ["files", "count", "truncated"],
+)
 DEFINITION: Final = ToolDefinition(
     name="search.glob",
     namespace="search",

@@ -17,82 +17,66 @@ from kaged.toolbox.search.records import Keep, RawCount, RawHit
 from kaged.toolbox.search.selection import fair_share, fill
 from kaged.toolbox.search.settings import OutsideHits, SearchSettings
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
+from kaged.tools.fields import closed, flag, integer, text
 
 if TYPE_CHECKING:
     from kaged.tools.call import ToolInvocation
 
 _SNIFF_BYTES: Final = 8 * 1024
 
-PARAMETERS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
-        "pattern": {
-            "type": "string",
-            "description": "Regular expression (Rust syntax; look-around and back-references work "
-            "too). Case-sensitive; start with (?i) to ignore case. \\n in it matches across lines.",
-        },
-        "path": {
-            "type": "string",
-            "default": "./",
-            "description": "Directory or single file to search, relative to the project root.",
-        },
-        "include": {
-            "type": "string",
-            "minLength": 1,
-            "description": "Only files that fit this glob, e.g. *.ts or *.{ts,tsx} (any depth) or "
+PARAMETERS: Final[JsonObject] = closed(
+    {
+        "pattern": text(
+            "Regular expression (Rust syntax; look-around and back-references work "
+            "too). Case-sensitive; start with (?i) to ignore case. \\n in it matches across lines."
+        ),
+        "path": text(
+            "Directory or single file to search, relative to the project root.", default="./"
+        ),
+        "include": text(
+            "Only files that fit this glob, e.g. *.ts or *.{ts,tsx} (any depth) or "
             "src/**/*.py. A leading ! leaves them out instead.",
-        },
-        "output_mode": {
-            "type": "string",
-            "enum": ["content", "files_with_matches", "count"],
-            "default": "files_with_matches",
-            "description": "content: the matching lines; files_with_matches: the files; count: "
+            minLength=1,
+        ),
+        "output_mode": text(
+            "content: the matching lines; files_with_matches: the files; count: "
             "matching lines per file.",
-        },
-        "head_limit": {
-            "type": "integer",
-            "minimum": 1,
-            "description": "At most so many entries; total_matches still counts all.",
-        },
-        "hidden": {
-            "type": "boolean",
-            "default": True,
-            "description": "Also search files and directories whose name begins with a dot.",
-        },
-        "gitignore": {
-            "type": "boolean",
-            "default": True,
-            "description": "Leave out what .gitignore names. Set false to look into build output "
-            "or dependencies.",
-        },
+            enum=["content", "files_with_matches", "count"],
+            default="files_with_matches",
+        ),
+        "head_limit": integer(
+            "At most so many entries; total_matches still counts all.", minimum=1
+        ),
+        "hidden": flag(
+            "Also search files and directories whose name begins with a dot.", default=True
+        ),
+        "gitignore": flag(
+            "Leave out what .gitignore names. Set false to look into build output or dependencies.",
+            default=True,
+        ),
     },
-    "required": ["pattern"],
-    "additionalProperties": False,
-}
-_ENTRY: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
+    ["pattern"],
+)
+_ENTRY: Final[JsonObject] = closed(
+    {
         "file": {"type": "string"},
         "line": {"type": "integer"},
         "content": {"type": "string"},
         "count": {"type": "integer"},
         "outside_cage": {"type": "boolean"},
     },
-    "required": ["file"],
-    "additionalProperties": False,
-}
-RETURNS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
+    ["file"],
+)
+RETURNS: Final[JsonObject] = closed(
+    {
         "matches": {"type": "array", "items": _ENTRY},
         "total_matches": {"type": "integer"},
         "truncated": {"type": "boolean"},
         "timed_out": {"type": "boolean"},
         "hint": {"type": "string"},
     },
-    "required": ["matches", "total_matches", "truncated"],
-    "additionalProperties": False,
-}
+    ["matches", "total_matches", "truncated"],
+)
 DEFINITION: Final = ToolDefinition(
     name="search.grep",
     namespace="search",

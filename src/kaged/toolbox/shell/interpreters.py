@@ -13,15 +13,15 @@ from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
 from kaged.toolbox.shell.scrollback import OUTPUT_LIMIT_BYTES
 from kaged.tools.definition import ToolDefinition
+from kaged.tools.fields import closed, integer, text
 
 ENV_LIMIT: Final = 64
 TIMEOUT_MS: Final = 120_000
 TIMEOUT_RANGE_MS: Final = (1_000, 600_000)
 _MB: Final = 1024 * 1024
 
-RETURNS: Final[JsonObject] = {
-    "type": "object",
-    "properties": {
+RETURNS: Final[JsonObject] = closed(
+    {
         "stdout": {"type": "string"},
         "stderr": {"type": "string", "const": ""},
         "exit_code": {"type": "integer"},
@@ -30,9 +30,8 @@ RETURNS: Final[JsonObject] = {
         "tail": {"type": "string"},
         "signal": {"type": "integer"},
     },
-    "required": ["stdout", "stderr", "exit_code", "timed_out"],
-    "additionalProperties": False,
-}
+    ["stdout", "stderr", "exit_code", "timed_out"],
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +92,15 @@ def definition_of(one: Interpreter, settings: ShellSettings) -> ToolDefinition:
     """Return the definition of one tool of the shell, with the limits that hold."""
     size = settings.output_bytes
     shown = f"{size // _MB} MB" if size % _MB == 0 else f"{size // 1024} KB"
-    parameters: JsonObject = {
-        "type": "object",
-        "properties": {
-            one.argument: {"type": "string", "minLength": 1, "description": one.means},
-            "cwd": {
-                "type": "string",
-                "default": "./",
-                "description": "Where it runs, relative to the project root.",
-            },
-            "timeout": {
-                "type": "integer",
-                "default": min(TIMEOUT_MS, settings.longest_ms),
-                "description": f"Milliseconds until it is ended, between {TIMEOUT_RANGE_MS[0]} and "
+    parameters: JsonObject = closed(
+        {
+            one.argument: text(one.means, minLength=1),
+            "cwd": text("Where it runs, relative to the project root.", default="./"),
+            "timeout": integer(
+                f"Milliseconds until it is ended, between {TIMEOUT_RANGE_MS[0]} and "
                 f"{settings.longest_ms}; values beyond are taken as the nearest of the two.",
-            },
+                default=min(TIMEOUT_MS, settings.longest_ms),
+            ),
             "env": {
                 "type": "object",
                 "additionalProperties": {"type": "string"},
@@ -116,9 +109,8 @@ def definition_of(one: Interpreter, settings: ShellSettings) -> ToolDefinition:
                 "description": "Variables on top of those that are set anyway.",
             },
         },
-        "required": [one.argument],
-        "additionalProperties": False,
-    }
+        [one.argument],
+    )
     return ToolDefinition(
         name=one.tool_name,
         namespace="shell",
