@@ -65,11 +65,7 @@ class AstEngine(Protocol):
     """Matches and rewrites code by structure."""
 
     async def prepare(self, job: AstJob) -> list[PatternFacts]:
-        """Check the patterns of a job.
-
-        Raises:
-            InvalidAstPattern: one of them is no complete piece of code.
-        """
+        """Check the patterns of a job. Raises InvalidAstPattern."""
         ...
 
     async def scan(self, job: AstJob, count: int, read: Read, take: Take, time_s: float) -> bool:
@@ -89,11 +85,7 @@ class WorkerEngine:
         self._workers = workers
 
     async def check(self) -> None:
-        """Start a worker and let it parse something.
-
-        Raises:
-            AstEngineUnavailable: the binding cannot be loaded.
-        """
+        """Start a worker and let it parse something. Raises AstEngineUnavailable."""
         await self.prepare(AstJob("python", ("print($X)",)))
 
     async def prepare(self, job: AstJob) -> list[PatternFacts]:

@@ -134,8 +134,7 @@ def new_contents(
 ) -> Iterator[PlannedWrite]:
     """Yield the new contents one at a time, each made of the file as it is now. Blocks.
 
-    Raises:
-        FileChangedSinceRead: a file is not the one that the edits were worked out for.
+    Raises FileChangedSinceRead when a file is not the one that the edits were worked out for.
     """
     for plan in plans:
         path = sources.project_path(plan.index)

@@ -33,9 +33,7 @@ class FileFinder(Protocol):
         """List files whose name fits one of `names`, that pass `globs` and hold `literal`.
 
         A leading `!` in a glob leaves out what fits. The second value says whether these are all.
-
-        Raises:
-            KagedError: a glob cannot be read (`invalid_pattern`).
+        Raises KagedError when a glob cannot be read (`invalid_pattern`).
         """
         ...
 
@@ -90,9 +88,7 @@ class Sources:
 def start_of(call: ToolInvocation, path: ProjectPath, field: str) -> tuple[str, bool]:
     """Return where to look for files, as `./` path without links, and whether it is one file.
 
-    Raises:
-        FileMissing: there is nothing.
-        InvalidToolParams: it is neither a directory nor a regular file.
+    Raises FileMissing and InvalidToolParams.
     """
     try:
         mode = Path(path.resolved).lstat().st_mode

@@ -80,12 +80,7 @@ class AstWorker(Protocol):
     def ask(
         self, head: JsonObject, body: bytes = b"", decode: Callable[[bytes], JsonValue] = _decode
     ) -> JsonValue:
-        """Send a message and wait for the answer.
-
-        Raises:
-            WorkerGone: it is not there any more.
-            AstEngineFailed: it could not do it.
-        """
+        """Send a message and wait for the answer. Raises WorkerGone and AstEngineFailed."""
         ...
 
 
@@ -203,9 +198,7 @@ class AstWorkers:
     async def in_thread(self, worker: ProcessWorker, work: Callable[[], _T], time_s: float) -> _T:
         """Talk to a worker in a thread; whoever does not want to wait any more ends the worker.
 
-        Raises:
-            TimeoutError: it took too long.
-            WorkerGone: it ended meanwhile.
+        Raises TimeoutError and WorkerGone.
         """
         running = asyncio.get_running_loop().run_in_executor(self.threads, work)
         try:

@@ -110,11 +110,7 @@ def require_known(runtime: str, choices: Mapping[str, AdapterChoice]) -> Adapter
 def plan_adapter(
     runtime: str, choice: AdapterChoice, environ: Mapping[str, str], *, caged: bool
 ) -> AdapterPlan:
-    """Find an adapter's program, before anything is started.
-
-    Raises:
-        DapAdapterNotFound: it is not installed.
-    """
+    """Find an adapter's program, before anything is started. Raises DapAdapterNotFound."""
     ptrace = needs_ptrace(choice)
     if choice.type == "debugpy" and (choice.adapter is None or "debugpy" in choice.adapter[-1]):
         return _debugpy(runtime, choice, environ, caged=caged)

@@ -77,9 +77,7 @@ async def start_backend(
     """Start what a plan says and return what a session talks to.
 
     `mark` is what an uncaged process was started with, so that all it leaves behind can be found.
-
-    Raises:
-        DapAdapterNotFound: it could not be started.
+    Raises DapAdapterNotFound when it could not be started.
     """
     dialect: Dialect
     match plan.kind:

@@ -117,10 +117,7 @@ class DapBridge:
     ) -> DebugSession:
         """Start an adapter and open a session on it; leaves nothing behind when that fails.
 
-        Raises:
-            DapAdapterNotFound: the adapter did not start.
-            DapRequestFailed: it refused.
-            DapSessionEnded: it died on the way.
+        Raises DapAdapterNotFound, DapRequestFailed and DapSessionEnded.
         """
         owner = _owner(call)
         session = DebugSession(

@@ -104,8 +104,7 @@ class Channels(asyncio.Protocol):
     def open(self, listener: ChannelListener) -> AdapterChannel:
         """Join the adapter once more; the first time is the connection that is there already.
 
-        Raises:
-            DapRequestFailed: there are too many connections.
+        Raises DapRequestFailed when there are too many connections.
         """
         if len(self._listeners) >= MAX_CHANNELS or self._last >= MAX_CHANNELS - 1:
             raise DapRequestFailed(f"there are {MAX_CHANNELS} debug sessions in one already")
@@ -123,8 +122,7 @@ class Channels(asyncio.Protocol):
     async def run(self, args: list[str], cwd: str, env: JsonObject) -> int:
         """Start a program beside the adapter, in its cage; returns its process id there.
 
-        Raises:
-            DapRequestFailed: it cannot be started.
+        Raises DapRequestFailed when it cannot be started.
         """
         if self._starting is not None:
             raise DapRequestFailed("one program is being started already")

@@ -94,8 +94,7 @@ class AdapterProcess:
     ) -> Self:
         """Start an adapter and let `stream` speak over its standard streams.
 
-        Raises:
-            DapAdapterNotFound: it could not be started.
+        Raises DapAdapterNotFound when it could not be started.
         """
         try:
             process = await start()

@@ -117,9 +117,7 @@ class DapConnection(asyncio.Protocol):
     ) -> JsonObject:
         """Ask the adapter and return the body of its answer.
 
-        Raises:
-            DapRequestFailed: it answered with an error, or not in time.
-            DapSessionEnded: it is gone.
+        Raises DapRequestFailed and DapSessionEnded.
         """
         if not self.is_open or len(self._open) >= MAX_OPEN:
             raise DapSessionEnded("the debug adapter has ended", fix="launch again")

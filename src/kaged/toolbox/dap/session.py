@@ -65,11 +65,7 @@ class DebugSession:
         """Run the handshake: initialize, launch or attach, breakpoints, configurationDone.
 
         The answer to launch may come before or after configurationDone; `initialized` may never
-        come when launch fails.
-
-        Raises:
-            DapRequestFailed: the adapter refused.
-            DapSessionEnded: it is gone.
+        come when launch fails. Raises DapRequestFailed and DapSessionEnded.
         """
         adapter = self.adapter
         self._entry_expected = arguments.get("stopOnEntry") is True
@@ -212,8 +208,7 @@ class DebugSession:
     async def frame(self, position: int) -> JsonObject:
         """Return the frame at a position of the current stack, 0 being the top.
 
-        Raises:
-            DapRequestFailed: there is no such frame.
+        Raises DapRequestFailed when there is no such frame.
         """
         stop = self.require_stopped()
         frames = await self.stack(stop.thread_id, position + 1)

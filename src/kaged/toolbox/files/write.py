@@ -96,11 +96,7 @@ async def create_file(call: ToolInvocation) -> JsonValue:
 
 
 def encoded(args: JsonObject, field: str) -> bytes:
-    """Return a text argument as UTF-8.
-
-    Raises:
-        InvalidToolParams: it holds half a character, or is too large.
-    """
+    """Return a text argument as UTF-8. Raises InvalidToolParams."""
     try:
         data = cast("str", args[field]).encode("utf-8")
     except UnicodeEncodeError as error:

@@ -86,9 +86,7 @@ class LspBridge:
     def require_file(self, path: ProjectPath) -> None:
         """Refuse what is no file before any server is started.
 
-        Raises:
-            FileMissing: there is nothing.
-            InvalidToolParams: it is a directory or something else that has no lines.
+        Raises FileMissing and InvalidToolParams.
         """
         if not stat.S_ISREG(self.mode_of(path)):
             raise InvalidToolParams.of_field("path", "must be a file for this action")
@@ -115,8 +113,7 @@ class LspBridge:
     def workspace_language(self, path: ProjectPath) -> str:
         """Return the language whose server answers for a path: a file's own, or its directory's.
 
-        Raises:
-            FileMissing, LspServerNotFound: as for a file.
+        Raises FileMissing and LspServerNotFound.
         """
         if not stat.S_ISDIR(self.mode_of(path)):
             return self.language_of(path)

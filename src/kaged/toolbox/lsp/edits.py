@@ -43,11 +43,7 @@ class EditPlan:
 
 
 def parse_workspace_edit(value: JsonValue) -> EditPlan:
-    """Read `changes` or `documentChanges`.
-
-    Raises:
-        RenameNotPossible: it has operations that no rename needs, or is too large or malformed.
-    """
+    """Read `changes` or `documentChanges`. Raises RenameNotPossible."""
     plan = EditPlan()
     if value is None:
         return plan
@@ -68,8 +64,7 @@ def parse_workspace_edit(value: JsonValue) -> EditPlan:
 def apply_edits(source: SourceText, edits: Iterable[TextEdit]) -> str:
     """Make all replacements at once; those at one place keep their order.
 
-    Raises:
-        RenameNotPossible: two of them overlap.
+    Raises RenameNotPossible when two of them overlap.
     """
     ordered = sorted(enumerate(edits), key=lambda one: (one[1].start, one[1].end, one[0]))
     parts: list[str] = []
@@ -83,11 +78,7 @@ def apply_edits(source: SourceText, edits: Iterable[TextEdit]) -> str:
 
 
 def located(source: SourceText, edits: Iterable[RawEdit], encoding: Encoding) -> list[TextEdit]:
-    """Find where edits belong in a text; exact duplicates count once.
-
-    Raises:
-        RenameNotPossible: a range makes no sense.
-    """
+    """Find where edits belong in a text; exact duplicates count once. Raises RenameNotPossible."""
     found: dict[tuple[int, int, str], TextEdit] = {}
     for edit in edits:
         try:

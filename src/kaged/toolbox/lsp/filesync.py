@@ -125,9 +125,7 @@ class FileSync:
         """Make sure that a server has a file in its newest state, and return it.
 
         With `refresh` all others are brought up to date too, in the same go.
-
-        Raises:
-            FileMissing, FileTooLarge, WrongKind, FileUnreadable: it cannot be read.
+        Raises FileMissing, FileTooLarge, WrongKind and FileUnreadable when it cannot be read.
         """
         looks = self._looks(server, but=path.resolved) if refresh else []
         content, looked = await self._workspace.threads.run(

@@ -100,8 +100,7 @@ class LspPool:
     def require(self, language: str) -> tuple[str, ...]:
         """Return the command of a language whose program is there, before anything is started.
 
-        Raises:
-            LspServerNotFound: no server is configured, or its program is not installed.
+        Raises LspServerNotFound when no server is configured, or its program is not installed.
         """
         slot = self._slots.get(language)
         if slot is None:

@@ -85,8 +85,7 @@ class SourceText:
     def from_server(self, position: JsonValue, encoding: Encoding) -> Spot:
         """Read a position of the server's; one that makes no sense becomes the nearest that does.
 
-        Raises:
-            TypeError: it is no position at all.
+        Raises TypeError when it is no position at all.
         """
         line, units = position_numbers(position)
         column = from_units(self.line(line + 1), units, encoding)
@@ -123,11 +122,7 @@ def from_units(line: str, units: int, encoding: Encoding) -> int:
 
 
 def position_numbers(position: JsonValue) -> tuple[int, int]:
-    """Read line and column out of a position; negative ones count as 0.
-
-    Raises:
-        TypeError: it is no position.
-    """
+    """Read line and column out of a position; negative ones count as 0. Raises TypeError."""
     if isinstance(position, dict):
         line, column = position.get("line"), position.get("character")
         if type(line) is int and type(column) is int:

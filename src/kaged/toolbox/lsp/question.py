@@ -72,9 +72,7 @@ class LspCall:
     def spot(self, source: SourceText) -> Spot:
         """Return the position that was asked about, by `character` or by `symbol`.
 
-        Raises:
-            InvalidToolParams: the line does not exist, or the symbol is not on it, or more than
-            once.
+        Raises InvalidToolParams.
         """
         line = cast("int", self.call.args["line"])
         if line > source.line_count:
@@ -152,11 +150,7 @@ class LspCall:
 
 
 def column_of(line: str, symbol: str) -> int:
-    """Find a symbol on a line; `name#2` means the second.
-
-    Raises:
-        InvalidToolParams: it is not there, or there more than once and no number was given.
-    """
+    """Find a symbol on a line; `name#2` means the second. Raises InvalidToolParams."""
     numbered = _NTH.fullmatch(symbol)
     text, nth = (numbered["text"], int(numbered["nth"])) if numbered else (symbol, 0)
     word = re.compile(

@@ -37,8 +37,7 @@ async def tsserver_problems(
 ) -> tuple[JsonObject, ...] | None:
     """Return all problems of a file as the protocol has them; None when tsserver cannot say.
 
-    Raises:
-        LspTimeout, LspServerUnavailable: as every question.
+    Raises LspTimeout and LspServerUnavailable.
     """
     found: list[JsonObject] = []
     for kind in _KINDS:

@@ -56,8 +56,7 @@ def checked_answer(
 ) -> JsonObject:
     """Return an answer as it is stored and as the agent gets it; files are filled in later.
 
-    Raises:
-        AnswerInvalid: with everything that does not fit.
+    Raises AnswerInvalid.
     """
     problems: _Problems = []
     match kind:

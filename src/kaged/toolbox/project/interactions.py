@@ -80,11 +80,7 @@ class InteractionService:
     async def request(
         self, context: ToolCallContext, kind: InteractionKind, payload: JsonObject
     ) -> InteractionRecord:
-        """Store a question, pause the session and tell the operator.
-
-        Raises:
-            InteractionPending: the session waits for another answer.
-        """
+        """Store a question, pause the session and tell the operator. Raises InteractionPending."""
         draft = InteractionDraft(
             context.request_id,
             context.project_id,
@@ -120,9 +116,7 @@ class InteractionService:
     async def wait(self, project_id: str, request_id: str) -> JsonObject:
         """Wait for an answer, as long as it takes, and count it as delivered.
 
-        Raises:
-            InteractionWithdrawn: there will be none.
-            InteractionNotFound: nobody asked that.
+        Raises InteractionWithdrawn and InteractionNotFound.
         """
         answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(request_id, set())
@@ -174,8 +168,7 @@ class InteractionService:
     async def withdraw(self, project_id: str, request_id: str, by: str) -> InteractionRecord:
         """Let a session go on without an answer.
 
-        Raises:
-            InteractionNotFound, InteractionClosed: there is nothing to withdraw.
+        Raises InteractionNotFound and InteractionClosed when there is nothing to withdraw.
         """
         closed = await self._rows.close(
             project_id, request_id, InteractionStatus.WITHDRAWN, None, by

@@ -61,11 +61,7 @@ MOVES: Final[Mapping[IssueStatus, tuple[IssueStatus, ...]]] = MappingProxyType(
 
 
 def require_move(current: IssueStatus, target: IssueStatus) -> None:
-    """Let an issue go from one status to another.
-
-    Raises:
-        InvalidTransition: that is no legal move; names the ones that are.
-    """
+    """Let an issue go from one status to another. Raises InvalidTransition."""
     legal = MOVES[current]
     if target not in legal:
         raise InvalidTransition(

@@ -64,8 +64,7 @@ class IssueService:
     ) -> JsonObject:
         """List issues, last changed first; without `status` those that are not done.
 
-        Raises:
-            SearchInvalid: `search` names nothing to look for.
+        Raises SearchInvalid when `search` names nothing to look for.
         """
         statuses = OPEN_STATUSES if status is None else {status}
         wanted = IssueFilter(
@@ -83,8 +82,7 @@ class IssueService:
     async def get(self, project_id: str, number: int, *, internal: bool = True) -> JsonObject:
         """Return one issue with its updates; `internal` includes those for operators only.
 
-        Raises:
-            IssueNotFound: there is no such issue.
+        Raises IssueNotFound when there is no such issue.
         """
         found = await self._rows.get(project_id, _numbered(number))
         updates: list[JsonValue] = [
@@ -144,9 +142,7 @@ class IssueService:
     ) -> Done:
         """Move an issue to another status, with a comment where one is due.
 
-        Raises:
-            InvalidToolParams: the comment is missing or too long.
-            IssueNotFound, InvalidTransition: no such issue, or no such move.
+        Raises InvalidToolParams, IssueNotFound and InvalidTransition.
         """
         said = _comment(to, comment)
 

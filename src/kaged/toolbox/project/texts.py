@@ -66,9 +66,7 @@ def require_action_params(
     """Check that a call of a tool with actions has what its action needs, and nothing else.
 
     Empty texts and lists, and values that the schema fills in, do not count as given.
-
-    Raises:
-        InvalidToolParams: something is missing or belongs to another action.
+    Raises InvalidToolParams when something is missing or belongs to another action.
     """
     action = str(args["action"])
     wanted = needs.get(action, ())

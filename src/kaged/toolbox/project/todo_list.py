@@ -105,9 +105,7 @@ def reminder(todos: Sequence[TodoRecord]) -> str | None:
 def find(todos: Sequence[TodoRecord], content: str) -> TodoRecord:
     """Find an item by its text: equal but for case and blanks, else the only one containing it.
 
-    Raises:
-        ContentAddressingHint: the text looks like a made-up id.
-        TodoNotFound: none fits, or several different ones do.
+    Raises ContentAddressingHint and TodoNotFound.
     """
     wanted = _folded(content)
     if _ID_LIKE.fullmatch(content.strip()):

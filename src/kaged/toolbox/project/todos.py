@@ -47,8 +47,7 @@ class TodoService:
     async def bound_issue(self, project_id: str, session_id: str) -> str:
         """Return the id of the issue that a session works on.
 
-        Raises:
-            SessionNotFound, NoBoundIssue: there is no such session, or it works on no issue.
+        Raises SessionNotFound and NoBoundIssue.
         """
         return await self._store.sessions.bound_issue(project_id, session_id)
 

@@ -62,8 +62,7 @@ class Stored:
 def store_uploads(root: str, folder: str, files: Mapping[str, Upload]) -> Stored:
     """Write files below the project's `.kaged/tmp/<folder>/`. Blocks on the disk.
 
-    Raises:
-        UploadRefused: too many or too large, a link is in the way, or the disk refuses.
+    Raises UploadRefused when too many or too large, a link is in the way, or the disk refuses.
     """
     if _FOLDER.fullmatch(folder) is None:
         raise UploadRefused("The folder for uploads has no proper name.")

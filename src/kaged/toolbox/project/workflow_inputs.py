@@ -28,8 +28,7 @@ def describe_inputs(workflow: Workflow) -> JsonObject:
 def refuse_files(name: str, workflow: Workflow, inputs: Mapping[str, JsonValue]) -> None:
     """Refuse a workflow that needs a file, and a file for one that merely takes it.
 
-    Raises:
-        FileInputNotSupported: a tool call brings no files.
+    Raises FileInputNotSupported when a tool call brings no files.
     """
     files = [key for key, one in workflow.inputs.items() if one.type is InputType.FILE]
     wanted = [key for key in files if workflow.inputs[key].required or key in inputs]
@@ -49,8 +48,7 @@ def checked_inputs(
 ) -> JsonObject:
     """Return a run's inputs with defaults filled in. `files` names the uploads given along.
 
-    Raises:
-        InvalidToolParams: with every input that is missing, unknown or of the wrong type.
+    Raises InvalidToolParams.
     """
     problems = _strangers(workflow, inputs, files)
     result: JsonObject = {}

@@ -115,9 +115,7 @@ class WorkflowService:
     ) -> Done:
         """Start a run; it goes on by itself. `files` None means that files cannot be given.
 
-        Raises:
-            WorkflowNotFound, FileInputNotSupported, InvalidParams: it cannot be started so.
-            WorkflowRunnerMissing: this daemon cannot carry workflows out.
+        Raises WorkflowNotFound, FileInputNotSupported, InvalidParams and WorkflowRunnerMissing.
         """
         workflow = self._source.workflows(project_id).get(name)
         if workflow is None:

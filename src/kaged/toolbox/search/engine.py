@@ -79,11 +79,7 @@ class SearchEngine(Protocol):
     """Finds text in files, and files."""
 
     async def grep(self, query: GrepQuery) -> GrepOutcome:
-        """Search contents.
-
-        Raises:
-            InvalidPattern: the engine cannot read the expression.
-        """
+        """Search contents. Raises InvalidPattern when the engine cannot read the expression."""
         ...
 
     async def files(

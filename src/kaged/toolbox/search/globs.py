@@ -48,9 +48,7 @@ def compile_glob(text: str, *, hidden: bool = True) -> PathGlob:
     """Compile a pattern; one without a slash fits names at any depth.
 
     Without `hidden` a wildcard never stands for a leading dot; the pattern has to write it.
-
-    Raises:
-        InvalidSearchPattern: brackets or braces that do not close, too many alternatives, empty.
+    Raises InvalidSearchPattern.
     """
     if len(text) > MAX_GLOB_CHARS:
         raise InvalidSearchPattern(f"the glob is longer than {MAX_GLOB_CHARS} characters")

@@ -31,12 +31,7 @@ class SearchRoot:
 
 
 def place_of(call: ToolInvocation, path: ProjectPath, field: str = "path") -> SearchRoot:
-    """Return the place that a search starts from.
-
-    Raises:
-        FileMissing: there is nothing.
-        InvalidToolParams: it is neither a directory nor a regular file.
-    """
+    """Return the place that a search starts from. Raises FileMissing and InvalidToolParams."""
     try:
         mode = Path(path.resolved).lstat().st_mode
     except OSError:

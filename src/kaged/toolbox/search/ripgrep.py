@@ -39,8 +39,7 @@ _FANCY: Final = re.compile(r"look-around|backreferences are not supported")
 def find_ripgrep() -> str:
     """Find the program that was installed with the daemon, else one on the search path.
 
-    Raises:
-        EngineUnavailable: there is none.
+    Raises EngineUnavailable when there is none.
     """
     found = find_installed("rg")
     if found is None:
@@ -62,11 +61,7 @@ class RipgrepEngine:
         self._clock = clock or SystemClock()
 
     async def check(self) -> str:
-        """Run the program once and return its version.
-
-        Raises:
-            EngineUnavailable: it does not run, or is too old.
-        """
+        """Run the program once and return its version. Raises EngineUnavailable."""
         reader = PathReader(100)  # more than it says: a reader that has enough ends the program
         try:
             ended = await self._runner.run(

@@ -117,11 +117,7 @@ class PtyBroker:
         return MappingProxyType(self._sessions)
 
     async def spawn(self, key: str, start: Start) -> PtySession:
-        """Start a command through `start` and read its terminal.
-
-        Raises:
-            ShellSpawnFailed: too many run already, the key is in use, or the broker is closed.
-        """
+        """Start a command through `start` and read its terminal. Raises ShellSpawnFailed."""
         if self._closed:
             raise ShellSpawnFailed("the shell could not start: the daemon is ending")
         if len(self._sessions) >= MAX_SESSIONS:
