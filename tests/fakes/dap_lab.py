@@ -16,7 +16,7 @@ from kaged.cage import CageSettings, Spawner
 from kaged.config.serverchoice import AdapterChoice
 from kaged.kernel.policy import CagePolicy
 from kaged.toolbox.dap import BUILTIN, DapBridge, caged_launcher, dap_tools
-from kaged.toolbox.dap.process import CageLauncher
+from kaged.toolbox.dap.backend import CageLauncher
 from kaged.workspace import Workspace
 
 FAKE = Path(__file__).parents[1] / "guests" / "fake_dap_adapter.py"

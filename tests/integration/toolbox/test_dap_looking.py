@@ -249,11 +249,11 @@ async def test_places_outside_the_cage_or_project_have_no_source(
     lab.write("src/main.fake", "seen\n")
     lab.write("lib/other.fake", "canary-3\n")
     lab.after("configurationDone", stopped("entry"))
-    from kaged.toolbox.dap import process
+    from kaged.toolbox.dap import backend
 
     policy = cage("ro ./src", root=lab.root, capabilities=["exec"])
     caged = lab.tool_lab_for(policy)
-    real = process.launch_uncaged
+    real = backend.launch_uncaged
 
     async def outside(policy: Any, plan: Any, cwd: str) -> Any:
         # Where the planned adapter runs is not this test's business.

@@ -7,9 +7,9 @@ import json
 from typing import Any
 
 from kaged.base import JsonObject
-from kaged.toolbox.dap.bun_inspector import BunDialect
+from kaged.toolbox.dap.dialects import BunDialect
 from kaged.toolbox.dap.inspector import InspectorAdapter
-from kaged.toolbox.dap.source_map import SourceMap
+from kaged.toolbox.dap.inspector_scripts import SourceMap
 from requirements import requirement
 
 # Line 0 of the running code was written on line 4, line 1 on line 5.

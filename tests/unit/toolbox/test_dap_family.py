@@ -19,9 +19,8 @@ from kaged.toolbox.dap.breakpoints import Breakpoints, OtherBreakpoint, SourceBr
 from kaged.toolbox.dap.channels import MAX_CHANNELS, Channels
 from kaged.toolbox.dap.errors import DapRequestFailed, DapSessionEnded
 from kaged.toolbox.dap.family import Family
-from kaged.toolbox.dap.frames import Frames
 from kaged.toolbox.dap.numbers import Numbers
-from kaged.toolbox.dap.output import OUTPUT_LIMIT_CHARS, CapturedOutput
+from kaged.toolbox.dap.state import OUTPUT_LIMIT_CHARS, CapturedOutput, Frames
 
 
 async def turns() -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kaged.base import JsonObject
 from kaged.toolbox.dap.errors import DapRequestFailed
 from kaged.toolbox.dap.inspector_breakpoints import InspectorBreakpoints, condition_of
+from kaged.toolbox.dap.inspector_scripts import SourceMap
 from kaged.toolbox.dap.inspector_values import (
     MAX_NAMES,
     TEXT_CHARS,
@@ -23,7 +24,6 @@ from kaged.toolbox.dap.inspector_values import (
     text_of,
     type_of,
 )
-from kaged.toolbox.dap.source_map import SourceMap
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 

@@ -4,8 +4,8 @@ tool → bridge → session → protocol (Content-Length frames) → adapter pro
 """
 
 from kaged.toolbox.dap.adapters import BUILTIN
+from kaged.toolbox.dap.backend import caged_launcher
 from kaged.toolbox.dap.bridge import DapBridge
-from kaged.toolbox.dap.process import caged_launcher
 from kaged.toolbox.dap.tool import dap_tools
 
 __all__ = ["BUILTIN", "DapBridge", "caged_launcher", "dap_tools"]

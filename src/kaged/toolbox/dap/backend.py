@@ -1,38 +1,94 @@
-"""`ProcessBackend`: what a session runs on, a debug adapter or a runtime's own inspector."""
+"""`ProcessBackend`: what a session runs on, a debug adapter or a runtime's own inspector.
+
+Its process is caged as its caller, or has the daemon's powers when the caller has no cage.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, TypeAlias, assert_never
 
-from kaged.base import JsonObject
-from kaged.cage.orphan_processes import end_orphans
+import structlog
+
+from kaged.base import JsonObject, KagedError
+from kaged.cage import (
+    CageKind,
+    CageProcess,
+    CageRequest,
+    HostMount,
+    Spawner,
+    Uncaged,
+    UncagedRequest,
+)
+from kaged.cage.orphan_processes import MARK, end_orphans, mark_value
+from kaged.kernel.policy import CagePolicy
+from kaged.peer import StderrTail
 from kaged.toolbox.dap.adapters import AdapterPlan, Kind
-from kaged.toolbox.dap.bun_inspector import BunDialect
-from kaged.toolbox.dap.dialect import Dialect
-from kaged.toolbox.dap.errors import DapRequestFailed
+from kaged.toolbox.dap.channels import Channels
+from kaged.toolbox.dap.dialects import BunDialect, NodeDialect
+from kaged.toolbox.dap.errors import DapAdapterNotFound, DapRequestFailed
 from kaged.toolbox.dap.family import Family
 from kaged.toolbox.dap.inspector import InspectorAdapter
-from kaged.toolbox.dap.node_inspector import NodeDialect
-from kaged.toolbox.dap.process import AdapterProcess
-from kaged.toolbox.dap.protocol import DapConnection
-
-if TYPE_CHECKING:
-    from kaged.cage import CageProcess
-    from kaged.toolbox.dap.protocol import Adapter, OnClosed, OnEvent
+from kaged.toolbox.dap.protocol import Adapter, DapConnection, OnClosed, OnEvent
 
 RECENT_OUTPUT_CHARS: Final = 1000
+TERM_GRACE_S: Final = 1.0
+
+CageLauncher: TypeAlias = Callable[[CagePolicy, AdapterPlan, str], Awaitable[CageProcess]]
+"""Starts an adapter inside the cage of a policy, in a working directory."""
+
+_log = structlog.get_logger(__name__)
+
+
+def caged_launcher(spawner: Spawner) -> CageLauncher:
+    """Return the launcher that every caged caller's adapters go through."""
+
+    async def launch(policy: CagePolicy, plan: AdapterPlan, cwd: str) -> CageProcess:
+        return await spawner.spawn(
+            CageRequest(
+                f"debug {plan.runtime}",
+                policy,
+                plan.argv,
+                kind=CageKind.AGENT,
+                cwd=cwd,
+                fixed_env=plan.env,
+                mounts=tuple(HostMount(source, dest) for source, dest in plan.mounts),
+            )
+        )
+
+    return launch
+
+
+async def launch_uncaged(
+    spawner: Spawner, plan: AdapterPlan, cwd: str, environ: Mapping[str, str], mark: str
+) -> CageProcess:
+    """Start an adapter for a caller without a cage, in the daemon's environment."""
+    return await spawner.spawn(
+        UncagedRequest(
+            f"debug {plan.runtime}",
+            Uncaged("the debugger of an agent without a cage"),
+            plan.argv,
+            cwd=cwd,
+            env=tuple({**environ, **dict(plan.env), MARK: mark_value(mark)}.items()),
+        )
+    )
 
 
 @dataclass(slots=True)
 class ProcessBackend:
-    """A session's adapter and the process behind it."""
+    """A session's adapter and the process behind it, with the tail of its stderr.
+
+    `mark` is what an uncaged process was started with, so that all it leaves behind can be found.
+    `spare_program`: the program goes on when the session ends.
+    """
 
     adapter: Adapter
-    running: AdapterProcess
+    process: CageProcess
+    stderr: StderrTail
+    mark: str
     at_once: bool = False
     spare_program: bool = False
     built: str | None = None
@@ -41,29 +97,29 @@ class ProcessBackend:
     def can_spare(self) -> bool:
         """Whether a program that it started can go on without it: not in a cage, which goes too."""
         ours = isinstance(self.adapter, Family) and self.adapter.runs_program
-        return not (self.running.process.caged or self.at_once or ours)
+        return not (self.process.caged or self.at_once or ours)
 
-    async def end(self) -> int | None:
-        """End everything; returns the adapter's exit code where there is one.
+    async def end(self) -> None:
+        """End the adapter with all its children. Closing first: some live until their input ends.
 
         A program that its debugger started in a session of its own is not in the adapter's group.
         Without a cage it is found by its mark, unless it was let go on purpose.
         """
         if self.at_once:
             # A runtime knows no goodbye, and its program may ignore signals: the group at once.
-            self.running.process.kill()
+            self.process.kill()
         await self.adapter.close()
-        code = await self.running.end()
-        if not self.running.process.caged and not self.spare_program:
-            await asyncio.to_thread(end_orphans, self.running.mark)
-        if self.built is not None and not self.running.process.caged:
+        await self.process.stop(term_grace_s=TERM_GRACE_S)
+        self.process.close()
+        if not self.process.caged and not self.spare_program:
+            await asyncio.to_thread(end_orphans, self.mark)
+        if self.built is not None and not self.process.caged:
             # The debugger removes what it has built, unless it was killed. A cage's goes with it.
             await asyncio.to_thread(Path(self.built).unlink, missing_ok=True)
-        return code
 
     def recent_output(self) -> str:
         """Return the end of the adapter's standard error, to be shown with a failure."""
-        text = "\n".join(self.running.stderr.lines)[-RECENT_OUTPUT_CHARS:].strip()
+        text = "\n".join(self.stderr.lines)[-RECENT_OUTPUT_CHARS:].strip()
         return f"; its recent output: {text}" if text else ""
 
 
@@ -74,32 +130,50 @@ async def start_backend(
     on_closed: OnClosed,
     mark: str,
 ) -> ProcessBackend:
-    """Start what a plan says and return what a session talks to.
-
-    `mark` is what an uncaged process was started with, so that all it leaves behind can be found.
-    Raises DapAdapterNotFound when it could not be started.
-    """
-    dialect: Dialect
+    """Start what a plan says and return what a session talks to. Raises DapAdapterNotFound."""
     match plan.kind:
         case Kind.DAP:
             spoken = DapConnection(on_event, _refuse, on_closed)
-            running = await AdapterProcess.start(start, plan, spoken, spoken.close, mark)
-            return ProcessBackend(spoken, running)
+            return ProcessBackend(spoken, *await _started(start, plan, spoken), mark)
         case Kind.LISTENING:
             family = Family(on_event, on_closed, tells_last=plan.type == "go")
-            running = await AdapterProcess.start(start, plan, family.channels, family.close, mark)
-            return ProcessBackend(family, running, built=plan.output)
-        case Kind.NODE:
-            dialect = NodeDialect()
-        case Kind.BUN:
-            dialect = BunDialect()
+            running = await _started(start, plan, family.channels)
+            return ProcessBackend(family, *running, mark, built=plan.output)
+        case Kind.NODE | Kind.BUN:
+            dialect = NodeDialect() if plan.kind is Kind.NODE else BunDialect()
+            inspector = InspectorAdapter(dialect, on_event)
+            relay = DapConnection(inspector.heard, _refuse, on_closed)
+            running = await _started(start, plan, relay)
+            inspector.use(relay)
+            return ProcessBackend(inspector, *running, mark, at_once=True)
         case _:
             assert_never(plan.kind)
-    inspector = InspectorAdapter(dialect, on_event)
-    relay = DapConnection(inspector.heard, _refuse, on_closed)
-    running = await AdapterProcess.start(start, plan, relay, relay.close, mark)
-    inspector.use(relay)
-    return ProcessBackend(inspector, running, at_once=True)
+
+
+async def _started(
+    start: Callable[[], Awaitable[CageProcess]],
+    plan: AdapterPlan,
+    stream: DapConnection | Channels,
+) -> tuple[CageProcess, StderrTail]:
+    """Start an adapter and let `stream` speak over its standard streams."""
+    try:
+        process = await start()
+    except KagedError as error:
+        raise DapAdapterNotFound(
+            f"the debug adapter for {plan.runtime} did not start: {error.message}",
+            fix=error.fix or "",
+            detail={"runtime": plan.runtime, "command": list(plan.argv), "install": None},
+        ) from error
+    try:
+        tail = StderrTail(lambda line: _log.debug("dap.stderr", line=line[:500]))
+        await process.connect_stderr(lambda: tail)
+        writer, _ = await process.connect_stdin(asyncio.BaseProtocol)
+        stream.write_to(writer)
+        await process.connect_stdout(lambda: stream)
+    except BaseException:
+        process.close()
+        raise
+    return process, tail
 
 
 async def _refuse(command: str, arguments: JsonObject) -> JsonObject:

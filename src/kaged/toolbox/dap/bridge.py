@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Final
 from kaged.base import Ids, JsonObject
 from kaged.kernel.policy import SeccompProfile
 from kaged.toolbox.dap.adapters import AdapterPlan, needs_ptrace, plan_adapter, require_known
-from kaged.toolbox.dap.backend import ProcessBackend, start_backend
+from kaged.toolbox.dap.backend import (
+    CageLauncher,
+    ProcessBackend,
+    launch_uncaged,
+    start_backend,
+)
 from kaged.toolbox.dap.errors import (
     DapAdapterNotFound,
     DapRequestFailed,
@@ -19,7 +24,6 @@ from kaged.toolbox.dap.errors import (
     DapSessionActive,
     DapSessionEnded,
 )
-from kaged.toolbox.dap.process import CageLauncher, launch_uncaged
 from kaged.toolbox.dap.session import DebugSession, ended
 from kaged.toolbox.dap.state import EndReason, State
 
@@ -151,7 +155,7 @@ class DapBridge:
             if self._sessions.get(owner) is session:
                 del self._sessions[owner]
             session.mark_unborn()
-            heard = session.take_output()[-HEARD_CHARS:].strip()
+            heard = session.output.take()[-HEARD_CHARS:].strip()
             said = ""
             if backend is not None:
                 await backend.end()

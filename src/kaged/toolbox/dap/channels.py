@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 from collections.abc import Callable
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 import structlog
 
@@ -32,18 +32,6 @@ MAX_CHANNELS: Final = 64
 RUN_LIMIT_S: Final = 20.0
 
 _log = structlog.get_logger(__name__)
-
-
-class ChannelListener(Protocol):
-    """What hears a connection's bytes, and its end."""
-
-    def data_received(self, data: bytes) -> None:
-        """Take bytes."""
-        ...
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Called when there will be no more."""
-        ...
 
 
 class AdapterChannel(asyncio.WriteTransport):
@@ -84,7 +72,7 @@ class Channels(asyncio.Protocol):
         self._on_closed = on_closed
         self._writer: asyncio.WriteTransport | None = None
         self._reader: asyncio.BaseTransport | None = None
-        self._listeners: dict[int, ChannelListener] = {}
+        self._listeners: dict[int, asyncio.Protocol] = {}
         self._last = -1
         self._buffer = bytearray()
         self._starting: asyncio.Future[JsonObject] | None = None
@@ -101,7 +89,7 @@ class Channels(asyncio.Protocol):
         """Take the transport of the relay's input."""
         self._writer = transport
 
-    def open(self, listener: ChannelListener) -> AdapterChannel:
+    def open(self, listener: asyncio.Protocol) -> AdapterChannel:
         """Join the adapter once more; the first time is the connection that is there already.
 
         Raises DapRequestFailed when there are too many connections.

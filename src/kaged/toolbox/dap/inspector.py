@@ -13,7 +13,7 @@ from typing import Final, cast
 import structlog
 
 from kaged.base import JsonObject, JsonValue, Tasks
-from kaged.toolbox.dap.dialect import Dialect
+from kaged.toolbox.dap.dialects import Dialect
 from kaged.toolbox.dap.errors import DapRequestFailed, DapSessionEnded
 from kaged.toolbox.dap.inspector_breakpoints import InspectorBreakpoint, InspectorBreakpoints
 from kaged.toolbox.dap.inspector_scripts import LoadedScripts

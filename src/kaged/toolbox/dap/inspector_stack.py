@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue
-from kaged.toolbox.dap.dialect import Ask, Dialect
+from kaged.toolbox.dap.dialects import Ask, Dialect
 from kaged.toolbox.dap.errors import DapRequestFailed
 from kaged.toolbox.dap.inspector_scripts import LoadedScripts
 from kaged.toolbox.dap.inspector_values import Handles, declared_names, describe, members

@@ -10,9 +10,7 @@ from kaged.toolbox.dap.view import View, objects_in
 from kaged.tools.errors import InvalidToolParams
 
 if TYPE_CHECKING:
-    from kaged.toolbox.dap.bridge import DapBridge
     from kaged.toolbox.dap.session import DebugSession
-    from kaged.tools.call import ToolInvocation
 
 VALUE_CHARS: Final = 4000
 MAX_VARIABLES: Final = 500
@@ -24,19 +22,17 @@ _SCOPES: Final = {
 }
 
 
-async def threads(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
+async def threads(view: View) -> JsonValue:
     """List the program's threads."""
-    session = bridge.session(call)
-    return {"threads": await View(call, bridge, session).threads()}
+    return {"threads": await view.threads()}
 
 
-async def stack_trace(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
+async def stack_trace(view: View) -> JsonValue:
     """Show the stack of a thread."""
-    session = bridge.session(call)
+    session, args = view.session, view.args
     session.require_stopped()
-    view = View(call, bridge, session)
-    thread = await view.thread_id(call.args.get("thread_id"))
-    frames = await session.stack(thread, cast("int", call.args.get("levels", 20)))
+    thread = await view.thread_id(args.get("thread_id"))
+    frames = await session.stack(thread, cast("int", args.get("levels", 20)))
     shown: list[JsonValue] = []
     for position, frame in enumerate(frames):
         where = await view.place(frame)
@@ -48,10 +44,9 @@ async def stack_trace(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     return {"frames": shown, "total_frames": await session.stack_size(thread)}
 
 
-async def scopes(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
+async def scopes(view: View) -> JsonValue:
     """List the scopes of a frame."""
-    session = bridge.session(call)
-    found = await _scopes(session, cast("int", call.args.get("frame_id", 0)))
+    found = await _scopes(view)
     return {
         "scopes": [
             {
@@ -64,14 +59,12 @@ async def scopes(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     }
 
 
-async def variables(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
+async def variables(view: View) -> JsonValue:
     """Show the variables of a scope, or the members of one of them."""
-    session = bridge.session(call)
-    args = call.args
+    session, args = view.session, view.args
     wanted = _SCOPES[cast("str", args.get("scope", "local"))]
-    listed = await _scopes(session, cast("int", args.get("frame_id", 0)))
     members: list[JsonObject] = []
-    for scope in listed:
+    for scope in await _scopes(view):
         hint = scope.get("presentationHint")
         name = str(scope.get("name", "")).lower()
         if hint in wanted or name.partition(":")[0].strip() in wanted:
@@ -100,16 +93,15 @@ async def variables(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     return result
 
 
-async def evaluate(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
+async def evaluate(view: View) -> JsonValue:
     """Evaluate an expression in a frame of the debugged program."""
-    session = bridge.session(call)
-    frame = await session.frame(cast("int", call.args.get("frame_id", 0)))
-    body = await session.ask(
+    args = view.args
+    body = await view.session.ask(
         "evaluate",
         {
-            "expression": call.args["expression"],
-            "frameId": frame.get("id"),
-            "context": call.args.get("context", "watch"),
+            "expression": args["expression"],
+            "frameId": (await _frame(view)).get("id"),
+            "context": args.get("context", "watch"),
         },
     )
     kind = body.get("type")
@@ -122,9 +114,13 @@ async def evaluate(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     return answer
 
 
-async def _scopes(session: DebugSession, position: int) -> list[JsonObject]:
-    frame = await session.frame(position)
-    return objects_in((await session.ask("scopes", {"frameId": frame.get("id")})).get("scopes"))
+async def _frame(view: View) -> JsonObject:
+    return await view.session.frame(cast("int", view.args.get("frame_id", 0)))
+
+
+async def _scopes(view: View) -> list[JsonObject]:
+    asked: JsonObject = {"frameId": (await _frame(view)).get("id")}
+    return objects_in((await view.session.ask("scopes", asked)).get("scopes"))
 
 
 async def _children(session: DebugSession, one: JsonObject) -> list[JsonObject]:

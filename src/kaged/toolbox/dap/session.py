@@ -11,6 +11,7 @@ from typing import Any, Final
 import structlog
 
 from kaged.base import JsonObject, Tasks
+from kaged.toolbox.dap.backend import ProcessBackend
 from kaged.toolbox.dap.breakpoints import (
     Breakpoints,
     OtherBreakpoint,
@@ -23,10 +24,8 @@ from kaged.toolbox.dap.errors import (
     DapSessionEnded,
     DapUnsupported,
 )
-from kaged.toolbox.dap.frames import Frames
-from kaged.toolbox.dap.output import CapturedOutput
 from kaged.toolbox.dap.protocol import REQUEST_LIMIT_S, Adapter, Taking
-from kaged.toolbox.dap.state import DebugBackend, EndReason, State, Stop
+from kaged.toolbox.dap.state import CapturedOutput, EndReason, Frames, State, Stop
 
 HANDSHAKE_S: Final = 30.0
 DISCONNECT_S: Final = 2.0
@@ -44,7 +43,7 @@ class DebugSession:
     attached: bool
     on_end: Callable[[DebugSession, EndReason], None]
     start_s: float = HANDSHAKE_S
-    backend: DebugBackend | None = None
+    backend: ProcessBackend | None = None
     state: State = State.STARTING
     capabilities: JsonObject = field(default_factory=dict)
     breakpoints: Breakpoints = field(default_factory=Breakpoints)
@@ -266,10 +265,6 @@ class DebugSession:
             self.state = State.EXITED
             self.stop = None
             self.frames.forget()
-
-    def take_output(self) -> str:
-        """Return what the program printed since the last time."""
-        return self.output.take()
 
     def closed(self) -> None:
         """Called when the adapter ended without having been asked to."""

@@ -1,13 +1,16 @@
-"""What a debug session is doing, why it ended, where it stopped, and what it runs on."""
+"""What a debug session keeps: its state, why it ended, where it stopped, the stack, the output."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Final
 
 from kaged.base import JsonObject
-from kaged.toolbox.dap.protocol import Adapter
+from kaged.toolbox.dap.dialects import Ask
+
+MAX_FRAMES: Final = 10_000
+OUTPUT_LIMIT_CHARS: Final = 64 * 1024
 
 
 class State(StrEnum):
@@ -28,26 +31,6 @@ class EndReason(StrEnum):
     RUN_ENDED = "run_ended"
 
 
-class DebugBackend(Protocol):
-    """What a session runs on: the adapter to ask, and how to end it."""
-
-    spare_program: bool  # the program goes on when the session ends
-
-    @property
-    def adapter(self) -> Adapter:
-        """Whom to ask."""
-        ...
-
-    @property
-    def can_spare(self) -> bool:
-        """Whether a program that it started can go on without it."""
-        ...
-
-    async def end(self) -> int | None:
-        """End everything; returns the exit code where there is one."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Stop:
     """Where and why the program stopped."""
@@ -55,3 +38,75 @@ class Stop:
     reason: str
     thread_id: int
     body: JsonObject
+
+
+class Frames:
+    """What is known of the stacks since the program stopped."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, list[JsonObject]] = {}
+        self._totals: dict[int, int] = {}
+        self._age = 0
+
+    def forget(self) -> None:
+        """Drop everything: the program goes on, or has stopped anew."""
+        self._age += 1
+        self._known.clear()
+        self._totals.clear()
+
+    async def top(self, thread_id: int, levels: int, ask: Ask) -> list[JsonObject]:
+        """Return the top frames of a thread; asks the adapter only for what is not known."""
+        known, age = self._known.get(thread_id, []), self._age
+        if len(known) >= levels or len(known) == self._totals.get(thread_id):
+            return known[:levels]
+        asked: JsonObject = {"threadId": thread_id, "startFrame": 0, "levels": levels}
+        body = await ask("stackTrace", asked)
+        known = _frames(body)
+        if self._age == age:  # else the program has gone on meanwhile
+            self._known[thread_id] = known
+            total = body.get("totalFrames")
+            if type(total) is int and total >= len(known):
+                self._totals[thread_id] = total
+            elif 0 < len(known) < levels:
+                self._totals[thread_id] = len(known)
+        return known[:levels]
+
+    async def count(self, thread_id: int, ask: Ask) -> int:
+        """Return how many frames a thread has; an adapter that has not said is asked for all."""
+        known, age = self._known.get(thread_id, []), self._age
+        total = self._totals.get(thread_id)
+        if total is None:
+            total = max(len(_frames(await ask("stackTrace", {"threadId": thread_id}))), len(known))
+            if self._age == age:
+                self._totals[thread_id] = total
+        return total
+
+
+class CapturedOutput:
+    """What a program printed and nobody has read yet; what comes when it is full is dropped."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._chars = 0
+
+    def hear(self, body: JsonObject) -> None:
+        """Take an `output` event."""
+        text = body.get("output")
+        if isinstance(text, str) and body.get("category") not in ("telemetry", "important"):
+            room = OUTPUT_LIMIT_CHARS - self._chars
+            if room > 0:
+                self._texts.append(text[:room])
+                self._chars += min(len(text), room)
+
+    def take(self) -> str:
+        """Return all of it, once."""
+        text = "".join(self._texts)
+        self._texts.clear()
+        self._chars = 0
+        return text
+
+
+def _frames(body: JsonObject) -> list[JsonObject]:
+    listed = body.get("stackFrames")
+    frames = listed if isinstance(listed, list) else []
+    return [one for one in frames[:MAX_FRAMES] if isinstance(one, dict)]

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.dap.breakpoints import MAX_BREAKPOINTS, OtherBreakpoint, SourceBreakpoint
 from kaged.tools.errors import InvalidToolParams
 
 if TYPE_CHECKING:
-    from kaged.toolbox.dap.bridge import DapBridge
     from kaged.toolbox.dap.session import DebugSession
-    from kaged.tools.call import ToolInvocation
+    from kaged.toolbox.dap.view import View
 
 
-async def set_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
+async def set_breakpoint(view: View) -> JsonValue:
     """Stop at a line; the same line again changes its breakpoint and keeps its number."""
-    session = bridge.session(call)
-    args, path = call.args, call.paths[0]
+    session, args, path = view.session, view.args, view.call.paths[0]
     line = cast("int", args["line"])
     for field, capability in (
         ("condition", "supportsConditionalBreakpoints"),
@@ -44,10 +42,9 @@ async def set_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
     }
 
 
-async def remove_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
+async def remove_breakpoint(view: View) -> JsonValue:
     """Stop no longer at a line."""
-    session = bridge.session(call)
-    path, line = call.paths[0], cast("int", call.args["line"])
+    session, path, line = view.session, view.call.paths[0], cast("int", view.args["line"])
     lines = session.breakpoints.sources.get(path.resolved, {})
     removed = lines.pop(line, None) is not None
     if removed:
@@ -55,19 +52,17 @@ async def remove_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValu
     return {"removed": removed, "path": path.relative, "line": line}
 
 
-async def list_breakpoints(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
+async def list_breakpoints(view: View) -> JsonValue:
     """List the breakpoints on lines."""
-    session = bridge.session(call)
-    return {"breakpoints": [one.as_json() for one in session.breakpoints.all_sources()]}
+    return {"breakpoints": [one.as_json() for one in view.session.breakpoints.all_sources()]}
 
 
-async def set_instruction_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
+async def set_instruction_breakpoint(view: View) -> JsonValue:
     """Stop at a machine instruction."""
-    session = bridge.session(call)
-    session.require("supportsInstructionBreakpoints", "instruction breakpoints")
-    reference, offset = _instruction(call)
+    session, args = view.session, view.args
+    reference, offset = _instruction(args)
     wanted: JsonObject = {"instructionReference": reference, "offset": offset}
-    one = _put(session, session.breakpoints.instructions, (reference, offset), wanted, call)
+    one = _put(session, session.breakpoints.instructions, (reference, offset), wanted, args)
     await session.send_others("setInstructionBreakpoints", session.breakpoints.instructions)
     return {
         "breakpoint_id": one.id,
@@ -77,25 +72,21 @@ async def set_instruction_breakpoint(bridge: DapBridge, call: ToolInvocation) ->
     }
 
 
-async def remove_instruction_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
+async def remove_instruction_breakpoint(view: View) -> JsonValue:
     """Stop no longer at a machine instruction."""
-    session = bridge.session(call)
-    session.require("supportsInstructionBreakpoints", "instruction breakpoints")
-    removed = session.breakpoints.instructions.pop(_instruction(call), None) is not None
-    if removed:
-        await session.send_others("setInstructionBreakpoints", session.breakpoints.instructions)
-    return {"removed": removed}
+    session, args = view.session, view.args
+    table = session.breakpoints.instructions
+    return await _remove(session, "setInstructionBreakpoints", table, _instruction(args))
 
 
-async def data_breakpoint_info(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
+async def data_breakpoint_info(view: View) -> JsonValue:
     """Ask whether changes of a variable can be stopped at."""
-    session = bridge.session(call)
-    session.require("supportsDataBreakpoints", "data breakpoints")
-    asked: JsonObject = {"name": call.args["name"]}
-    if "variables_reference" in call.args:
-        asked["variablesReference"] = call.args["variables_reference"]
-    elif "frame_id" in call.args:
-        frame = await session.frame(cast("int", call.args["frame_id"]))
+    session, args = view.session, view.args
+    asked: JsonObject = {"name": args["name"]}
+    if "variables_reference" in args:
+        asked["variablesReference"] = args["variables_reference"]
+    elif "frame_id" in args:
+        frame = await session.frame(cast("int", args["frame_id"]))
         asked["frameId"] = frame.get("id")
     body = await session.ask("dataBreakpointInfo", asked)
     access = body.get("accessTypes")
@@ -107,41 +98,34 @@ async def data_breakpoint_info(bridge: DapBridge, call: ToolInvocation) -> JsonV
     }
 
 
-async def set_data_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
+async def set_data_breakpoint(view: View) -> JsonValue:
     """Stop when a variable is read or written."""
-    session = bridge.session(call)
-    session.require("supportsDataBreakpoints", "data breakpoints")
-    data_id = cast("str", call.args["data_id"])
-    wanted: JsonObject = {"dataId": data_id, "accessType": call.args.get("access_type", "write")}
-    one = _put(session, session.breakpoints.data, data_id, wanted, call)
+    session, args = view.session, view.args
+    data_id = cast("str", args["data_id"])
+    wanted: JsonObject = {"dataId": data_id, "accessType": args.get("access_type", "write")}
+    one = _put(session, session.breakpoints.data, data_id, wanted, args)
     await session.send_others("setDataBreakpoints", session.breakpoints.data)
     return {"breakpoint_id": one.id, "verified": one.verified, "data_id": data_id}
 
 
-async def remove_data_breakpoint(bridge: DapBridge, call: ToolInvocation) -> JsonValue:
+async def remove_data_breakpoint(view: View) -> JsonValue:
     """Stop no longer at a variable."""
-    session = bridge.session(call)
-    session.require("supportsDataBreakpoints", "data breakpoints")
-    removed = session.breakpoints.data.pop(cast("str", call.args["data_id"]), None) is not None
-    if removed:
-        await session.send_others("setDataBreakpoints", session.breakpoints.data)
-    return {"removed": removed}
+    session, args = view.session, view.args
+    table = session.breakpoints.data
+    return await _remove(session, "setDataBreakpoints", table, args["data_id"])
 
 
 def _put(
     session: DebugSession,
-    known: dict[object, OtherBreakpoint]
-    | dict[str, OtherBreakpoint]
-    | dict[tuple[str, int], OtherBreakpoint],
+    table: dict[Any, OtherBreakpoint],
     key: object,
     wanted: JsonObject,
-    call: ToolInvocation,
+    args: JsonObject,
 ) -> OtherBreakpoint:
-    if "condition" in call.args:
-        wanted["condition"] = call.args["condition"]
-    if "hit_count" in call.args:
-        wanted["hitCondition"] = str(call.args["hit_count"])
-    table = cast("dict[object, OtherBreakpoint]", known)
+    if "condition" in args:
+        wanted["condition"] = args["condition"]
+    if "hit_count" in args:
+        wanted["hitCondition"] = str(args["hit_count"])
     if key not in table:
         _require_space(session)
         table[key] = OtherBreakpoint(session.breakpoints.next_id(), wanted)
@@ -149,9 +133,18 @@ def _put(
     return table[key]
 
 
-def _instruction(call: ToolInvocation) -> tuple[str, int]:
-    offset = call.args.get("offset", 0)
-    return cast("str", call.args["instruction_reference"]), cast("int", offset)
+async def _remove(
+    session: DebugSession, command: str, table: dict[Any, OtherBreakpoint], key: object
+) -> JsonValue:
+    removed = table.pop(key, None) is not None
+    if removed:
+        await session.send_others(command, table)
+    return {"removed": removed}
+
+
+def _instruction(args: JsonObject) -> tuple[str, int]:
+    offset = args.get("offset", 0)
+    return cast("str", args["instruction_reference"]), cast("int", offset)
 
 
 def _require_space(session: DebugSession) -> None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
-from kaged.toolbox.dap import loaded, looking, memory, moving, starting, stopping
+from kaged.toolbox.dap import control, looking, memory, stopping
 from kaged.toolbox.dap.session import ended
+from kaged.toolbox.dap.view import View
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.errors import InvalidToolParams
 from kaged.tools.fields import array, closed, flag, text
@@ -20,53 +21,73 @@ if TYPE_CHECKING:
     from kaged.toolbox.dap.bridge import DapBridge
     from kaged.tools.call import ToolInvocation
 
-Run = Callable[["DapBridge", "ToolInvocation"], Awaitable[JsonValue]]
-
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What an action runs, which parameters it must have, and what else is checked."""
+    """What an action runs, which parameters it must have, and what else is checked.
 
-    run: Run
+    `offered` is the capability that the adapter must have, and its name for people. All but those
+    that `open` a session work on the one that the caller has.
+    """
+
+    run: Callable[[View], Awaitable[JsonValue]]
     needs: tuple[str, ...] = ()
     check: Callable[[JsonObject], None] | None = None
+    offered: tuple[str, str] | None = None
+    opens: bool = False
 
+
+def _special(
+    what: str, capability: str, run: Callable[[View], Awaitable[JsonValue]], *needs: str
+) -> Action:
+    return Action(run, needs, offered=(f"supports{capability}", what))
+
+
+_INSTRUCTION: Final = ("instruction breakpoints", "InstructionBreakpoints")
+_DATA: Final = ("data breakpoints", "DataBreakpoints")
 
 ACTIONS: Final[Mapping[str, Action]] = MappingProxyType(
     {
-        "launch": Action(starting.launch, ("runtime", "script")),
-        "attach": Action(starting.attach, ("runtime", "port")),
+        "launch": Action(control.launch, ("runtime", "script"), opens=True),
+        "attach": Action(control.attach, ("runtime", "port"), opens=True),
         "set_breakpoint": Action(stopping.set_breakpoint, ("path", "line")),
         "remove_breakpoint": Action(stopping.remove_breakpoint, ("path", "line")),
         "list_breakpoints": Action(stopping.list_breakpoints),
-        "set_instruction_breakpoint": Action(
-            stopping.set_instruction_breakpoint, ("instruction_reference",)
+        "set_instruction_breakpoint": _special(
+            *_INSTRUCTION, stopping.set_instruction_breakpoint, "instruction_reference"
         ),
-        "remove_instruction_breakpoint": Action(
-            stopping.remove_instruction_breakpoint, ("instruction_reference",)
+        "remove_instruction_breakpoint": _special(
+            *_INSTRUCTION, stopping.remove_instruction_breakpoint, "instruction_reference"
         ),
-        "data_breakpoint_info": Action(stopping.data_breakpoint_info, ("name",)),
-        "set_data_breakpoint": Action(stopping.set_data_breakpoint, ("data_id",)),
-        "remove_data_breakpoint": Action(stopping.remove_data_breakpoint, ("data_id",)),
-        "step_into": Action(moving.move),
-        "step_over": Action(moving.move),
-        "step_out": Action(moving.move),
-        "continue": Action(moving.move),
-        "pause": Action(moving.pause),
+        "data_breakpoint_info": _special(*_DATA, stopping.data_breakpoint_info, "name"),
+        "set_data_breakpoint": _special(*_DATA, stopping.set_data_breakpoint, "data_id"),
+        "remove_data_breakpoint": _special(*_DATA, stopping.remove_data_breakpoint, "data_id"),
+        "step_into": Action(control.move),
+        "step_over": Action(control.move),
+        "step_out": Action(control.move),
+        "continue": Action(control.move),
+        "pause": Action(control.pause),
         "stack_trace": Action(looking.stack_trace),
         "threads": Action(looking.threads),
         "scopes": Action(looking.scopes),
         "variables": Action(looking.variables),
         "evaluate": Action(looking.evaluate, ("expression",)),
-        "disassemble": Action(memory.disassemble, ("memory_reference",)),
-        "read_memory": Action(memory.read_memory, ("memory_reference", "count")),
-        "write_memory": Action(
-            memory.write_memory, ("memory_reference", "data"), memory.check_data
+        "disassemble": _special(
+            "disassembly", "DisassembleRequest", memory.disassemble, "memory_reference"
         ),
-        "modules": Action(loaded.modules),
-        "loaded_sources": Action(loaded.loaded_sources),
-        "custom_request": Action(loaded.custom_request, ("command",), loaded.check_custom),
-        "disconnect": Action(starting.disconnect),
+        "read_memory": _special(
+            "reading memory", "ReadMemoryRequest", memory.read_memory, "memory_reference", "count"
+        ),
+        "write_memory": Action(
+            memory.write_memory,
+            ("memory_reference", "data"),
+            memory.check_data,
+            ("supportsWriteMemoryRequest", "writing memory"),
+        ),
+        "modules": _special("modules", "ModulesRequest", memory.modules),
+        "loaded_sources": _special("loaded sources", "LoadedSourcesRequest", memory.loaded_sources),
+        "custom_request": Action(memory.custom_request, ("command",), memory.check_custom),
+        "disconnect": Action(control.disconnect),
     }
 )
 
@@ -165,7 +186,13 @@ def dap_tools(bridge_for: Callable[[ToolInvocation], DapBridge | None]) -> tuple
         bridge = bridge_for(call)
         if bridge is None:
             raise ended()
-        return await ACTIONS[str(call.args["action"])].run(bridge, call)
+        action = ACTIONS[str(call.args["action"])]
+        view = View(call, bridge)
+        if not action.opens:
+            view.session = bridge.session(call)
+        if action.offered is not None:
+            view.session.require(*action.offered)
+        return await action.run(view)
 
     return (Tool(DEFINITION, handle, paths=_paths, changes=_changes, check=_check),)
 

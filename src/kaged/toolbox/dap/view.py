@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import JsonObject, JsonValue, KagedError
@@ -28,13 +29,18 @@ _REASONS: Final = {
 }
 
 
+@dataclass(slots=True)
 class View:
-    """Shows a session's state to one caller."""
+    """One call, and a session's state as its caller sees it."""
 
-    def __init__(self, call: ToolInvocation, bridge: DapBridge, session: DebugSession) -> None:
-        self.call = call
-        self.bridge = bridge
-        self.session = session
+    call: ToolInvocation
+    bridge: DapBridge
+    session: DebugSession = field(init=False)
+
+    @property
+    def args(self) -> JsonObject:
+        """The parameters of the call."""
+        return self.call.args
 
     # -- files -----------------------------------------------------------------------------------
 
@@ -93,7 +99,7 @@ class View:
             raise ended()
         else:
             result = {"status": "running"}
-        output = session.take_output()
+        output = session.output.take()
         if output:
             result["output"] = output
         return result
@@ -125,13 +131,8 @@ class View:
 
     async def threads(self) -> list[JsonValue]:
         """List the program's threads."""
-        body = await self.session.ask("threads")
-        listed = body.get("threads")
-        return [
-            {"id": one.get("id"), "name": str(one.get("name", ""))}
-            for one in (listed if isinstance(listed, list) else [])
-            if isinstance(one, dict)
-        ]
+        listed = objects_in((await self.session.ask("threads")).get("threads"))
+        return [{"id": one.get("id"), "name": str(one.get("name", ""))} for one in listed]
 
     async def thread_id(self, asked: JsonValue) -> int:
         """Return which thread is meant: the one asked for, the stopped one, or the first."""
