@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import stat
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
 from kaged.audit import AuditEvent, AuditUnavailable
+from kaged.tools.errors import InvalidToolParams
+from kaged.workspace import Author
+from kaged.workspace.errors import FileMissing
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
@@ -71,6 +76,25 @@ class ToolInvocation:
             self._events.post(made)
         except AuditUnavailable as error:
             _log.error("audit.event_lost", audit_event=event, error=str(error))
+
+    @property
+    def author(self) -> Author:
+        """On whose behalf the call changes files."""
+        context = self.context
+        return Author(context.session_id, context.run_id, context.caller, self.tool_name)
+
+    def search_start(self, path: ProjectPath, field: str = "path") -> tuple[str, bool]:
+        """Return where to look for files, as `./` path without links, and whether it is one file.
+
+        Raises FileMissing, and InvalidToolParams for neither a directory nor a regular file.
+        """
+        try:
+            mode = Path(path.resolved).lstat().st_mode
+        except OSError:
+            raise FileMissing(path.relative) from None
+        if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+            raise InvalidToolParams.of_field(field, "must be a directory or a regular file")
+        return self.workspace.relative_of(path.resolved), stat.S_ISREG(mode)
 
     def readable(self, resolved: str) -> bool:
         """Return whether the caller may see the content of a resolved path."""

@@ -15,8 +15,8 @@ from typing import Final, Protocol, cast
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.ast.errors import AstEngineFailed, InvalidAstPattern
 from kaged.toolbox.ast.workers import (
-    AstWorker,
     AstWorkers,
+    ProcessWorker,
     WorkerGone,
     all_done,
     found_in_files,
@@ -27,6 +27,24 @@ BATCH_FILES: Final = 64
 PREPARE_S: Final = 10.0
 FILES_PER_WORKER: Final = 8
 """Below so many files another worker costs more than it brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class AstSettings:
+    """What the operator may set.
+
+    `time_s` is how long one call may take, `output_bytes` how much of its matches is returned,
+    serialized. `max_matches` ends a search early, `max_changes` a rewrite. `file_bytes` is the
+    largest file that is parsed. With `omit_outside` hits outside a caller's cage are left out
+    instead of shown as path and line.
+    """
+
+    time_s: float = 60.0
+    output_bytes: int = 256 * 1024
+    max_matches: int = 5_000
+    max_changes: int = 50_000
+    file_bytes: int = 5 * 1024 * 1024
+    omit_outside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +156,7 @@ class _Feed:
         self._taking = threading.Lock()
         self.stopped = False
 
-    def work(self, job: AstJob, worker: AstWorker) -> None:
+    def work(self, job: AstJob, worker: ProcessWorker) -> None:
         """Let one worker do batches until there are none. Runs in a thread."""
         try:
             worker.ask(_preparing(job))
@@ -168,7 +186,7 @@ class _Feed:
                     break
         return batch
 
-    def _do(self, job: AstJob, worker: AstWorker, batch: list[tuple[int, bytes]]) -> None:
+    def _do(self, job: AstJob, worker: ProcessWorker, batch: list[tuple[int, bytes]]) -> None:
         head = _asking(job)
         head["sizes"] = [len(data) for _, data in batch]
         body = b"".join(data for _, data in batch)

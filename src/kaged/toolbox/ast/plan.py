@@ -12,7 +12,7 @@ from kaged.workspace import PlannedWrite
 from kaged.workspace.errors import FileChangedSinceRead
 
 if TYPE_CHECKING:
-    from kaged.toolbox.ast.settings import AstSettings
+    from kaged.toolbox.ast.engine import AstSettings
     from kaged.toolbox.ast.sources import Sources
     from kaged.workspace import Workspace
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement, ToolRequirement
-from kaged.toolbox.ast.engine import AstEngine, AstJob
+from kaged.toolbox.ast.engine import AstEngine, AstJob, AstSettings
 from kaged.toolbox.ast.errors import AstTimeUp, SourceUnparsable
 from kaged.toolbox.ast.languages import (
     LANGUAGES,
@@ -21,13 +22,12 @@ from kaged.toolbox.ast.languages import (
     names_of,
 )
 from kaged.toolbox.ast.plan import FilePlan, RewritePlan, change_of, new_contents
-from kaged.toolbox.ast.settings import AstSettings
-from kaged.toolbox.ast.sources import FileFinder, Sources, start_of
+from kaged.toolbox.ast.sources import FileFinder, Sources
 from kaged.toolbox.ast.worker_main import META
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.errors import InvalidToolParams, ToolCapabilityRefused
 from kaged.tools.fields import closed, flag, integer, text
-from kaged.workspace import Author, Written
+from kaged.workspace import Written
 
 if TYPE_CHECKING:
     from kaged.tools.call import ToolInvocation
@@ -152,21 +152,19 @@ def _changes(args: JsonObject) -> bool:
     return args.get("dry_run") is False
 
 
+@dataclass(frozen=True, slots=True)
 class _EditAst:
-    def __init__(
-        self, engine: AstEngine, finder: FileFinder, settings: AstSettings, clock: Clock
-    ) -> None:
-        self._engine = engine
-        self._finder = finder
-        self._settings = settings
-        self._clock = clock
+    _engine: AstEngine
+    _finder: FileFinder
+    _settings: AstSettings
+    _clock: Clock
 
     async def run(self, call: ToolInvocation) -> JsonValue:
         """Find the files, work out all edits, then write all of them or nothing."""
         settings, args = self._settings, call.args
         started = self._clock.monotonic_s()
         rewrites = cast("dict[str, str]", args["rewrites"])
-        start, single = start_of(call, call.paths[0], "path")
+        start, single = call.search_start(call.paths[0])
         lang, found, complete = await self._candidates(call, start, single=single)
         job = AstJob(lang, tuple(rewrites), templates=tuple(rewrites.values()))
         facts = await self._engine.prepare(job)
@@ -260,9 +258,7 @@ async def _apply(call: ToolInvocation, plans: list[FilePlan], sources: Sources) 
 def _settled(
     call: ToolInvocation, plans: list[FilePlan], sources: Sources, written: tuple[Written, ...]
 ) -> None:
-    context = call.context
-    author = Author(context.session_id, context.run_id, context.caller, call.tool_name)
-    call.workspace.settle(author, written)
+    call.workspace.settle(call.author, written)
     for plan in plans:
         call.emit(
             "file.edited",

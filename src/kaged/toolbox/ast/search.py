@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
@@ -12,10 +13,9 @@ import msgspec
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
-from kaged.toolbox.ast.engine import AstEngine, AstJob
+from kaged.toolbox.ast.engine import AstEngine, AstJob, AstSettings
 from kaged.toolbox.ast.languages import LANGUAGES, is_of, names_of
-from kaged.toolbox.ast.settings import AstSettings
-from kaged.toolbox.ast.sources import FileFinder, Sources, start_of
+from kaged.toolbox.ast.sources import FileFinder, Sources
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.fields import array, closed, integer, text
 
@@ -114,14 +114,12 @@ def _paths(args: JsonObject) -> tuple[PathParam, ...]:
     return tuple(PathParam("paths", path, search=True) for path in cast("list[str]", args["paths"]))
 
 
+@dataclass(frozen=True, slots=True)
 class _SearchAst:
-    def __init__(
-        self, engine: AstEngine, finder: FileFinder, settings: AstSettings, clock: Clock
-    ) -> None:
-        self._engine = engine
-        self._finder = finder
-        self._settings = settings
-        self._clock = clock
+    _engine: AstEngine
+    _finder: FileFinder
+    _settings: AstSettings
+    _clock: Clock
 
     async def run(self, call: ToolInvocation) -> JsonValue:
         """Check the pattern, find files that could match, parse those."""
@@ -135,7 +133,7 @@ class _SearchAst:
             context=min(cast("int", call.args["context"]), MAX_CONTEXT),
         )
         (facts,) = await self._engine.prepare(job)
-        starts = tuple(dict.fromkeys(start_of(call, path, "paths")[0] for path in call.paths))
+        starts = tuple(dict.fromkeys(call.search_start(path, "paths")[0] for path in call.paths))
         found, complete = await self._finder.find_files(
             call.workspace.root,
             starts,

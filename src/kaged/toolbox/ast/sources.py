@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from kaged.base import KagedError
-from kaged.tools.errors import InvalidToolParams
-from kaged.workspace.errors import FileMissing
 from kaged.workspace.path import ProjectPath
 from kaged.workspace.text import sendable
 
@@ -83,20 +80,6 @@ class Sources:
         if len(data) > limit:
             return f"larger than {limit} bytes"
         return "binary" if b"\0" in data else data
-
-
-def start_of(call: ToolInvocation, path: ProjectPath, field: str) -> tuple[str, bool]:
-    """Return where to look for files, as `./` path without links, and whether it is one file.
-
-    Raises FileMissing and InvalidToolParams.
-    """
-    try:
-        mode = Path(path.resolved).lstat().st_mode
-    except OSError:
-        raise FileMissing(path.relative) from None
-    if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
-        raise InvalidToolParams.of_field(field, "must be a directory or a regular file")
-    return call.workspace.relative_of(path.resolved), stat.S_ISREG(mode)
 
 
 def _read_all(handle: int, limit: int) -> bytes:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from kaged.base import Clock, SystemClock
-from kaged.toolbox.ast.engine import AstEngine
+from kaged.toolbox.ast.engine import AstEngine, AstSettings
 from kaged.toolbox.ast.rewrite import edit_ast_tool
 from kaged.toolbox.ast.search import search_ast_tool
-from kaged.toolbox.ast.settings import AstSettings
 from kaged.toolbox.ast.sources import FileFinder
 from kaged.tools.definition import Tool
 

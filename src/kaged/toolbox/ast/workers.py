@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -74,18 +74,8 @@ def found_in_files(answer: bytes) -> JsonValue:
     ]
 
 
-class AstWorker(Protocol):
-    """A parser that answers messages. Blocks; call it from a thread."""
-
-    def ask(
-        self, head: JsonObject, body: bytes = b"", decode: Callable[[bytes], JsonValue] = _decode
-    ) -> JsonValue:
-        """Send a message and wait for the answer. Raises WorkerGone and AstEngineFailed."""
-        ...
-
-
 class ProcessWorker:
-    """One worker process."""
+    """One worker process. What it is asked blocks; call it from a thread."""
 
     def __init__(self, process: CageProcess) -> None:
         self._process = process
@@ -98,7 +88,7 @@ class ProcessWorker:
     def ask(
         self, head: JsonObject, body: bytes = b"", decode: Callable[[bytes], JsonValue] = _decode
     ) -> JsonValue:
-        """Send a message and wait for the answer."""
+        """Send a message and wait for the answer. Raises WorkerGone and AstEngineFailed."""
         raw = json.dumps(head).encode()
         self._write(worker_main.HEAD.pack(len(raw), len(body)) + raw)
         if body:

@@ -15,7 +15,7 @@ from kaged.toolbox.files.nearmiss import closest
 from kaged.toolbox.files.read import path_param
 from kaged.toolbox.files.sniff import SNIFFED_BYTES, mime_of_binary
 from kaged.toolbox.files.suggest import did_you_mean
-from kaged.toolbox.files.write import author_of, encoded
+from kaged.toolbox.files.write import encoded
 from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import closed, flag, text
 from kaged.workspace import Written
@@ -154,7 +154,7 @@ def _edit(call: ToolInvocation, wanted: list[_Wanted]) -> _Edited:
 
 
 def _settled(call: ToolInvocation, edited: _Edited) -> JsonObject:
-    call.workspace.settle(author_of(call), [edited.written], [edited.data])
+    call.workspace.settle(call.author, [edited.written], [edited.data])
     path = sendable(edited.written.path.relative)
     call.emit("file.edited", path=path, replacements=edited.replacements, tool_name=call.tool_name)
     answer: JsonObject = {

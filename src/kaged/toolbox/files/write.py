@@ -13,7 +13,7 @@ from kaged.toolbox.files.read import path_param
 from kaged.toolbox.files.window import CUT_MARK
 from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import closed, text
-from kaged.workspace import Author, Written
+from kaged.workspace import Written
 from kaged.workspace.content import MAX_TEXT_BYTES
 from kaged.workspace.errors import FileExists, FileMissing, FileNotRead
 from kaged.workspace.text import sendable
@@ -107,19 +107,13 @@ def encoded(args: JsonObject, field: str) -> bytes:
     return data
 
 
-def author_of(call: ToolInvocation) -> Author:
-    """Return on whose behalf a call changes files."""
-    context = call.context
-    return Author(context.session_id, context.run_id, context.caller, call.tool_name)
-
-
 def _done(call: ToolInvocation, data: bytes, written: Written) -> _Done:
     return _Done(written, data, _warnings(cast("str", call.args["content"])))
 
 
 def _settled(call: ToolInvocation, done: _Done) -> JsonObject:
     written = done.written
-    call.workspace.settle(author_of(call), [written], [done.data])
+    call.workspace.settle(call.author, [written], [done.data])
     path = sendable(written.path.relative)
     call.emit("file.written", path=path, bytes=written.size, tool_name=call.tool_name)
     answer: JsonObject = {

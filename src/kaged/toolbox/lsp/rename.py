@@ -19,7 +19,7 @@ from kaged.toolbox.lsp.positions import Encoding, SourceText
 from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.uris import to_uri
 from kaged.tools.errors import InvalidToolParams
-from kaged.workspace import Author, PlannedWrite, Written
+from kaged.workspace import PlannedWrite, Written
 from kaged.workspace.errors import FileExists
 
 if TYPE_CHECKING:
@@ -165,9 +165,6 @@ async def _carry_out(
     call, workspace = question.call, question.bridge.workspace
     encoding = Encoding.UTF16 if server is None else server.encoding
     shown = {} if server is None else {path: one.source.text for path, one in server.files.items()}
-    author = Author(
-        call.context.session_id, call.context.run_id, call.context.caller, call.tool_name
-    )
     changed: list[_Changed] = []
 
     def work() -> tuple[Written, ...]:
@@ -175,7 +172,7 @@ async def _carry_out(
         return workspace.write_all(one.plan for one in changed)
 
     def then(written: tuple[Written, ...]) -> None:
-        workspace.settle(author, written, [one.plan.data for one in changed])
+        workspace.settle(call.author, written, [one.plan.data for one in changed])
         for one in changed:
             _record(question, one, move)
 

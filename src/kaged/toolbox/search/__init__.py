@@ -9,12 +9,13 @@ from kaged.toolbox.search.engine import (
     GrepOutcome,
     GrepQuery,
     ListOutcome,
+    OutsideHits,
     Scope,
     SearchEngine,
+    SearchSettings,
 )
 from kaged.toolbox.search.errors import EngineUnavailable, InvalidSearchPattern
 from kaged.toolbox.search.ripgrep import RipgrepEngine, find_ripgrep
-from kaged.toolbox.search.settings import OutsideHits, SearchSettings
 from kaged.toolbox.search.tools import search_tools
 
 __all__ = [

@@ -7,17 +7,17 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
-from kaged.toolbox.search.engine import Scope, SearchEngine
+from kaged.toolbox.search.engine import OutsideHits, Scope, SearchEngine, SearchSettings
 from kaged.toolbox.search.globs import PathGlob, climbs, compile_glob
 from kaged.toolbox.search.listing import Listing, Newest, find_link_directories
-from kaged.toolbox.search.place import SearchRoot, Sight, place_of, shown
+from kaged.toolbox.search.place import SearchRoot, Sight, shown
 from kaged.toolbox.search.records import Keep, Sieve
-from kaged.toolbox.search.settings import OutsideHits, SearchSettings
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.errors import InvalidToolParams
 from kaged.tools.fields import closed, flag, text
@@ -80,18 +80,18 @@ def _check(args: JsonObject) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
 class _GlobTool:
-    def __init__(self, engine: SearchEngine, settings: SearchSettings, clock: Clock) -> None:
-        self._engine = engine
-        self._settings = settings
-        self._clock = clock
+    _engine: SearchEngine
+    _settings: SearchSettings
+    _clock: Clock
 
     async def run(self, call: ToolInvocation) -> JsonValue:
         """List, look up, sort, cut; in this order, so that the newest are never cut."""
         settings = self._settings
         started = self._clock.monotonic_s()
         glob = compile_glob(cast("str", call.args["pattern"]), hidden=False)
-        place = place_of(call, call.paths[0])
+        place = SearchRoot(*call.search_start(call.paths[0]))
         if place.is_file:
             raise InvalidToolParams.of_field(
                 "path", "must be a directory", fix="name its directory"

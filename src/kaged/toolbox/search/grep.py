@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
-from kaged.toolbox.search.engine import GrepMode, GrepOutcome, GrepQuery, Scope, SearchEngine
+from kaged.toolbox.search.engine import (
+    GrepMode,
+    GrepOutcome,
+    GrepQuery,
+    OutsideHits,
+    Scope,
+    SearchEngine,
+    SearchSettings,
+)
 from kaged.toolbox.search.globs import PathGlob, compile_glob
 from kaged.toolbox.search.lines import content_of, reread
-from kaged.toolbox.search.place import SearchRoot, Sight, place_of, shown
+from kaged.toolbox.search.place import SearchRoot, Sight, shown
 from kaged.toolbox.search.records import Keep, RawCount, RawHit
 from kaged.toolbox.search.selection import fair_share, fill
-from kaged.toolbox.search.settings import OutsideHits, SearchSettings
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.fields import closed, flag, integer, text
 
@@ -102,16 +110,16 @@ def _paths(args: JsonObject) -> tuple[PathParam, ...]:
     return (PathParam("path", cast("str", args["path"]), search=True),)
 
 
+@dataclass(frozen=True, slots=True)
 class _Grep:
-    def __init__(self, engine: SearchEngine, settings: SearchSettings) -> None:
-        self._engine = engine
-        self._settings = settings
+    _engine: SearchEngine
+    _settings: SearchSettings
 
     async def run(self, call: ToolInvocation) -> JsonValue:
         """Search, then show each hit as far as the caller may see it."""
         args = call.args
         mode = GrepMode(cast("str", args["output_mode"]))
-        place = place_of(call, call.paths[0])
+        place = SearchRoot(*call.search_start(call.paths[0]))
         sight = Sight(call)
         include = args.get("include")
         glob = compile_glob(include) if isinstance(include, str) else None

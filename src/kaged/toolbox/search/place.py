@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kaged.tools.errors import InvalidToolParams
-from kaged.workspace.errors import FileMissing
 from kaged.workspace.path import ProjectPath
 from kaged.workspace.text import sendable
 
@@ -28,20 +24,6 @@ class SearchRoot:
     def below(self) -> str:
         """What every path found from here begins with."""
         return "./" if self.start == "./" else f"{self.start}/"
-
-
-def place_of(call: ToolInvocation, path: ProjectPath, field: str = "path") -> SearchRoot:
-    """Return the place that a search starts from. Raises FileMissing and InvalidToolParams."""
-    try:
-        mode = Path(path.resolved).lstat().st_mode
-    except OSError:
-        raise FileMissing(path.relative) from None
-    start = call.workspace.relative_of(path.resolved)
-    if stat.S_ISDIR(mode):
-        return SearchRoot(start, is_file=False)
-    if stat.S_ISREG(mode):
-        return SearchRoot(start, is_file=True)
-    raise InvalidToolParams.of_field(field, "must be a directory or a regular file")
 
 
 class Sight:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from kaged.base import Clock, SystemClock
-from kaged.toolbox.search.engine import SearchEngine
+from kaged.toolbox.search.engine import SearchEngine, SearchSettings
 from kaged.toolbox.search.glob import glob_tool
 from kaged.toolbox.search.grep import grep_tool
-from kaged.toolbox.search.settings import SearchSettings
 from kaged.tools.definition import Tool
 
 

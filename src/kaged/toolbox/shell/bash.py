@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
@@ -18,7 +20,7 @@ from kaged.toolbox.shell.interpreters import (
     definition_of,
 )
 from kaged.toolbox.shell.launch import CageLauncher, ShellCommand, launch_uncaged
-from kaged.tools.definition import ParamCheck, PathParam, Tool
+from kaged.tools.definition import PathParam, Tool
 from kaged.tools.errors import InvalidToolParams
 
 if TYPE_CHECKING:
@@ -46,28 +48,20 @@ def shell_tools(
             _Bash(one, broker, spawner, launcher, chosen, ticking).run,
             paths=_paths,
             changes=True,
-            check=_check_of(one),
+            check=partial(_check, argument=one.argument),
         )
         for one in (SHELL, *(MORE_INTERPRETERS[name] for name in chosen.interpreters))
     )
 
 
+@dataclass(frozen=True, slots=True)
 class _Bash:
-    def __init__(
-        self,
-        interpreter: Interpreter,
-        broker: PtyBroker,
-        spawner: Spawner,
-        launcher: CageLauncher | None,
-        settings: ShellSettings,
-        clock: Clock,
-    ) -> None:
-        self._interpreter = interpreter
-        self._broker = broker
-        self._spawner = spawner
-        self._launcher = launcher
-        self._settings = settings
-        self._clock = clock
+    _interpreter: Interpreter
+    _broker: PtyBroker
+    _spawner: Spawner
+    _launcher: CageLauncher | None
+    _settings: ShellSettings
+    _clock: Clock
 
     async def run(self, call: ToolInvocation) -> JsonValue:
         """Run one command to its end."""
@@ -146,11 +140,7 @@ def _paths(args: JsonObject) -> tuple[PathParam, ...]:
     return (PathParam("cwd", cast("str", args["cwd"])),)
 
 
-def _check_of(one: Interpreter) -> ParamCheck:
-    return lambda args: _check(args, one.argument)
-
-
-def _check(args: JsonObject, argument: str) -> None:
+def _check(args: JsonObject, *, argument: str) -> None:
     command = cast("str", args[argument])
     if not command.strip():
         raise InvalidToolParams.of_field(argument, "is blank")
