@@ -27,7 +27,8 @@ async def show_status(question: LspCall) -> JsonValue:
     """Answer status; never starts a server."""
     language = _asked(question)
     pool = question.bridge.pool
-    servers = question.bridge.status(pool.known() if language is None else (language,))
+    names = pool.known() if language is None else (language,)
+    servers: list[JsonValue] = [pool.status(one) for one in names]
     return {"servers": servers, "count": len(servers)}
 
 

@@ -192,14 +192,10 @@ class LspBridge:
                 server.loading.will_begin()
         return await server.loading.until_ready(min(INDEX_WAIT_S, self.limit_s))
 
-    async def text_of(self, server: LspServer, path: ProjectPath) -> SourceText | None:
-        """Return a file's text as the server has it, or as it is on disk; None if it has none."""
-        return (await self.texts_of(server, [path]))[path.resolved]
-
     async def texts_of(
         self, server: LspServer, paths: Sequence[ProjectPath]
     ) -> dict[str, SourceText | None]:
-        """Return the texts of several files by resolved path, read in one go."""
+        """Return texts by resolved path, as the server has them, or else as they are on disk."""
         texts: dict[str, SourceText | None] = {
             path.resolved: file.source
             for path in paths
@@ -221,10 +217,6 @@ class LspBridge:
             return workspace.resolve(workspace.relative_of(real_path(resolved)))
         except (PathRefused, OSError):
             return None
-
-    def status(self, languages: tuple[str, ...]) -> list[JsonValue]:
-        """Describe the servers of some languages."""
-        return [self.pool.status(language) for language in languages]
 
 
 def has_file_list(root: str, paths: Iterable[str]) -> bool:

@@ -8,8 +8,7 @@ from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.lsp.errors import RenameNotPossible
-from kaged.toolbox.lsp.positions import Encoding, SourceText, Spot
-from kaged.toolbox.lsp.uris import from_uri
+from kaged.toolbox.lsp.positions import Encoding, SourceText, Spot, from_uri
 
 MAX_FILES: Final = 5000
 MAX_EDITS: Final = 100_000

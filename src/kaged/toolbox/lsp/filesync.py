@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import structlog
 
 from kaged.base import JsonValue, KagedError, Tasks
+from kaged.toolbox.lsp.positions import to_uri
 from kaged.toolbox.lsp.server import MAX_OPEN_FILES
-from kaged.toolbox.lsp.uris import to_uri
 from kaged.toolbox.lsp.watching import CREATED, DELETED, ProjectWatch
 from kaged.workspace.changes import ChangeKind, FileChange
 

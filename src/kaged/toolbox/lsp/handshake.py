@@ -11,8 +11,7 @@ from typing import Final, cast
 
 from kaged import __version__
 from kaged.base import JsonObject, JsonValue
-from kaged.toolbox.lsp.positions import Encoding, negotiated
-from kaged.toolbox.lsp.uris import to_uri
+from kaged.toolbox.lsp.positions import Encoding, negotiated, to_uri
 
 _DYNAMIC: Final[JsonObject] = {"dynamicRegistration": True}
 _LINKS: Final[JsonObject] = {"dynamicRegistration": True, "linkSupport": True}
@@ -109,10 +108,7 @@ class Capabilities:
 
     def offers(self, provider: str, method: str) -> bool:
         """Return whether the server can do something, as a capability or a registered method."""
-        said = self.raw.get(provider)
-        return said not in (None, False) or any(
-            one.get("method") == method for one in self.registered.values()
-        )
+        return self._said(self.raw.get(provider), method)
 
     def option(self, provider: str, name: str) -> JsonValue:
         """Return an option of a capability; None when there is none."""
@@ -124,18 +120,18 @@ class Capabilities:
         """Whether the server asked for notifications of saved files."""
         sync = self.raw.get("textDocumentSync")
         save = sync.get("save") if isinstance(sync, dict) else None
-        return save not in (None, False) or any(
-            one.get("method") == "textDocument/didSave" for one in self.registered.values()
-        )
+        return self._said(save, "textDocument/didSave")
 
     @property
     def file_renames(self) -> bool:
         """Whether the server wants to be asked before a file is renamed."""
-        method = "workspace/willRenameFiles"
         workspace = self.raw.get("workspace")
         operations = workspace.get("fileOperations") if isinstance(workspace, dict) else None
         said = operations.get("willRename") if isinstance(operations, dict) else None
-        return said not in (None, False) or any(
+        return self._said(said, "workspace/willRenameFiles")
+
+    def _said(self, capability: JsonValue, method: str) -> bool:
+        return capability not in (None, False) or any(
             one.get("method") == method for one in self.registered.values()
         )
 

@@ -1,19 +1,24 @@
 """Columns and lines: ours (lines from 1, columns in characters from 0) and a server's.
 
 A server counts lines from 0 and columns in the units of the negotiated encoding; UTF-16 unless it
-says otherwise.
+says otherwise. Files are named by URI, percent-encoded, and back to the very same path.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, cast
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from kaged.base import JsonObject, JsonValue
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
+_PREFIX: Final = "file://"
+_KEPT: Final = "/-._~"
+_PLAIN: Final = re.compile(r"file:///[A-Za-z0-9_./~+@-]*")  # nearly all: nothing to decode
 
 
 class Encoding(StrEnum):
@@ -144,3 +149,26 @@ def negotiated(capabilities: JsonObject) -> Encoding:
         return Encoding(cast("str", chosen))
     except ValueError:
         return Encoding.UTF16
+
+
+def to_uri(path: str) -> str:
+    """Write an absolute path as a file URI; every byte of it survives."""
+    return _PREFIX + quote_from_bytes(os.fsencode(path), safe=_KEPT)
+
+
+def from_uri(uri: object) -> str | None:
+    """Read the path out of a file URI; None for anything else, such as a virtual document."""
+    if not isinstance(uri, str):
+        return None
+    if _PLAIN.fullmatch(uri):
+        return os.path.normpath(uri[len(_PREFIX) :])
+    if not uri.lower().startswith(_PREFIX):
+        return None
+    rest = uri[len(_PREFIX) :].partition("#")[0].partition("?")[0]
+    host, slash, tail = rest.partition("/")
+    if not slash or host.lower() not in {"", "localhost"}:
+        return None
+    raw = unquote_to_bytes("/" + tail)
+    if b"\0" in raw:
+        return None
+    return os.path.normpath(os.fsdecode(raw))

@@ -13,10 +13,10 @@ from kaged.toolbox.lsp.positions import (
     SourceText,
     Spot,
     from_units,
+    from_uri,
     position_numbers,
     range_ends,
 )
-from kaged.toolbox.lsp.uris import from_uri
 from kaged.tools.errors import InvalidToolParams
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class LspCall:
     async def source(self, server: LspServer, path: ProjectPath) -> SourceText | None:
         """Return the text of a file that the caller may see, read once per call."""
         if path.resolved not in self._texts:
-            self._texts[path.resolved] = await self.bridge.text_of(server, path)
+            self._texts.update(await self.bridge.texts_of(server, [path]))
         return self._texts[path.resolved]
 
     async def show_all(self, server: LspServer, places: list[LspLocation]) -> list[JsonValue]:

@@ -15,9 +15,8 @@ from kaged.toolbox.lsp.errors import (
     RenameScopeExceedsCage,
 )
 from kaged.toolbox.lsp.filesync import decoded
-from kaged.toolbox.lsp.positions import Encoding, SourceText
+from kaged.toolbox.lsp.positions import Encoding, SourceText, to_uri
 from kaged.toolbox.lsp.question import LspCall
-from kaged.toolbox.lsp.uris import to_uri
 from kaged.tools.errors import InvalidToolParams
 from kaged.workspace import PlannedWrite, Written
 from kaged.workspace.errors import FileExists

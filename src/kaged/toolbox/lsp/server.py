@@ -12,14 +12,19 @@ import structlog
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError
 from kaged.cage import ExitReport, Spawner, Uncaged, UncagedRequest
-from kaged.peer import ConnectionLimits, PeerGone, PeerProcess, PeerStalled, PeerTimeout
-from kaged.toolbox.lsp.connection import LspConnection
+from kaged.peer import (
+    Connection,
+    ConnectionLimits,
+    PeerGone,
+    PeerProcess,
+    PeerStalled,
+    PeerTimeout,
+)
 from kaged.toolbox.lsp.errors import LspRequestFailed, LspServerUnavailable, LspTimeout
 from kaged.toolbox.lsp.handshake import Capabilities, initialize_params
 from kaged.toolbox.lsp.loading import Loading
-from kaged.toolbox.lsp.positions import Encoding, SourceText
+from kaged.toolbox.lsp.positions import Encoding, SourceText, to_uri
 from kaged.toolbox.lsp.published import PublishedDiagnostics
-from kaged.toolbox.lsp.uris import to_uri
 from kaged.wire.content_length import ContentLengthFramer
 from kaged.wire.correlator import Ignored
 from kaged.wire.errors import RpcError
@@ -49,6 +54,14 @@ class OpenFile:
     saved_version: int = 0  # the version that the server was last told to be on disk
     rechecked: int = 0  # the server's number of changes when its list was last waited for
     sent: int = 0  # the server's number of changes when this text was sent
+
+
+class LspConnection(Connection):
+    """A conversation in which a question that was given up is cancelled."""
+
+    def _say_cancel(self, call_id: int) -> None:
+        with contextlib.suppress(PeerGone, PeerStalled):
+            self.notify("$/cancelRequest", {"id": call_id})
 
 
 class LspServer:

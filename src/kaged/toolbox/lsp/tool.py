@@ -13,11 +13,14 @@ from kaged.toolbox.lsp import admin
 from kaged.toolbox.lsp.codeactions import suggest
 from kaged.toolbox.lsp.diagnostics import find_problems
 from kaged.toolbox.lsp.errors import LspServerUnavailable
-from kaged.toolbox.lsp.hover import describe_symbol
-from kaged.toolbox.lsp.navigation import find_references, find_targets
+from kaged.toolbox.lsp.lookup import (
+    describe_symbol,
+    find_references,
+    find_targets,
+    list_symbols,
+)
 from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.rename import rename_file, rename_symbol
-from kaged.toolbox.lsp.symbols import list_symbols
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.errors import InvalidToolParams
 from kaged.tools.fields import closed, flag, integer, text

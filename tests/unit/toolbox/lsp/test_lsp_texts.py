@@ -16,12 +16,10 @@ from kaged.toolbox.lsp.edits import (
     parse_workspace_edit,
 )
 from kaged.toolbox.lsp.errors import RenameNotPossible
-from kaged.toolbox.lsp.hover import markup_text, split_markup
 from kaged.toolbox.lsp.languages import DEFAULT_COMMANDS, Languages, install_hint
-from kaged.toolbox.lsp.positions import Encoding, SourceText, Spot
+from kaged.toolbox.lsp.lookup import kind_word, markup_text, split_markup
+from kaged.toolbox.lsp.positions import Encoding, SourceText, Spot, from_uri, to_uri
 from kaged.toolbox.lsp.question import column_of, places_in
-from kaged.toolbox.lsp.symbols import kind_word
-from kaged.toolbox.lsp.uris import from_uri, to_uri
 from requirements import requirement
 
 NAMES = st.binary(min_size=1, max_size=20).filter(
