@@ -5,16 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from kaged.base import JsonObject, JsonValue
-from kaged.workspace import PlannedWrite
+from kaged.toolbox.ast.engine import AstSettings
+from kaged.toolbox.ast.sources import Sources
+from kaged.workspace import PlannedWrite, Workspace
 from kaged.workspace.errors import FileChangedSinceRead
-
-if TYPE_CHECKING:
-    from kaged.toolbox.ast.engine import AstSettings
-    from kaged.toolbox.ast.sources import Sources
-    from kaged.workspace import Workspace
 
 
 class Edit(NamedTuple):

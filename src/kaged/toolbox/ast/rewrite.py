@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
@@ -24,13 +24,11 @@ from kaged.toolbox.ast.languages import (
 from kaged.toolbox.ast.plan import FilePlan, RewritePlan, change_of, new_contents
 from kaged.toolbox.ast.sources import FileFinder, Sources
 from kaged.toolbox.ast.worker_main import META
+from kaged.tools.call import ToolInvocation
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.errors import InvalidToolParams, ToolCapabilityRefused
 from kaged.tools.fields import closed, flag, integer, text
 from kaged.workspace import Written
-
-if TYPE_CHECKING:
-    from kaged.tools.call import ToolInvocation
 
 MAX_REWRITES: Final = 100
 _TURN: Final = 500

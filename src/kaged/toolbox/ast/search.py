@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -16,11 +16,9 @@ from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.ast.engine import AstEngine, AstJob, AstSettings
 from kaged.toolbox.ast.languages import LANGUAGES, is_of, names_of
 from kaged.toolbox.ast.sources import FileFinder, Sources
+from kaged.tools.call import ToolInvocation
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.fields import array, closed, integer, text
-
-if TYPE_CHECKING:
-    from kaged.tools.call import ToolInvocation
 
 MAX_CONTEXT: Final = 100
 MAX_PATTERN_CHARS: Final = 32 * 1024

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kaged.base import KagedError
+from kaged.tools.call import ToolInvocation
 from kaged.workspace.path import ProjectPath
 from kaged.workspace.text import sendable
-
-if TYPE_CHECKING:
-    from kaged.tools.call import ToolInvocation
 
 
 class FileFinder(Protocol):

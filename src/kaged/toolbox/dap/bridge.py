@@ -6,9 +6,11 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base import Ids, JsonObject
+from kaged.cage import CageProcess, Spawner
+from kaged.config.serverchoice import AdapterChoice
 from kaged.kernel.policy import SeccompProfile
 from kaged.toolbox.dap.adapters import AdapterPlan, needs_ptrace, plan_adapter, require_known
 from kaged.toolbox.dap.backend import (
@@ -26,11 +28,7 @@ from kaged.toolbox.dap.errors import (
 )
 from kaged.toolbox.dap.session import DebugSession, ended
 from kaged.toolbox.dap.state import EndReason, State
-
-if TYPE_CHECKING:
-    from kaged.cage import CageProcess, Spawner
-    from kaged.config.serverchoice import AdapterChoice
-    from kaged.tools.call import ToolInvocation
+from kaged.tools.call import ToolInvocation
 
 WAIT_S: Final = 30.0  # AT-DAP-40
 HEARD_CHARS: Final = 2000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.hosts import NetTargetInvalid
@@ -13,12 +13,10 @@ from kaged.kernel.requirements import NetRequirement
 from kaged.toolbox.dap.adapters import AdapterPlan, Kind
 from kaged.toolbox.dap.state import State
 from kaged.toolbox.dap.view import View
+from kaged.tools.call import ToolInvocation
 from kaged.tools.errors import InvalidToolParams, ToolCapabilityRefused
+from kaged.workspace import ProjectPath
 from kaged.workspace.errors import FileMissing
-
-if TYPE_CHECKING:
-    from kaged.tools.call import ToolInvocation
-    from kaged.workspace import ProjectPath
 
 _COMMANDS: Final = {
     "step_into": "stepIn",

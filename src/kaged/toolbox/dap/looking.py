@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.dap.errors import DapRequestFailed
+from kaged.toolbox.dap.session import DebugSession
 from kaged.toolbox.dap.view import View, objects_in
 from kaged.tools.errors import InvalidToolParams
-
-if TYPE_CHECKING:
-    from kaged.toolbox.dap.session import DebugSession
 
 VALUE_CHARS: Final = 4000
 MAX_VARIABLES: Final = 500

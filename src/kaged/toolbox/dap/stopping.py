@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.dap.breakpoints import MAX_BREAKPOINTS, OtherBreakpoint, SourceBreakpoint
+from kaged.toolbox.dap.session import DebugSession
+from kaged.toolbox.dap.view import View
 from kaged.tools.errors import InvalidToolParams
-
-if TYPE_CHECKING:
-    from kaged.toolbox.dap.session import DebugSession
-    from kaged.toolbox.dap.view import View
 
 
 async def set_breakpoint(view: View) -> JsonValue:

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
 from kaged.toolbox.dap import control, looking, memory, stopping
+from kaged.toolbox.dap.bridge import DapBridge
 from kaged.toolbox.dap.session import ended
 from kaged.toolbox.dap.view import View
+from kaged.tools.call import ToolInvocation
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.errors import InvalidToolParams
 from kaged.tools.fields import array, closed, flag, text
-
-if TYPE_CHECKING:
-    from kaged.toolbox.dap.bridge import DapBridge
-    from kaged.tools.call import ToolInvocation
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.base.realpath import real_path
 from kaged.toolbox.dap.breakpoints import SourceBreakpoint
+from kaged.toolbox.dap.bridge import DapBridge
 from kaged.toolbox.dap.errors import DapRequestFailed
 from kaged.toolbox.dap.session import DebugSession, ended
 from kaged.toolbox.dap.state import State
+from kaged.tools.call import ToolInvocation
+from kaged.workspace import ProjectPath
 from kaged.workspace.errors import PathRefused
-
-if TYPE_CHECKING:
-    from kaged.toolbox.dap.bridge import DapBridge
-    from kaged.tools.call import ToolInvocation
-    from kaged.workspace import ProjectPath
 
 PREVIEW_CHARS: Final = 500
 PREVIEW_FILE_BYTES: Final = 4 * 1024 * 1024

@@ -10,16 +10,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.toolbox.lsp.bridge import LspBridge
 from kaged.toolbox.lsp.diagnostics import describe, problems_of
-
-if TYPE_CHECKING:
-    from kaged.toolbox.lsp.bridge import LspBridge
-    from kaged.tools.call import ToolInvocation
-    from kaged.tools.definition import Tool
-    from kaged.workspace import ProjectPath
+from kaged.tools.call import ToolInvocation
+from kaged.tools.definition import Tool
+from kaged.workspace import ProjectPath
 
 WAIT_S: Final = 2.0
 MAX_FILES: Final = 10

@@ -11,24 +11,21 @@ import stat
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.base.realpath import real_path
+from kaged.cage import Spawner
 from kaged.toolbox.lsp.errors import LspServerNotFound
 from kaged.toolbox.lsp.filesync import FileSync, is_skipped
 from kaged.toolbox.lsp.languages import Languages
 from kaged.toolbox.lsp.pool import IDLE_S, Emit, LspPool, ServerStopReason
 from kaged.toolbox.lsp.positions import SourceText
-from kaged.toolbox.lsp.server import REQUEST_LIMIT_S
+from kaged.toolbox.lsp.server import REQUEST_LIMIT_S, LspServer, OpenFile
 from kaged.toolbox.lsp.shown_texts import ShownTexts
 from kaged.tools.errors import InvalidToolParams
+from kaged.workspace import ProjectPath, Workspace
 from kaged.workspace.errors import FileMissing, PathRefused
-
-if TYPE_CHECKING:
-    from kaged.cage import Spawner
-    from kaged.toolbox.lsp.server import LspServer, OpenFile
-    from kaged.workspace import ProjectPath, Workspace
 
 INDEX_WAIT_S: Final = 15.0
 FIRST_LOOK: Final = 2000

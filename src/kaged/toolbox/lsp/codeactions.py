@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base import JsonObject, JsonValue, KagedError
+from kaged.toolbox.lsp.bridge import Ready
 from kaged.toolbox.lsp.diagnostics import problems_of
 from kaged.toolbox.lsp.edits import RawEdit, located, parse_workspace_edit
 from kaged.toolbox.lsp.errors import LspRequestFailed, RenameNotPossible
 from kaged.toolbox.lsp.positions import Spot, position_numbers, range_ends
 from kaged.toolbox.lsp.question import LspCall
-
-if TYPE_CHECKING:
-    from kaged.toolbox.lsp.bridge import Ready
-    from kaged.toolbox.lsp.server import LspServer
+from kaged.toolbox.lsp.server import LspServer
 
 MAX_ACTIONS: Final = 100
 

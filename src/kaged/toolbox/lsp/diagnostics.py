@@ -5,20 +5,17 @@ from __future__ import annotations
 import asyncio
 import stat
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base import JsonObject, JsonValue
+from kaged.toolbox.lsp.bridge import LspBridge
 from kaged.toolbox.lsp.errors import LspRequestFailed, LspServerNotFound
 from kaged.toolbox.lsp.published import QUIET_S
 from kaged.toolbox.lsp.question import LspCall
-from kaged.toolbox.lsp.server import is_passing
+from kaged.toolbox.lsp.server import LspServer, OpenFile, is_passing
 from kaged.toolbox.lsp.tsserver import asks_tsserver, tsserver_problems
+from kaged.workspace import ProjectPath
 from kaged.workspace.errors import FileMissing, FileTooLarge, FileUnreadable, PathRefused, WrongKind
-
-if TYPE_CHECKING:
-    from kaged.toolbox.lsp.bridge import LspBridge
-    from kaged.toolbox.lsp.server import LspServer, OpenFile
-    from kaged.workspace import ProjectPath
 
 SEVERITIES: Final = ("error", "warning", "information", "hint")
 MAX_SCANNED: Final = 200

@@ -10,20 +10,17 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import structlog
 
 from kaged.base import JsonValue, KagedError, Tasks
+from kaged.toolbox.lsp.pool import LspPool
 from kaged.toolbox.lsp.positions import to_uri
-from kaged.toolbox.lsp.server import MAX_OPEN_FILES
+from kaged.toolbox.lsp.server import MAX_OPEN_FILES, LspServer, OpenFile
 from kaged.toolbox.lsp.watching import CREATED, DELETED, ProjectWatch
+from kaged.workspace import ProjectPath, Workspace
 from kaged.workspace.changes import ChangeKind, FileChange
-
-if TYPE_CHECKING:
-    from kaged.toolbox.lsp.pool import LspPool
-    from kaged.toolbox.lsp.server import LspServer, OpenFile
-    from kaged.workspace import ProjectPath, Workspace
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 SKIPPED: Final = frozenset({"node_modules", "__pycache__", "target", "dist", "build", "venv"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.lsp.positions import (
@@ -17,10 +17,8 @@ from kaged.toolbox.lsp.positions import (
     range_ends,
 )
 from kaged.toolbox.lsp.question import LspCall, places_in
+from kaged.toolbox.lsp.server import LspServer
 from kaged.tools.errors import InvalidToolParams
-
-if TYPE_CHECKING:
-    from kaged.toolbox.lsp.server import LspServer
 
 _METHODS: Final = {
     "definition": ("definitionProvider", "textDocument/definition"),

@@ -8,17 +8,15 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import structlog
 
 from kaged.base import Clock, JsonObject, JsonValue, Tasks
+from kaged.cage import ExitReport, Spawner
 from kaged.toolbox.lsp.errors import LspServerNotFound, LspServerUnavailable
 from kaged.toolbox.lsp.languages import Languages, install_hint
 from kaged.toolbox.lsp.server import REQUEST_LIMIT_S, LspServer
-
-if TYPE_CHECKING:
-    from kaged.cage import ExitReport, Spawner
 
 MAX_RESTARTS: Final = 3  # AT-LSP-23
 IDLE_S: Final = 600.0  # AT-LSP-07

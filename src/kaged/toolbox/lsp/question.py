@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue
+from kaged.toolbox.lsp.bridge import LspBridge, Ready
 from kaged.toolbox.lsp.positions import (
     Encoding,
     SourceText,
@@ -17,13 +18,10 @@ from kaged.toolbox.lsp.positions import (
     position_numbers,
     range_ends,
 )
+from kaged.toolbox.lsp.server import LspServer
+from kaged.tools.call import ToolInvocation
 from kaged.tools.errors import InvalidToolParams
-
-if TYPE_CHECKING:
-    from kaged.toolbox.lsp.bridge import LspBridge, Ready
-    from kaged.toolbox.lsp.server import LspServer
-    from kaged.tools.call import ToolInvocation
-    from kaged.workspace import ProjectPath
+from kaged.workspace import ProjectPath
 
 PREVIEW_CHARS: Final = 500
 MAX_LOCATIONS: Final = 2000

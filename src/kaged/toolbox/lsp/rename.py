@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.lsp.edits import EditPlan, apply_edits, located, parse_workspace_edit
@@ -17,13 +17,10 @@ from kaged.toolbox.lsp.errors import (
 from kaged.toolbox.lsp.filesync import decoded
 from kaged.toolbox.lsp.positions import Encoding, SourceText, to_uri
 from kaged.toolbox.lsp.question import LspCall
+from kaged.toolbox.lsp.server import LspServer
 from kaged.tools.errors import InvalidToolParams
-from kaged.workspace import PlannedWrite, Written
+from kaged.workspace import PlannedWrite, ProjectPath, Workspace, Written
 from kaged.workspace.errors import FileExists
-
-if TYPE_CHECKING:
-    from kaged.toolbox.lsp.server import LspServer
-    from kaged.workspace import ProjectPath, Workspace
 
 _BOM: Final = b"\xef\xbb\xbf"
 _WILL_RENAME: Final = "workspace/willRenameFiles"

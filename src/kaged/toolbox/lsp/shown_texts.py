@@ -6,13 +6,11 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kaged.toolbox.lsp.positions import SourceText
+from kaged.workspace import ProjectPath, Workspace
 from kaged.workspace.errors import FileMissing
-
-if TYPE_CHECKING:
-    from kaged.workspace import ProjectPath, Workspace
 
 MAX_KEPT_CHARS: Final = 32 * 1024 * 1024
 

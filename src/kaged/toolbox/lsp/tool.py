@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement, ToolRequirement
 from kaged.toolbox.lsp import admin
+from kaged.toolbox.lsp.bridge import LspBridge
 from kaged.toolbox.lsp.codeactions import suggest
 from kaged.toolbox.lsp.diagnostics import find_problems
 from kaged.toolbox.lsp.errors import LspServerUnavailable
@@ -21,13 +22,10 @@ from kaged.toolbox.lsp.lookup import (
 )
 from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.rename import rename_file, rename_symbol
+from kaged.tools.call import ToolInvocation
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.errors import InvalidToolParams
 from kaged.tools.fields import closed, flag, integer, text
-
-if TYPE_CHECKING:
-    from kaged.toolbox.lsp.bridge import LspBridge
-    from kaged.tools.call import ToolInvocation
 
 Action = Callable[[LspCall], Awaitable[JsonValue]]
 

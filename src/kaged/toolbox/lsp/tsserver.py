@@ -6,14 +6,12 @@ version, and nothing at all when both are as empty as before. What is behind it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.lsp.errors import LspRequestFailed
-
-if TYPE_CHECKING:
-    from kaged.toolbox.lsp.handshake import Capabilities
-    from kaged.toolbox.lsp.server import LspServer, OpenFile
+from kaged.toolbox.lsp.handshake import Capabilities
+from kaged.toolbox.lsp.server import LspServer, OpenFile
 
 _COMMAND: Final = "typescript.tsserverRequest"
 _KINDS: Final = (

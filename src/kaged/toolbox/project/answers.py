@@ -6,15 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, assert_never, cast
+from typing import Any, assert_never, cast
 
-from kaged.base import JsonValue
+from kaged.base import JsonObject, JsonValue
 from kaged.store.interaction_rows import InteractionKind
 from kaged.toolbox.project.errors import AnswerInvalid
 from kaged.toolbox.project.uploads import Upload
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject
 
 ANSWER_LIMIT_CHARS = 64 * 1024
 

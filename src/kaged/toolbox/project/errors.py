@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from kaged.base import JsonValue
 from kaged.tools import ToolError
-
-if TYPE_CHECKING:
-    from kaged.base import JsonValue
 
 
 class WorkError(ToolError):

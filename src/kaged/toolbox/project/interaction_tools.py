@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
+from kaged.base import JsonObject, JsonValue
 from kaged.store.interaction_rows import InteractionKind
 from kaged.toolbox.project.answers import FieldType
 from kaged.toolbox.project.interactions import InteractionService
 from kaged.toolbox.project.texts import require_line, require_unicode
-from kaged.tools import InvalidToolParams, Tool, ToolDefinition
+from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import flag, text
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
-    from kaged.tools import ToolInvocation
 
 QUESTIONS_LIMIT: Final = 20
 OPTIONS_LIMIT: Final = 50

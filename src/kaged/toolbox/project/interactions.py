@@ -13,8 +13,9 @@ import contextlib
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from kaged.base import Ids, JsonObject, JsonValue
+from kaged.store import Store
 from kaged.store.errors import StoreConflict
 from kaged.store.interaction_rows import (
     InteractionDraft,
@@ -26,11 +27,7 @@ from kaged.store.interaction_rows import (
 from kaged.toolbox.project.answers import OperatorAnswer, checked_answer
 from kaged.toolbox.project.errors import InteractionWithdrawn
 from kaged.toolbox.project.uploads import Stored, store_uploads
-
-if TYPE_CHECKING:
-    from kaged.base import Ids, JsonObject, JsonValue
-    from kaged.store import Store
-    from kaged.tools import ToolCallContext
+from kaged.tools import ToolCallContext
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
 

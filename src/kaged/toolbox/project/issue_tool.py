@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from kaged.base import JsonObject, JsonValue
+from kaged.toolbox.project.done import Done
 from kaged.toolbox.project.issue_states import IssueStatus, Visibility
 from kaged.toolbox.project.issues import LIST_DEFAULT, LIST_LIMIT, IssueService
 from kaged.toolbox.project.texts import (
@@ -12,13 +14,8 @@ from kaged.toolbox.project.texts import (
     TITLE_LIMIT_CHARS,
     require_action_params,
 )
-from kaged.tools import Tool, ToolDefinition
+from kaged.tools import Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import integer, text
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
-    from kaged.toolbox.project.done import Done
-    from kaged.tools import ToolInvocation
 
 AUTHOR: Final = "agent:primary"
 ACTIONS: Final = ("list", "get", "create", "comment", "transition")

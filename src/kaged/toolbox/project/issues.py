@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kaged.base import JsonValue
-from kaged.store.issue_rows import IssueChange, IssueFilter, UpdateDraft
+from kaged.base import JsonObject, JsonValue
+from kaged.store import Store
+from kaged.store.issue_rows import IssueChange, IssueFilter, IssueRecord, IssueUpdate, UpdateDraft
 from kaged.store.text_query import parse_text_query
 from kaged.store.work_errors import IssueNotFound
 from kaged.toolbox.project.done import Done
@@ -23,11 +24,6 @@ from kaged.toolbox.project.issue_states import (
 )
 from kaged.toolbox.project.texts import NUMBER_LIMIT, require_body, require_title
 from kaged.tools import InvalidToolParams
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject
-    from kaged.store import Store
-    from kaged.store.issue_rows import IssueRecord, IssueUpdate
 
 LIST_DEFAULT = 25
 LIST_LIMIT = 100

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from kaged.base import JsonObject, JsonValue
 from kaged.tools import InvalidToolParams
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
 
 TITLE_LIMIT_CHARS = 200
 BODY_LIMIT_BYTES = 16 * 1024

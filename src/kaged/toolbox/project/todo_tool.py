@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.project.texts import (
     NOTE_LIMIT_CHARS,
     PHASE_LIMIT_CHARS,
@@ -12,12 +13,8 @@ from kaged.toolbox.project.texts import (
 )
 from kaged.toolbox.project.todo_list import TodoKind
 from kaged.toolbox.project.todos import ITEMS_LIMIT, TodoAction, TodoService
-from kaged.tools import ROOT_CALLER, Tool, ToolDefinition
+from kaged.tools import ROOT_CALLER, Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import array, text
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
-    from kaged.tools import ToolInvocation
 
 _NEEDS: Final = {
     "set": ("items",),

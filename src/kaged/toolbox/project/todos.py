@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
+from kaged.base import Ids, JsonObject, JsonValue
+from kaged.store import Store
 from kaged.store.todo_rows import TodoRecord
 from kaged.toolbox.project import todo_list
 from kaged.toolbox.project.done import Done
@@ -17,10 +19,6 @@ from kaged.toolbox.project.texts import (
 )
 from kaged.toolbox.project.todo_list import NewItems, TodoKind
 from kaged.tools import ROOT_CALLER, InvalidToolParams
-
-if TYPE_CHECKING:
-    from kaged.base import Ids, JsonObject, JsonValue
-    from kaged.store import Store
 
 ITEMS_LIMIT = 100
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kaged.toolbox.project.interaction_tools import interaction_tools
 from kaged.toolbox.project.interactions import InteractionService
@@ -13,9 +12,7 @@ from kaged.toolbox.project.todo_tool import todo_tool
 from kaged.toolbox.project.todos import TodoService
 from kaged.toolbox.project.workflow_tools import workflow_tools
 from kaged.toolbox.project.workflows import WorkflowService
-
-if TYPE_CHECKING:
-    from kaged.tools import Tool
+from kaged.tools import Tool
 
 
 @dataclass(frozen=True, slots=True)

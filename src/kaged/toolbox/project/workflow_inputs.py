@@ -5,16 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from kaged.base import JsonValue
+from kaged.base import JsonObject, JsonValue
 from kaged.config.workflows import InputType, Workflow, WorkflowInput
 from kaged.toolbox.project.errors import FileInputNotSupported
 from kaged.toolbox.project.texts import require_unicode
 from kaged.tools import InvalidToolParams
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject
 
 INPUTS_LIMIT_CHARS = 256 * 1024
 NAME_SHOWN_CHARS = 80

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from kaged.base import JsonObject, JsonValue
 from kaged.config.workflows import Invoker
+from kaged.toolbox.project.done import Done
 from kaged.toolbox.project.workflows import RUN_ID_LIMIT_CHARS, WorkflowService
-from kaged.tools import Tool, ToolDefinition
+from kaged.tools import Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import text
-
-if TYPE_CHECKING:
-    from kaged.base import JsonObject, JsonValue
-    from kaged.toolbox.project.done import Done
-    from kaged.tools import ToolInvocation
 
 INVOKER_ID: Final = "agent:primary"
 

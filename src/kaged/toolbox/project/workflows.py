@@ -10,22 +10,19 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import structlog
 
-from kaged.base import KagedError
+from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError, Tasks
 from kaged.config.workflows import Invoker, Workflow
+from kaged.store import Store
 from kaged.store.run_rows import RunDraft, RunRecord, RunStatus
 from kaged.store.work_errors import RunNotFound
 from kaged.toolbox.project.done import Done
 from kaged.toolbox.project.errors import WorkflowNotFound, WorkflowRunnerMissing
 from kaged.toolbox.project.uploads import Stored, Upload, store_uploads
 from kaged.toolbox.project.workflow_inputs import checked_inputs, describe_inputs, refuse_files
-
-if TYPE_CHECKING:
-    from kaged.base import Clock, Ids, JsonObject, JsonValue, Tasks
-    from kaged.store import Store
 
 RESULT_LIMIT_CHARS = 256 * 1024
 ERROR_LIMIT_CHARS = 2000

@@ -8,7 +8,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
@@ -18,12 +18,10 @@ from kaged.toolbox.search.globs import PathGlob, climbs, compile_glob
 from kaged.toolbox.search.listing import Listing, Newest, find_link_directories
 from kaged.toolbox.search.place import SearchRoot, Sight, shown
 from kaged.toolbox.search.records import Keep, Sieve
+from kaged.tools.call import ToolInvocation
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.errors import InvalidToolParams
 from kaged.tools.fields import closed, flag, text
-
-if TYPE_CHECKING:
-    from kaged.tools.call import ToolInvocation
 
 PARAMETERS: Final[JsonObject] = closed(
     {

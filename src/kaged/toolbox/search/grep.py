@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
@@ -24,11 +24,9 @@ from kaged.toolbox.search.lines import content_of, reread
 from kaged.toolbox.search.place import SearchRoot, Sight, shown
 from kaged.toolbox.search.records import Keep, RawCount, RawHit
 from kaged.toolbox.search.selection import fair_share, fill
+from kaged.tools.call import ToolInvocation
 from kaged.tools.definition import PathParam, Tool, ToolDefinition
 from kaged.tools.fields import closed, flag, integer, text
-
-if TYPE_CHECKING:
-    from kaged.tools.call import ToolInvocation
 
 _SNIFF_BYTES: Final = 8 * 1024
 

@@ -10,14 +10,12 @@ from __future__ import annotations
 import codecs
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kaged.base import KagedError
+from kaged.toolbox.search.place import Sight
 from kaged.toolbox.search.records import RawHit
-
-if TYPE_CHECKING:
-    from kaged.toolbox.search.place import Sight
-    from kaged.workspace import Workspace
+from kaged.workspace import Workspace
 
 LINE_CHARS: Final = 2000
 MARK: Final = "[truncated]"

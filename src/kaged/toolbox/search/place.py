@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from kaged.tools.call import ToolInvocation
 from kaged.workspace.path import ProjectPath
 from kaged.workspace.text import sendable
-
-if TYPE_CHECKING:
-    from kaged.tools.call import ToolInvocation
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ import os
 import stat
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue, KagedError, SystemClock
+from kaged.cage import CageProcess, Spawner
 from kaged.toolbox.shell.broker import PtyBroker
 from kaged.toolbox.shell.errors import ShellSpawnFailed
 from kaged.toolbox.shell.interpreters import (
@@ -20,12 +21,9 @@ from kaged.toolbox.shell.interpreters import (
     definition_of,
 )
 from kaged.toolbox.shell.launch import CageLauncher, ShellCommand, launch_uncaged
+from kaged.tools.call import ToolInvocation
 from kaged.tools.definition import PathParam, Tool
 from kaged.tools.errors import InvalidToolParams
-
-if TYPE_CHECKING:
-    from kaged.cage import CageProcess, Spawner
-    from kaged.tools.call import ToolInvocation
 
 COMMAND_LIMIT_BYTES: Final = 64 * 1024
 _LOGGED_CHARS: Final = 200
