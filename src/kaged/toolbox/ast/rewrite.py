@@ -24,9 +24,14 @@ from kaged.toolbox.ast.languages import (
 from kaged.toolbox.ast.plan import FilePlan, RewritePlan, change_of, new_contents
 from kaged.toolbox.ast.sources import FileFinder, Sources
 from kaged.toolbox.ast.worker_main import META
-from kaged.tools.call import ToolInvocation
-from kaged.tools.definition import PathParam, Tool, ToolDefinition
-from kaged.tools.errors import InvalidToolParams, ToolCapabilityRefused
+from kaged.tools import (
+    InvalidToolParams,
+    PathParam,
+    Tool,
+    ToolCapabilityRefused,
+    ToolDefinition,
+    ToolInvocation,
+)
 from kaged.tools.fields import closed, flag, integer, text
 from kaged.workspace import Written
 

@@ -16,8 +16,7 @@ from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.ast.engine import AstEngine, AstJob, AstSettings
 from kaged.toolbox.ast.languages import LANGUAGES, is_of, names_of
 from kaged.toolbox.ast.sources import FileFinder, Sources
-from kaged.tools.call import ToolInvocation
-from kaged.tools.definition import PathParam, Tool, ToolDefinition
+from kaged.tools import PathParam, Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import array, closed, integer, text
 
 MAX_CONTEXT: Final = 100

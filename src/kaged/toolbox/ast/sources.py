@@ -7,8 +7,8 @@ import stat
 from typing import Protocol
 
 from kaged.base import KagedError
-from kaged.tools.call import ToolInvocation
-from kaged.workspace.path import ProjectPath
+from kaged.tools import ToolInvocation
+from kaged.workspace import ProjectPath
 from kaged.workspace.text import sendable
 
 

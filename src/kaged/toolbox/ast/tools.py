@@ -7,7 +7,7 @@ from kaged.toolbox.ast.engine import AstEngine, AstSettings
 from kaged.toolbox.ast.rewrite import edit_ast_tool
 from kaged.toolbox.ast.search import search_ast_tool
 from kaged.toolbox.ast.sources import FileFinder
-from kaged.tools.definition import Tool
+from kaged.tools import Tool
 
 
 def ast_tools(

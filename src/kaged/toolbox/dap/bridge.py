@@ -28,7 +28,7 @@ from kaged.toolbox.dap.errors import (
 )
 from kaged.toolbox.dap.session import DebugSession, ended
 from kaged.toolbox.dap.state import EndReason, State
-from kaged.tools.call import ToolInvocation
+from kaged.tools import ToolInvocation
 
 WAIT_S: Final = 30.0  # AT-DAP-40
 HEARD_CHARS: Final = 2000

@@ -13,8 +13,7 @@ from kaged.kernel.requirements import NetRequirement
 from kaged.toolbox.dap.adapters import AdapterPlan, Kind
 from kaged.toolbox.dap.state import State
 from kaged.toolbox.dap.view import View
-from kaged.tools.call import ToolInvocation
-from kaged.tools.errors import InvalidToolParams, ToolCapabilityRefused
+from kaged.tools import InvalidToolParams, ToolCapabilityRefused, ToolInvocation
 from kaged.workspace import ProjectPath
 from kaged.workspace.errors import FileMissing
 

@@ -8,7 +8,7 @@ from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.dap.errors import DapRequestFailed
 from kaged.toolbox.dap.session import DebugSession
 from kaged.toolbox.dap.view import View, objects_in
-from kaged.tools.errors import InvalidToolParams
+from kaged.tools import InvalidToolParams
 
 VALUE_CHARS: Final = 4000
 MAX_VARIABLES: Final = 500

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.dap.view import View, objects_in, path_of
-from kaged.tools.errors import InvalidToolParams
+from kaged.tools import InvalidToolParams
 
 _LIFECYCLE: Final = frozenset(
     {

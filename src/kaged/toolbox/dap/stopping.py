@@ -8,7 +8,7 @@ from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.dap.breakpoints import MAX_BREAKPOINTS, OtherBreakpoint, SourceBreakpoint
 from kaged.toolbox.dap.session import DebugSession
 from kaged.toolbox.dap.view import View
-from kaged.tools.errors import InvalidToolParams
+from kaged.tools import InvalidToolParams
 
 
 async def set_breakpoint(view: View) -> JsonValue:

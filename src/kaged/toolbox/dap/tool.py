@@ -14,9 +14,7 @@ from kaged.toolbox.dap import control, looking, memory, stopping
 from kaged.toolbox.dap.bridge import DapBridge
 from kaged.toolbox.dap.session import ended
 from kaged.toolbox.dap.view import View
-from kaged.tools.call import ToolInvocation
-from kaged.tools.definition import PathParam, Tool, ToolDefinition
-from kaged.tools.errors import InvalidToolParams
+from kaged.tools import InvalidToolParams, PathParam, Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import array, closed, flag, text
 
 

@@ -13,9 +13,8 @@ from kaged.toolbox.dap.bridge import DapBridge
 from kaged.toolbox.dap.errors import DapRequestFailed
 from kaged.toolbox.dap.session import DebugSession, ended
 from kaged.toolbox.dap.state import State
-from kaged.tools.call import ToolInvocation
-from kaged.workspace import ProjectPath
-from kaged.workspace.errors import PathRefused
+from kaged.tools import ToolInvocation
+from kaged.workspace import PathRefused, ProjectPath
 
 PREVIEW_CHARS: Final = 500
 PREVIEW_FILE_BYTES: Final = 4 * 1024 * 1024

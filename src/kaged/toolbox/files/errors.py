@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kaged.tools.errors import ToolError
+from kaged.tools import ToolError
 
 
 class OldStringNotFound(ToolError):

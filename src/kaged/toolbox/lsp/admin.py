@@ -7,7 +7,7 @@ from typing import Final, cast
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.lsp.errors import LspServerNotFound
 from kaged.toolbox.lsp.question import LspCall
-from kaged.tools.errors import InvalidToolParams, ToolCapabilityRefused
+from kaged.tools import InvalidToolParams, ToolCapabilityRefused
 
 _NOT_RAW: Final = frozenset(
     {

@@ -15,8 +15,7 @@ from typing import Final, TypeAlias, cast
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.toolbox.lsp.bridge import LspBridge
 from kaged.toolbox.lsp.diagnostics import describe, problems_of
-from kaged.tools.call import ToolInvocation
-from kaged.tools.definition import Tool
+from kaged.tools import Tool, ToolInvocation
 from kaged.workspace import ProjectPath
 
 WAIT_S: Final = 2.0

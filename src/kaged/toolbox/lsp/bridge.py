@@ -23,9 +23,9 @@ from kaged.toolbox.lsp.pool import IDLE_S, Emit, LspPool, ServerStopReason
 from kaged.toolbox.lsp.positions import SourceText
 from kaged.toolbox.lsp.server import REQUEST_LIMIT_S, LspServer, OpenFile
 from kaged.toolbox.lsp.shown_texts import ShownTexts
-from kaged.tools.errors import InvalidToolParams
-from kaged.workspace import ProjectPath, Workspace
-from kaged.workspace.errors import FileMissing, PathRefused
+from kaged.tools import InvalidToolParams
+from kaged.workspace import PathRefused, ProjectPath, Workspace
+from kaged.workspace.errors import FileMissing
 
 INDEX_WAIT_S: Final = 15.0
 FIRST_LOOK: Final = 2000

@@ -14,8 +14,8 @@ from kaged.toolbox.lsp.published import QUIET_S
 from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.server import LspServer, OpenFile, is_passing
 from kaged.toolbox.lsp.tsserver import asks_tsserver, tsserver_problems
-from kaged.workspace import ProjectPath
-from kaged.workspace.errors import FileMissing, FileTooLarge, FileUnreadable, PathRefused, WrongKind
+from kaged.workspace import PathRefused, ProjectPath
+from kaged.workspace.errors import FileMissing, FileTooLarge, FileUnreadable, WrongKind
 
 SEVERITIES: Final = ("error", "warning", "information", "hint")
 MAX_SCANNED: Final = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kaged.tools.errors import ToolError, ToolRefused
+from kaged.tools import ToolError, ToolRefused
 
 
 class LspServerNotFound(ToolError):

@@ -19,8 +19,7 @@ from kaged.toolbox.lsp.pool import LspPool
 from kaged.toolbox.lsp.positions import to_uri
 from kaged.toolbox.lsp.server import MAX_OPEN_FILES, LspServer, OpenFile
 from kaged.toolbox.lsp.watching import CREATED, DELETED, ProjectWatch
-from kaged.workspace import ProjectPath, Workspace
-from kaged.workspace.changes import ChangeKind, FileChange
+from kaged.workspace import ChangeKind, FileChange, ProjectPath, Workspace
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 SKIPPED: Final = frozenset({"node_modules", "__pycache__", "target", "dist", "build", "venv"})

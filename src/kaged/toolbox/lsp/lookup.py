@@ -18,7 +18,7 @@ from kaged.toolbox.lsp.positions import (
 )
 from kaged.toolbox.lsp.question import LspCall, places_in
 from kaged.toolbox.lsp.server import LspServer
-from kaged.tools.errors import InvalidToolParams
+from kaged.tools import InvalidToolParams
 
 _METHODS: Final = {
     "definition": ("definitionProvider", "textDocument/definition"),

@@ -19,8 +19,7 @@ from kaged.toolbox.lsp.positions import (
     range_ends,
 )
 from kaged.toolbox.lsp.server import LspServer
-from kaged.tools.call import ToolInvocation
-from kaged.tools.errors import InvalidToolParams
+from kaged.tools import InvalidToolParams, ToolInvocation
 from kaged.workspace import ProjectPath
 
 PREVIEW_CHARS: Final = 500

@@ -18,7 +18,7 @@ from kaged.toolbox.lsp.filesync import decoded
 from kaged.toolbox.lsp.positions import Encoding, SourceText, to_uri
 from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.server import LspServer
-from kaged.tools.errors import InvalidToolParams
+from kaged.tools import InvalidToolParams
 from kaged.workspace import PlannedWrite, ProjectPath, Workspace, Written
 from kaged.workspace.errors import FileExists
 

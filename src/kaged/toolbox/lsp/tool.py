@@ -22,9 +22,7 @@ from kaged.toolbox.lsp.lookup import (
 )
 from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.rename import rename_file, rename_symbol
-from kaged.tools.call import ToolInvocation
-from kaged.tools.definition import PathParam, Tool, ToolDefinition
-from kaged.tools.errors import InvalidToolParams
+from kaged.tools import InvalidToolParams, PathParam, Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import closed, flag, integer, text
 
 Action = Callable[[LspCall], Awaitable[JsonValue]]

@@ -15,8 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from kaged.base import Ids, JsonObject, JsonValue
-from kaged.store import Store
-from kaged.store.errors import StoreConflict
+from kaged.store import Store, StoreConflict
 from kaged.store.interaction_rows import (
     InteractionDraft,
     InteractionKind,

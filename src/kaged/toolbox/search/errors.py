@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kaged.base import KagedError
-from kaged.tools.errors import ToolError
+from kaged.tools import ToolError
 
 
 class InvalidSearchPattern(ToolError):

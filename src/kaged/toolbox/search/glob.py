@@ -18,9 +18,7 @@ from kaged.toolbox.search.globs import PathGlob, climbs, compile_glob
 from kaged.toolbox.search.listing import Listing, Newest, find_link_directories
 from kaged.toolbox.search.place import SearchRoot, Sight, shown
 from kaged.toolbox.search.records import Keep, Sieve
-from kaged.tools.call import ToolInvocation
-from kaged.tools.definition import PathParam, Tool, ToolDefinition
-from kaged.tools.errors import InvalidToolParams
+from kaged.tools import InvalidToolParams, PathParam, Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import closed, flag, text
 
 PARAMETERS: Final[JsonObject] = closed(

@@ -24,8 +24,7 @@ from kaged.toolbox.search.lines import content_of, reread
 from kaged.toolbox.search.place import SearchRoot, Sight, shown
 from kaged.toolbox.search.records import Keep, RawCount, RawHit
 from kaged.toolbox.search.selection import fair_share, fill
-from kaged.tools.call import ToolInvocation
-from kaged.tools.definition import PathParam, Tool, ToolDefinition
+from kaged.tools import PathParam, Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import closed, flag, integer, text
 
 _SNIFF_BYTES: Final = 8 * 1024

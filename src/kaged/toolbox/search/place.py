@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from kaged.tools.call import ToolInvocation
-from kaged.workspace.path import ProjectPath
+from kaged.tools import ToolInvocation
+from kaged.workspace import ProjectPath
 from kaged.workspace.text import sendable
 
 

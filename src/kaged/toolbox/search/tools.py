@@ -6,7 +6,7 @@ from kaged.base import Clock, SystemClock
 from kaged.toolbox.search.engine import SearchEngine, SearchSettings
 from kaged.toolbox.search.glob import glob_tool
 from kaged.toolbox.search.grep import grep_tool
-from kaged.tools.definition import Tool
+from kaged.tools import Tool
 
 
 def search_tools(

@@ -21,9 +21,7 @@ from kaged.toolbox.shell.interpreters import (
     definition_of,
 )
 from kaged.toolbox.shell.launch import CageLauncher, ShellCommand, launch_uncaged
-from kaged.tools.call import ToolInvocation
-from kaged.tools.definition import PathParam, Tool
-from kaged.tools.errors import InvalidToolParams
+from kaged.tools import InvalidToolParams, PathParam, Tool, ToolInvocation
 
 COMMAND_LIMIT_BYTES: Final = 64 * 1024
 _LOGGED_CHARS: Final = 200

@@ -12,7 +12,7 @@ from kaged.base import JsonObject
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
 from kaged.toolbox.shell.scrollback import OUTPUT_LIMIT_BYTES
-from kaged.tools.definition import ToolDefinition
+from kaged.tools import ToolDefinition
 from kaged.tools.fields import closed, integer, text
 
 ENV_LIMIT: Final = 64
