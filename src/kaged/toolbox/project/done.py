@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kaged.base import JsonObject
+from kaged.tools import ToolInvocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +15,9 @@ class Done:
     result: JsonObject
     event: str | None = None
     facts: JsonObject = field(default_factory=dict)
+
+    def tell(self, call: ToolInvocation) -> JsonObject:
+        """Put it on record as done by a call, and return the result."""
+        if self.event is not None:
+            call.emit(self.event, **self.facts)
+        return self.result

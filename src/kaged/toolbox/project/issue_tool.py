@@ -104,10 +104,7 @@ def issue_tool(service: IssueService) -> Tool:
             return await _list(service, project_id, args)
         if args["action"] == "get":
             return await service.get(project_id, _number(args))
-        done = await _change(service, project_id, args)
-        if done.event is not None:
-            call.emit(done.event, **done.facts)
-        return done.result
+        return (await _change(service, project_id, args)).tell(call)
 
     return Tool(
         definition=ToolDefinition(

@@ -50,7 +50,8 @@ class NewItems:
     origin_agent: str = "primary"
 
 
-Plan = Callable[[tuple[TodoRecord, ...], int], Sequence[TodoRecord]]
+Change = Callable[[TodoRecord, Sequence[TodoRecord], int], Sequence[TodoRecord]]
+"""Gives what changes: of an item, in its list, at this time."""
 
 _MARKS = {
     TodoStatus.PENDING: " ",
@@ -137,99 +138,74 @@ def find(todos: Sequence[TodoRecord], content: str) -> TodoRecord:
 # -- changing -----------------------------------------------------------------------------------
 
 
-def replacing(items: NewItems, issue_id: str, ids: Ids) -> Plan:
-    """Plan `set`: what was there is abandoned, but for criteria, which come after the new items."""
-
-    def plan(todos: tuple[TodoRecord, ...], now: int) -> Sequence[TodoRecord]:
-        kept = [todo for todo in listed(todos) if todo.kind == TodoKind.CRITERION]
-        _require_space(len(kept) + len(items.contents))
-        gone = [
-            replace(todo, status=TodoStatus.ABANDONED.value, updated_at=now)
-            for todo in listed(todos)
-            if todo.kind != TodoKind.CRITERION
-        ]
-        made = _made(items, issue_id, ids, 0, now)
-        moved = [
-            replace(todo, position=len(made) + place, updated_at=now)
-            for place, todo in enumerate(kept)
-        ]
-        return [*gone, *made, *moved]
-
-    return plan
+def replacing(
+    items: NewItems, issue_id: str, ids: Ids, todos: tuple[TodoRecord, ...], now: int
+) -> Sequence[TodoRecord]:
+    """Do `set`: what was there is abandoned, but for criteria, which come after the new items."""
+    kept = [todo for todo in listed(todos) if todo.kind == TodoKind.CRITERION]
+    _require_space(len(kept) + len(items.contents))
+    gone = [
+        replace(todo, status=TodoStatus.ABANDONED.value, updated_at=now)
+        for todo in listed(todos)
+        if todo.kind != TodoKind.CRITERION
+    ]
+    made = _made(items, issue_id, ids, 0, now)
+    moved = [
+        replace(todo, position=len(made) + place, updated_at=now) for place, todo in enumerate(kept)
+    ]
+    return [*gone, *made, *moved]
 
 
-def adding(items: NewItems, issue_id: str, ids: Ids) -> Plan:
-    """Plan `add`: the items go to the end."""
-
-    def plan(todos: tuple[TodoRecord, ...], now: int) -> Sequence[TodoRecord]:
-        shown = listed(todos)
-        _require_space(len(shown) + len(items.contents))
-        behind = max((todo.position for todo in shown), default=-1) + 1
-        return _made(items, issue_id, ids, behind, now)
-
-    return plan
+def adding(
+    items: NewItems, issue_id: str, ids: Ids, todos: tuple[TodoRecord, ...], now: int
+) -> Sequence[TodoRecord]:
+    """Do `add`: the items go to the end."""
+    shown = listed(todos)
+    _require_space(len(shown) + len(items.contents))
+    behind = max((todo.position for todo in shown), default=-1) + 1
+    return _made(items, issue_id, ids, behind, now)
 
 
-def starting(content: str) -> Plan:
-    """Plan `start`: this one is in progress and no other; a completed one is open again."""
+def starting(target: TodoRecord, todos: Sequence[TodoRecord], now: int) -> Sequence[TodoRecord]:
+    """Do `start`: this one is in progress and no other; a completed one is open again."""
+    if target.status == TodoStatus.IN_PROGRESS:
+        return []
+    others = [
+        replace(todo, status=TodoStatus.PENDING.value, updated_at=now)
+        for todo in todos
+        if todo.status == TodoStatus.IN_PROGRESS
+    ]
+    begun = replace(target, status=TodoStatus.IN_PROGRESS.value, updated_at=now, completed_at=None)
+    return [*others, begun]
 
-    def plan(todos: tuple[TodoRecord, ...], now: int) -> Sequence[TodoRecord]:
-        target = find(todos, content)
-        if target.status == TodoStatus.IN_PROGRESS:
-            return []
-        others = [
-            replace(todo, status=TodoStatus.PENDING.value, updated_at=now)
-            for todo in todos
-            if todo.status == TodoStatus.IN_PROGRESS
-        ]
-        begun = replace(
-            target, status=TodoStatus.IN_PROGRESS.value, updated_at=now, completed_at=None
+
+def completing(target: TodoRecord, _todos: Sequence[TodoRecord], now: int) -> Sequence[TodoRecord]:
+    """Do `done`."""
+    if target.status == TodoStatus.COMPLETED:
+        return []
+    return [replace(target, status=TodoStatus.COMPLETED.value, updated_at=now, completed_at=now)]
+
+
+def dropping(
+    target: TodoRecord, _todos: Sequence[TodoRecord], now: int, *, operator: bool
+) -> Sequence[TodoRecord]:
+    """Do `drop`; only an operator drops a criterion."""
+    if target.kind == TodoKind.CRITERION and not operator:
+        raise InvalidTransition(
+            "Only the operator can drop acceptance criteria.",
+            content=target.content,
+            kind=target.kind,
         )
-        return [*others, begun]
-
-    return plan
+    return [replace(target, status=TodoStatus.ABANDONED.value, updated_at=now)]
 
 
-def completing(content: str) -> Plan:
-    """Plan `done`."""
-
-    def plan(todos: tuple[TodoRecord, ...], now: int) -> Sequence[TodoRecord]:
-        target = find(todos, content)
-        if target.status == TodoStatus.COMPLETED:
-            return []
-        return [
-            replace(target, status=TodoStatus.COMPLETED.value, updated_at=now, completed_at=now)
-        ]
-
-    return plan
-
-
-def dropping(content: str, *, operator: bool) -> Plan:
-    """Plan `drop`; only an operator drops a criterion."""
-
-    def plan(todos: tuple[TodoRecord, ...], now: int) -> Sequence[TodoRecord]:
-        target = find(todos, content)
-        if target.kind == TodoKind.CRITERION and not operator:
-            raise InvalidTransition(
-                "Only the operator can drop acceptance criteria.",
-                content=target.content,
-                kind=target.kind,
-            )
-        return [replace(target, status=TodoStatus.ABANDONED.value, updated_at=now)]
-
-    return plan
-
-
-def noting(content: str, text: str) -> Plan:
-    """Plan `note`: the text is added to the item's notes."""
-
-    def plan(todos: tuple[TodoRecord, ...], now: int) -> Sequence[TodoRecord]:
-        target = find(todos, content)
-        if len(target.notes) >= NOTES_LIMIT:
-            raise InvalidToolParams.of_field("text", f"the task has {NOTES_LIMIT} notes already")
-        return [replace(target, notes=(*target.notes, text), updated_at=now)]
-
-    return plan
+def noting(
+    target: TodoRecord, _todos: Sequence[TodoRecord], now: int, *, text: str
+) -> Sequence[TodoRecord]:
+    """Do `note`: the text is added to the item's notes."""
+    if len(target.notes) >= NOTES_LIMIT:
+        raise InvalidToolParams.of_field("text", f"the task has {NOTES_LIMIT} notes already")
+    return [replace(target, notes=(*target.notes, text), updated_at=now)]
 
 
 # -- own ----------------------------------------------------------------------------------------

@@ -95,10 +95,7 @@ def todo_tool(service: TodoService) -> Tool:
     async def handle(call: ToolInvocation) -> JsonValue:
         context = call.context
         issue_id = await service.bound_issue(context.project_id, context.session_id)
-        done = await service.act(issue_id, call.args)
-        if done.event is not None:
-            call.emit(done.event, **done.facts)
-        return done.result
+        return (await service.act(issue_id, call.args)).tell(call)
 
     return Tool(
         definition=ToolDefinition(

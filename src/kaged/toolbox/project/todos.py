@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from typing import assert_never
 
 from kaged.base import Ids, JsonObject, JsonValue
@@ -65,39 +66,26 @@ class TodoService:
                 done; the list is as it was.
         """
         action = TodoAction(str(args["action"]))
+        if action is TodoAction.VIEW:
+            return Done(await self.view(issue_id))
+        if action is TodoAction.SET or action is TodoAction.ADD:
+            return await self._put(issue_id, _items(args), replace=action is TodoAction.SET)
+        content = require_line("content", str(args["content"]), TODO_LIMIT_CHARS)
+        change: todo_list.Change
         match action:
-            case TodoAction.VIEW:
-                return Done(await self.view(issue_id))
-            case TodoAction.SET:
-                return await self._put(issue_id, _items(args), replace=True)
-            case TodoAction.ADD:
-                return await self._put(issue_id, _items(args), replace=False)
             case TodoAction.START:
-                content = _content(args)
-                return await self._mark(
-                    issue_id, content, todo_list.starting(content), "kaged.todo.started"
-                )
+                change, event = todo_list.starting, "kaged.todo.started"
             case TodoAction.DONE:
-                content = _content(args)
-                return await self._mark(
-                    issue_id, content, todo_list.completing(content), "kaged.todo.completed"
-                )
+                change, event = todo_list.completing, "kaged.todo.completed"
             case TodoAction.DROP:
-                content = _content(args)
-                return await self._mark(
-                    issue_id,
-                    content,
-                    todo_list.dropping(content, operator=operator),
-                    "kaged.todo.dropped",
-                )
+                change = partial(todo_list.dropping, operator=operator)
+                event = "kaged.todo.dropped"
             case TodoAction.NOTE:
-                content = _content(args)
                 text = require_line("text", str(args["text"]), NOTE_LIMIT_CHARS)
-                return await self._mark(
-                    issue_id, content, todo_list.noting(content, text), "kaged.todo.noted"
-                )
+                change, event = partial(todo_list.noting, text=text), "kaged.todo.noted"
             case _:
                 assert_never(action)
+        return await self._mark(issue_id, content, change, event)
 
     async def reminder(
         self, project_id: str, session_id: str, *, just_shown: bool = False
@@ -135,22 +123,25 @@ class TodoService:
 
     async def _put(self, issue_id: str, items: NewItems, *, replace: bool) -> Done:
         how = todo_list.replacing if replace else todo_list.adding
-        todos = await self._store.todos.change(issue_id, how(items, issue_id, self._ids))
+        plan = partial(how, items, issue_id, self._ids)
+        todos = await self._store.todos.change(issue_id, plan)
         return Done(
             todo_list.as_json(todos),
             "kaged.todo.set" if replace else "kaged.todo.added",
             {"issue_id": issue_id, "count": len(items.contents), "kind": items.kind.value},
         )
 
-    async def _mark(self, issue_id: str, content: str, plan: todo_list.Plan, event: str) -> Done:
+    async def _mark(
+        self, issue_id: str, content: str, change: todo_list.Change, event: str
+    ) -> Done:
         target: list[TodoRecord] = []
 
-        def noting_target(todos: tuple[TodoRecord, ...], now: int) -> Sequence[TodoRecord]:
+        def plan(todos: tuple[TodoRecord, ...], now: int) -> Sequence[TodoRecord]:
             # May be asked twice; what counts is the last time.
             target[:] = [todo_list.find(todos, content)]
-            return plan(todos, now)
+            return change(target[0], todos, now)
 
-        todos = await self._store.todos.change(issue_id, noting_target)
+        todos = await self._store.todos.change(issue_id, plan)
         (todo,) = target
         now = next(one for one in todos if one.id == todo.id)
         result = todo_list.as_json(todos)
@@ -162,10 +153,6 @@ class TodoService:
         if event == "kaged.todo.completed":
             facts["kind"] = todo.kind
         return Done(result, event, facts)
-
-
-def _content(args: JsonObject) -> str:
-    return require_line("content", str(args["content"]), TODO_LIMIT_CHARS)
 
 
 def _items(args: JsonObject) -> NewItems:

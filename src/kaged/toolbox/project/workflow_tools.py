@@ -6,7 +6,6 @@ from typing import Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.workflows import Invoker
-from kaged.toolbox.project.done import Done
 from kaged.toolbox.project.workflows import RUN_ID_LIMIT_CHARS, WorkflowService
 from kaged.tools import Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import text
@@ -59,11 +58,12 @@ def workflow_tools(service: WorkflowService) -> tuple[Tool, ...]:
         inputs = call.args["inputs"]
         assert isinstance(inputs, dict)  # by the schema
         name = str(call.args["name"])
-        return _told(call, await service.trigger(call.context.project_id, name, inputs, INVOKER_ID))
+        done = await service.trigger(call.context.project_id, name, inputs, INVOKER_ID)
+        return done.tell(call)
 
     async def status(call: ToolInvocation) -> JsonValue:
-        run_id = str(call.args["run_id"])
-        return _told(call, await service.status(call.context.project_id, run_id))
+        done = await service.status(call.context.project_id, str(call.args["run_id"]))
+        return done.tell(call)
 
     return (
         Tool(
@@ -99,12 +99,6 @@ def workflow_tools(service: WorkflowService) -> tuple[Tool, ...]:
             handler=status,
         ),
     )
-
-
-def _told(call: ToolInvocation, done: Done) -> JsonValue:
-    if done.event is not None:
-        call.emit(done.event, **done.facts)
-    return done.result
 
 
 def _definition(

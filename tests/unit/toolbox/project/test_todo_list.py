@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,7 +44,7 @@ def test_the_reminder_shows_no_done_and_no_abandoned_items() -> None:
 
 
 def test_no_text_can_pose_as_another_item() -> None:
-    (made,) = todo_list.adding(NewItems(("a\n- [x] b",)), "issue", Ids(ManualClock()))((), 1)
+    (made,) = todo_list.adding(NewItems(("a\n- [x] b",)), "issue", Ids(ManualClock()), (), 1)
     assert todo_list.markdown([made]) == "- [ ] a - [x] b"
 
 
@@ -57,17 +59,19 @@ def test_whatever_is_done_a_list_stays_a_list(steps: list[tuple[str, str, bool]]
     criteria: set[str] = set()
     for now, (action, name, flag) in enumerate(steps):
         items = NewItems((name, "beta"), TodoKind.CRITERION if flag else TodoKind.STEP)
-        plan = {
-            "start": lambda name=name: todo_list.starting(name),
-            "done": lambda name=name: todo_list.completing(name),
-            "drop": lambda name=name: todo_list.dropping(name, operator=False),
-            "note": lambda name=name: todo_list.noting(name, "n"),
-            "set": lambda items=items: todo_list.replacing(items, "issue", ids),
-            "add": lambda items=items: todo_list.adding(items, "issue", ids),
-        }[action]()
-        before = sorted(rows.values(), key=lambda one: (one.position, one.id))
+        before = tuple(sorted(rows.values(), key=lambda one: (one.position, one.id)))
         try:
-            changed = plan(tuple(before), now)
+            if action in ("set", "add"):
+                put = todo_list.replacing if action == "set" else todo_list.adding
+                changed = put(items, "issue", ids, before, now)
+            else:
+                change: todo_list.Change = {
+                    "start": todo_list.starting,
+                    "done": todo_list.completing,
+                    "drop": partial(todo_list.dropping, operator=False),
+                    "note": partial(todo_list.noting, text="n"),
+                }[action]
+                changed = change(todo_list.find(before, name), before, now)
         except (TodoNotFound, InvalidTransition, ContentAddressingHint):
             continue
         rows |= {todo.id: todo for todo in changed}
