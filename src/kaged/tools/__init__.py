@@ -2,7 +2,7 @@
 
 from kaged.tools.call import ToolInvocation
 from kaged.tools.context import ROOT_CALLER, ToolCallContext
-from kaged.tools.definition import PathParam, Tool, ToolDefinition, ToolSource, no_paths
+from kaged.tools.definition import PathParam, Tool, ToolDefinition, ToolSource, no_paths, one_path
 from kaged.tools.errors import (
     InvalidToolParams,
     PrincipalScopeViolation,
@@ -40,5 +40,6 @@ __all__ = [
     "ToolRefused",
     "ToolSource",
     "no_paths",
+    "one_path",
     "tool_error_of",
 ]

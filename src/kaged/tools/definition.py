@@ -70,6 +70,12 @@ RequirementReader: TypeAlias = Callable[[JsonObject], tuple[ToolRequirement, ...
 ChangeReader: TypeAlias = Callable[[JsonObject], bool]
 ParamCheck: TypeAlias = Callable[[JsonObject], None]
 
+
+def one_path(field: str = "path", *, search: bool = False) -> PathReader:
+    """Return the reader of the one path that a tool takes."""
+    return lambda args: (PathParam(field, str(args[field]), search=search),)
+
+
 _NO_ALIASES: Mapping[str, JsonObject] = MappingProxyType({})
 
 

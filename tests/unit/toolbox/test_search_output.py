@@ -43,7 +43,7 @@ class Reads:
 
 def connected(reader: Reads) -> tuple[_Output, Pipe, list[str]]:
     ended: list[str] = []
-    output, pipe = _Output(reader, lambda: ended.append("killed")), Pipe()
+    output, pipe = _Output(reader.feed, lambda: ended.append("killed")), Pipe()
     output.connection_made(cast("Any", pipe))
     return output, pipe, ended
 

@@ -187,12 +187,13 @@ class _Feed:
         return batch
 
     def _do(self, job: AstJob, worker: ProcessWorker, batch: list[tuple[int, bytes]]) -> None:
-        head = _asking(job)
-        head["sizes"] = [len(data) for _, data in batch]
+        sizes: JsonObject = {"sizes": [len(data) for _, data in batch]}
         body = b"".join(data for _, data in batch)
         if job.templates is None:
+            head: JsonObject = {"op": "search", "context": job.context, **sizes}
             answer = worker.ask(head, body, found_in_files)
         else:
+            head = {"op": "rewrite", "templates": list(job.templates), **sizes}
             answer = worker.ask(head, body)
         results = cast("list[JsonObject]", answer)
         with self._taking:
@@ -208,12 +209,6 @@ def _preparing(job: AstJob) -> JsonObject:
         "patterns": list(job.patterns),
         "strictness": job.strictness,
     }
-
-
-def _asking(job: AstJob) -> JsonObject:
-    if job.templates is None:
-        return {"op": "search", "context": job.context}
-    return {"op": "rewrite", "templates": list(job.templates)}
 
 
 def _facts(job: AstJob, answer: JsonValue) -> list[PatternFacts]:

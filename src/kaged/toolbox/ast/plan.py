@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.ast.engine import AstSettings
@@ -74,9 +74,9 @@ class RewritePlan:
         if "broken" in result:
             self._broken[index] = str(result["broken"])
             return True
-        edits = cast("list[list[JsonValue]]", result["edits"])
+        edits = cast("list[list[Any]]", result["edits"])
         if edits:
-            self._found[index] = tuple(map(_edit_of, edits))
+            self._found[index] = tuple(map(Edit._make, edits))
             self._edits += len(edits)
         else:
             del self._hashes[index]
@@ -106,24 +106,10 @@ class RewritePlan:
         ]
 
 
-def _edit_of(row: list[JsonValue]) -> Edit:
-    places = cast("list[int]", row[:6])
-    return Edit(*places, before=cast("str", row[6]), after=cast("str", row[7]))
-
-
 def change_of(path: str, edit: Edit) -> JsonObject:
     """Return an edit as it is returned."""
-    return {
-        "path": path,
-        "before": edit.before,
-        "after": edit.after,
-        "byte_start": edit.byte_start,
-        "byte_end": edit.byte_end,
-        "start_line": edit.start_line,
-        "start_column": edit.start_column,
-        "end_line": edit.end_line,
-        "end_column": edit.end_column,
-    }
+    places = edit._asdict()
+    return {"path": path, "before": places.pop("before"), "after": places.pop("after"), **places}
 
 
 def new_contents(

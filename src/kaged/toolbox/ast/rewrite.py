@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
-from kaged.kernel.requirements import FsRequirement, ToolRequirement
+from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.ast.engine import AstEngine, AstJob, AstSettings
 from kaged.toolbox.ast.errors import AstTimeUp, SourceUnparsable
 from kaged.toolbox.ast.languages import (
@@ -26,11 +26,11 @@ from kaged.toolbox.ast.sources import FileFinder, Sources
 from kaged.toolbox.ast.worker_main import META
 from kaged.tools import (
     InvalidToolParams,
-    PathParam,
     Tool,
     ToolCapabilityRefused,
     ToolDefinition,
     ToolInvocation,
+    one_path,
 )
 from kaged.tools.fields import closed, flag, integer, text
 from kaged.workspace import Written
@@ -136,19 +136,11 @@ def edit_ast_tool(
     return Tool(
         DEFINITION,
         _EditAst(engine, finder, settings, clock).run,
-        paths=_paths,
-        requires_for=_requires,
+        # A dry run may look from above the cage; for writing the kernel asks for the path itself.
+        paths=one_path(search=True),
+        requires_for=lambda args: (FsRequirement(FsMode.RW if _changes(args) else FsMode.RO),),
         changes=_changes,
     )
-
-
-def _paths(args: JsonObject) -> tuple[PathParam, ...]:
-    # A dry run may look from above the cage; for writing the kernel asks for the path itself.
-    return (PathParam("path", cast("str", args["path"]), search=True),)
-
-
-def _requires(args: JsonObject) -> tuple[ToolRequirement, ...]:
-    return (FsRequirement(FsMode.RW if _changes(args) else FsMode.RO),)
 
 
 def _changes(args: JsonObject) -> bool:

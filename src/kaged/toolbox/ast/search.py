@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -156,7 +156,7 @@ class _Results:
     def __init__(self, settings: AstSettings, sources: Sources) -> None:
         self._settings = settings
         self._sources = sources
-        self._by_file: dict[int, JsonValue] = {}
+        self._by_file: dict[int, Any] = {}
         self._readable: dict[int, bool] = {}
         self._sizes: dict[int, int] = {}
         self._held = 0
@@ -197,8 +197,9 @@ class _Results:
         full = self.count > self._settings.max_matches
         for index in sorted(self._by_file):
             name, readable = self._sources.name(index), self._readable[index]
-            for match in _decoded(self._by_file[index]):
-                entry = _entry(name, cast("list[JsonValue]", match), readable=readable)
+            matches = self._by_file[index]  # which an engine may have left as text
+            for match in msgspec.json.decode(matches) if isinstance(matches, str) else matches:
+                entry = _entry(name, match, readable=readable)
                 size += len(json.dumps(entry)) + 2
                 if size > self._settings.output_bytes:
                     full = True
@@ -214,12 +215,6 @@ class _Results:
         if not complete:
             result["timed_out"] = True
         return result
-
-
-def _decoded(matches: JsonValue) -> list[JsonValue]:
-    """Return the matches of a file, which an engine may have left as text."""
-    listed: JsonValue = msgspec.json.decode(matches) if isinstance(matches, str) else matches
-    return cast("list[JsonValue]", listed)
 
 
 def _entry(name: str, match: list[JsonValue], *, readable: bool) -> JsonObject:

@@ -119,10 +119,6 @@ class Breakpoints:
             if number is not None and one.adapter_id == number:
                 note(one, answer)
 
-    def in_order(self, path: str) -> list[SourceBreakpoint]:
-        """Return a file's breakpoints in the order in which the adapter is told of them."""
-        return sorted(self.sources.get(path, {}).values(), key=lambda one: one.id)
-
 
 def note_answers(sent: Sequence[SourceBreakpoint | OtherBreakpoint], body: JsonObject) -> None:
     """Take what the adapter says of breakpoints, in the order in which they were sent."""

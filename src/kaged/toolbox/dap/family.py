@@ -65,7 +65,7 @@ class Family:
         self._stops: dict[int, JsonObject] = {}
         self._shown = 0  # whose stop was told last
         self._greeting: JsonObject = {}
-        self._running = False
+        self.runs_program = False  # started by us, beside the adapter, to end with it
         self._exit_known = asyncio.Event()
         self._over = False
         self._gone = False
@@ -78,11 +78,6 @@ class Family:
     def is_open(self) -> bool:
         """Whether requests can still be sent."""
         return self._root.connection.is_open
-
-    @property
-    def runs_program(self) -> bool:
-        """Whether the program was started by us, beside the adapter, and ends with it."""
-        return self._running
 
     async def request(
         self,
@@ -226,7 +221,7 @@ class Family:
         self._on_event("output", {"category": stream, "output": text})
 
     def _exited(self, code: int) -> None:
-        self._running = False
+        self.runs_program = False
         self._on_event("exited", {"exitCode": code})
         self._exit_known.set()
         self._end_once()
@@ -236,7 +231,7 @@ class Family:
         if self._tells_last:
             with contextlib.suppress(DapRequestFailed, DapSessionEnded):
                 await self._root.connection.request("disconnect", {}, EXIT_S)
-        elif self._running:
+        elif self.runs_program:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._exit_known.wait(), EXIT_S)
         self._end_once()
@@ -298,7 +293,7 @@ class Family:
         args, env = arguments.get("args"), arguments.get("env")
         if not isinstance(args, list) or not args or not all(isinstance(one, str) for one in args):
             raise DapRequestFailed("there is no program to run")
-        self._running = True
+        self.runs_program = True
         try:
             pid = await self.channels.run(
                 cast("list[str]", args),
@@ -306,7 +301,7 @@ class Family:
                 env if isinstance(env, dict) else {},
             )
         except DapRequestFailed:
-            self._running = False
+            self.runs_program = False
             raise
         return {"processId": pid}
 

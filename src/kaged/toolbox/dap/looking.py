@@ -30,7 +30,8 @@ async def stack_trace(view: View) -> JsonValue:
     session, args = view.session, view.args
     session.require_stopped()
     thread = await view.thread_id(args.get("thread_id"))
-    frames = await session.stack(thread, cast("int", args.get("levels", 20)))
+    levels = cast("int", args.get("levels", 20))
+    frames = await session.frames.top(thread, levels, session.ask)
     shown: list[JsonValue] = []
     for position, frame in enumerate(frames):
         where = await view.place(frame)
@@ -39,7 +40,7 @@ async def stack_trace(view: View) -> JsonValue:
         if isinstance(frame.get("instructionPointerReference"), str):
             one["instruction_reference"] = frame["instructionPointerReference"]
         shown.append(one)
-    return {"frames": shown, "total_frames": await session.stack_size(thread)}
+    return {"frames": shown, "total_frames": await session.frames.count(thread, session.ask)}
 
 
 async def scopes(view: View) -> JsonValue:

@@ -171,7 +171,8 @@ class DebugSession:
     async def send_breakpoints(self, path: str) -> None:
         """Send all breakpoints of a file to the adapter, which replaces what it knew."""
         async with self._sending:
-            sent = self.breakpoints.in_order(path)
+            known = self.breakpoints.sources.get(path, {})
+            sent = sorted(known.values(), key=lambda one: one.id)
             source: JsonObject = {"source": {"path": path}, "sourceModified": False}
             await self._send("setBreakpoints", source, sent, [one.wanted() for one in sent])
 
@@ -196,21 +197,13 @@ class DebugSession:
             lambda body: note_answers(sent, body),
         )
 
-    async def stack(self, thread_id: int, levels: int) -> list[JsonObject]:
-        """Return the top frames of a thread."""
-        return await self.frames.top(thread_id, levels, self.ask)
-
-    async def stack_size(self, thread_id: int) -> int:
-        """Return how many frames a thread has in all."""
-        return await self.frames.count(thread_id, self.ask)
-
     async def frame(self, position: int) -> JsonObject:
         """Return the frame at a position of the current stack, 0 being the top.
 
         Raises DapRequestFailed when there is no such frame.
         """
         stop = self.require_stopped()
-        frames = await self.stack(stop.thread_id, position + 1)
+        frames = await self.frames.top(stop.thread_id, position + 1, self.ask)
         if position >= len(frames):
             raise DapRequestFailed(
                 f"there is no frame {position}; the stack has {len(frames)}",

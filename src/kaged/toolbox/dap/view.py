@@ -105,7 +105,7 @@ class View:
         session = self.session
         stop = session.require_stopped()
         try:
-            frames = await session.stack(stop.thread_id, 1)
+            frames = await session.frames.top(stop.thread_id, 1, session.ask)
         except DapRequestFailed:
             frames = []  # before the first statement some debuggers have no stack to show
         reason = _REASONS.get(stop.reason, stop.reason)

@@ -12,11 +12,10 @@ from kaged.toolbox.files.diff import first_line, unified_diff
 from kaged.toolbox.files.errors import MultipleMatches, NoChange, OldStringNotFound
 from kaged.toolbox.files.matching import MAX_SPANS, Replacement, TextMatch, find, replace, split_bom
 from kaged.toolbox.files.nearmiss import closest
-from kaged.toolbox.files.read import path_param
 from kaged.toolbox.files.sniff import SNIFFED_BYTES, mime_of_binary
 from kaged.toolbox.files.suggest import did_you_mean
 from kaged.toolbox.files.write import encoded
-from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation
+from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation, one_path
 from kaged.tools.fields import closed, flag, text
 from kaged.workspace import Written
 from kaged.workspace.errors import FileMissing, WrongKind
@@ -216,6 +215,6 @@ def edit_tool() -> Tool:
             requires=(FsRequirement(FsMode.RW),),
         ),
         edit_text,
-        paths=path_param,
+        paths=one_path(),
         changes=True,
     )

@@ -13,6 +13,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from kaged.base import JsonObject
@@ -84,14 +85,6 @@ def closest(body: bytes, old: str) -> NearMiss | None:
     return _most_similar(text, wanted)
 
 
-def _same(text: str) -> str:
-    return text
-
-
-def _without_numbers(text: str) -> str:
-    return _NUMBERS.sub("", text)
-
-
 def _without_trailing(text: str) -> str:
     # Line by line: ten times faster than a pattern, and other threads get their turn in between.
     return "\n".join([line.rstrip() for line in text.split("\n")])
@@ -116,7 +109,7 @@ def _loose(text: str) -> str:
 _Alter = Callable[[str], str]
 _CAUSES: Final[tuple[tuple[str, str, _Alter, _Alter], ...]] = (
     ("line_numbers", "your text has the line numbers of file.read in it; leave them out",
-     _same, _without_numbers),
+     str, partial(_NUMBERS.sub, "")),
     ("whitespace", "it differs in blanks at line ends only", _without_trailing, _without_trailing),
     ("whitespace", "it differs in indentation (tabs or spaces) only",
      _without_indent, _without_indent),

@@ -14,7 +14,7 @@ from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.files.sniff import SNIFFED_BYTES, mime_of_binary
 from kaged.toolbox.files.suggest import did_you_mean
 from kaged.toolbox.files.window import MAX_CONTENT_CHARS, LineWindow
-from kaged.tools import PathParam, Tool, ToolDefinition, ToolInvocation
+from kaged.tools import Tool, ToolDefinition, ToolInvocation, one_path
 from kaged.tools.fields import closed, integer, text
 from kaged.workspace import ChangeKind, FileChange, ProjectPath, Workspace
 from kaged.workspace.content import CHUNK_BYTES
@@ -192,10 +192,5 @@ def read_tool() -> Tool:
             requires=(FsRequirement(FsMode.RO),),
         ),
         read_file,
-        paths=path_param,
+        paths=one_path(),
     )
-
-
-def path_param(args: JsonObject) -> tuple[PathParam, ...]:
-    """Read the one path out of the arguments of a file tool."""
-    return (PathParam("path", cast("str", args["path"])),)

@@ -9,9 +9,8 @@ from typing import Final, cast
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
-from kaged.toolbox.files.read import path_param
 from kaged.toolbox.files.window import CUT_MARK
-from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation
+from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation, one_path
 from kaged.tools.fields import closed, text
 from kaged.workspace import Written
 from kaged.workspace.content import MAX_TEXT_BYTES
@@ -151,14 +150,14 @@ def _warnings(content: str) -> list[JsonValue]:
 def write_tool() -> Tool:
     """Return `file.write` for the registry."""
     return Tool(
-        _definition("file.write", WRITE_DESCRIPTION), write_file, paths=path_param, changes=True
+        _definition("file.write", WRITE_DESCRIPTION), write_file, paths=one_path(), changes=True
     )
 
 
 def create_tool() -> Tool:
     """Return `file.create` for the registry."""
     return Tool(
-        _definition("file.create", CREATE_DESCRIPTION), create_file, paths=path_param, changes=True
+        _definition("file.create", CREATE_DESCRIPTION), create_file, paths=one_path(), changes=True
     )
 
 

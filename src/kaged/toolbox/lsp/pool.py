@@ -83,7 +83,7 @@ class LspPool:
         self._emit = emit
         self._environ = environ
         self._idle_s = idle_s
-        self._tasks = Tasks("language servers", self._task_failed)
+        self._tasks = Tasks("language servers", _failed)
         self._slots = {
             language: _Slot(language, command) for language, command in languages.commands.items()
         }
@@ -271,5 +271,6 @@ class LspPool:
             return path if os.access(path, os.X_OK) else None
         return shutil.which(name, path=self._environ.get("PATH", os.defpath))
 
-    def _task_failed(self, name: str, error: BaseException) -> None:
-        _log.error("lsp.task_failed", task=name, error=repr(error))
+
+def _failed(name: str, error: BaseException) -> None:
+    _log.error("lsp.task_failed", task=name, error=repr(error))

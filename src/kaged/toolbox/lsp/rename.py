@@ -58,7 +58,9 @@ async def rename_file(question: LspCall) -> JsonValue:
     bridge, old = question.bridge, question.path
     bridge.require_file(old)
     new = question.call.workspace.resolve(question.text("new_path"))
-    _require_own(question, old, new)
+    refused = [one.relative for one in (old, new) if not question.call.writable(one.resolved)]
+    if refused:
+        raise _exceeds(refused)
     _require_free(new)
     try:
         async with bridge.ready(old, question.session_id) as ready:
@@ -125,12 +127,6 @@ def _require_writable(question: LspCall, plan: EditPlan) -> dict[str, ProjectPat
     if refused:
         raise _exceeds(refused)
     return targets
-
-
-def _require_own(question: LspCall, *paths: ProjectPath) -> None:
-    refused = [one.relative for one in paths if not question.call.writable(one.resolved)]
-    if refused:
-        raise _exceeds(refused)
 
 
 def _require_free(path: ProjectPath) -> None:

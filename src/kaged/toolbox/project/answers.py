@@ -103,7 +103,8 @@ def _choices(name: str, question: dict[str, Any], chosen: list[str], problems: _
     options = question["options"]
     if options and not set(chosen) <= set(options):
         problems.append((name, f"must be among: {', '.join(options)}"))
-    problems.extend(_unwritable(name, one) for one in chosen if not _writable(one))
+    unwritable = (name, "has a lone surrogate, which is no character")
+    problems.extend(unwritable for one in chosen if not _writable(one))
 
 
 def _values(payload: JsonObject, answer: OperatorAnswer, problems: _Problems) -> JsonObject:
@@ -188,7 +189,3 @@ def _listed(payload: JsonObject, name: str) -> list[dict[str, Any]]:
 
 def _writable(text: str) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in text)
-
-
-def _unwritable(name: str, _text: str) -> tuple[str, str]:
-    return name, "has a lone surrogate, which is no character"

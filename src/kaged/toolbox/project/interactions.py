@@ -34,17 +34,6 @@ Announce = Callable[[str, "JsonObject"], None]
 Answered = Callable[[InteractionRecord], Awaitable[None]]
 
 
-async def _nobody(record: InteractionRecord) -> None:
-    """Start no run: nobody takes over sessions."""
-    del record
-
-
-def _never(context: ToolCallContext) -> bool:
-    """Return False: no agent loop runs the caller's session."""
-    del context
-    return False
-
-
 class InteractionService:
     """Everything that waits for the operator.
 
@@ -215,7 +204,8 @@ class InteractionService:
                 "status": record.status.value,
             },
         )
-        await self._on_answered(record)
+        if self._on_answered is not None:
+            await self._on_answered(record)
 
 
 def interaction_json(record: InteractionRecord) -> JsonObject:

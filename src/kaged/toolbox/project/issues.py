@@ -147,7 +147,7 @@ class IssueService:
             require_move(current, to)
             values: dict[str, Any] = {"status": to.value}
             if to is IssueStatus.RESOLVED:
-                values |= {"resolved_at": self._now(), "resolved_by": author}
+                values |= {"resolved_at": self._rows.now(), "resolved_by": author}
             elif current in FINAL:
                 values |= {"resolved_at": None, "resolved_by": None}
             facts: JsonObject = {"old_status": current.value, "new_status": to.value}
@@ -222,9 +222,6 @@ class IssueService:
                 assignment=assignment,
                 workflows=list[JsonValue](sorted(declared)),
             )
-
-    def _now(self) -> int:
-        return self._rows.now()
 
 
 def _edit(issue: IssueRecord, given: dict[str, str | None], author: str) -> IssueChange:

@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, cast
+from typing import Final, TypeAlias, cast
 
 from kaged.cage import Spawner, Uncaged, UncagedRequest
 
@@ -21,12 +21,8 @@ PIECE_BYTES: Final = 16 * 1024
 _REASON: Final = Uncaged("search engine of the daemon; results are filtered by the caller's cage")
 
 
-class Reader(Protocol):
-    """Takes a program's output as it comes."""
-
-    def feed(self, data: bytes) -> bool:
-        """Take the next bytes; True when no more are wanted."""
-        ...
+Feed: TypeAlias = Callable[[bytes], bool]
+"""Takes a program's output as it comes; True when no more is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +36,10 @@ class ChildExit:
 
 
 class _Output(asyncio.Protocol):
-    def __init__(self, reader: Reader, enough: Callable[[], None]) -> None:
+    def __init__(self, feed: Feed, enough: Callable[[], None]) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.stopped = False
-        self._reader = reader
+        self._feed = feed
         self._enough = enough
         self._transport: asyncio.ReadTransport | None = None
         self._waiting = b""
@@ -76,7 +72,7 @@ class _Output(asyncio.Protocol):
             asyncio.get_running_loop().call_soon(self._go_on)
         piece, self._waiting = self._waiting[:PIECE_BYTES], self._waiting[PIECE_BYTES:]
         try:
-            self.stopped = self._reader.feed(piece)
+            self.stopped = self._feed(piece)
         except Exception as error:  # noqa: BLE001 - boundary: handed on to the caller of `run`
             self.ended.set_exception(error)
             self._enough()
@@ -122,7 +118,7 @@ class EngineRunner:
         self._slots = asyncio.Semaphore(slots or 2 * (os.cpu_count() or 1))
 
     async def run(
-        self, argv: tuple[str, ...], cwd: str, reader: Reader, time_s: float, name: str
+        self, argv: tuple[str, ...], cwd: str, feed: Feed, time_s: float, name: str
     ) -> ChildExit:
         """Run a program to its end, or until the reader has enough or the time is up.
 
@@ -130,15 +126,15 @@ class EngineRunner:
         """
         try:
             async with asyncio.timeout(time_s), self._slots:
-                return await self._run(argv, cwd, reader, name)
+                return await self._run(argv, cwd, feed, name)
         except TimeoutError:
             return ChildExit(None, "", stopped=False, timed_out=True)
 
-    async def _run(self, argv: tuple[str, ...], cwd: str, reader: Reader, name: str) -> ChildExit:
+    async def _run(self, argv: tuple[str, ...], cwd: str, feed: Feed, name: str) -> ChildExit:
         request = UncagedRequest(name, _REASON, argv, cwd=cwd, env=self._env)
         async with await self._spawner.spawn(request) as process:
             os.close(process.take_fd("stdin"))  # or ripgrep would wait for text to search
-            reading, output = await process.connect_stdout(lambda: _Output(reader, process.kill))
+            reading, output = await process.connect_stdout(lambda: _Output(feed, process.kill))
             try:
                 complaining, errors = await process.connect_stderr(_Errors)
                 try:

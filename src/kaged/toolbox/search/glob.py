@@ -18,7 +18,7 @@ from kaged.toolbox.search.globs import PathGlob, climbs, compile_glob
 from kaged.toolbox.search.listing import Listing, Newest, find_link_directories
 from kaged.toolbox.search.place import SearchRoot, Sight, shown
 from kaged.toolbox.search.records import Keep, Sieve
-from kaged.tools import InvalidToolParams, PathParam, Tool, ToolDefinition, ToolInvocation
+from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation, one_path
 from kaged.tools.fields import closed, flag, text
 
 PARAMETERS: Final[JsonObject] = closed(
@@ -60,11 +60,12 @@ DEFINITION: Final = ToolDefinition(
 
 def glob_tool(engine: SearchEngine, settings: SearchSettings, clock: Clock) -> Tool:
     """Return the tool, listing with this engine."""
-    return Tool(DEFINITION, _GlobTool(engine, settings, clock).run, paths=_paths, check=_check)
-
-
-def _paths(args: JsonObject) -> tuple[PathParam, ...]:
-    return (PathParam("path", cast("str", args["path"]), search=True),)
+    return Tool(
+        DEFINITION,
+        _GlobTool(engine, settings, clock).run,
+        paths=one_path(search=True),
+        check=_check,
+    )
 
 
 def _check(args: JsonObject) -> None:

@@ -62,7 +62,7 @@ def compile_glob(text: str, *, hidden: bool = True) -> PathGlob:
         literal = "/".join(parts)
         if "[" in literal:
             # Names such as `[id].tsx` are written without escapes by everybody.
-            quoted = [_unbracketed(part) for part in parts]
+            quoted = [part.replace("[", "\\[") for part in parts]
             sources.append(_path_source(quoted, text, hidden=hidden))
     firsts = {parts[0] for parts in alternatives if parts}
     first = firsts.pop() if len(firsts) == 1 else None
@@ -70,7 +70,7 @@ def compile_glob(text: str, *, hidden: bool = True) -> PathGlob:
         text=text,
         regex=re.compile("|".join(sources), re.DOTALL),
         negated=text.startswith("!"),
-        depth=_depth(alternatives),
+        depth=None if any("**" in parts for parts in alternatives) else max(map(len, alternatives)),
         names=_names(alternatives),
         by_name=all(len(parts) == 2 and parts[0] == "**" for parts in alternatives),
         dotted=any(part.startswith((".", "\\.")) for parts in alternatives for part in parts),
@@ -98,12 +98,6 @@ def _components(text: str) -> list[str]:
             continue
         merged.append(part)
     return merged or ["**"]
-
-
-def _depth(alternatives: list[list[str]]) -> int | None:
-    if any("**" in parts for parts in alternatives):
-        return None
-    return max(map(len, alternatives))
 
 
 def _names(alternatives: list[list[str]]) -> tuple[str, ...]:
@@ -237,7 +231,3 @@ def _class_source(part: str, index: int, whole: str) -> tuple[str, int]:
             f"the bracket in {whole!r} cannot be read: {error.msg}"
         ) from None
     return source, end + 1
-
-
-def _unbracketed(part: str) -> str:
-    return part.replace("[", "\\[") if part != "**" else part

@@ -24,7 +24,7 @@ from kaged.toolbox.search.lines import content_of, reread
 from kaged.toolbox.search.place import SearchRoot, Sight, shown
 from kaged.toolbox.search.records import Keep, RawCount, RawHit
 from kaged.toolbox.search.selection import fair_share, fill
-from kaged.tools import PathParam, Tool, ToolDefinition, ToolInvocation
+from kaged.tools import Tool, ToolDefinition, ToolInvocation, one_path
 from kaged.tools.fields import closed, flag, integer, text
 
 _SNIFF_BYTES: Final = 8 * 1024
@@ -100,11 +100,7 @@ DEFINITION: Final = ToolDefinition(
 
 def grep_tool(engine: SearchEngine, settings: SearchSettings) -> Tool:
     """Return the tool, searching with this engine."""
-    return Tool(DEFINITION, _Grep(engine, settings).run, paths=_paths)
-
-
-def _paths(args: JsonObject) -> tuple[PathParam, ...]:
-    return (PathParam("path", cast("str", args["path"]), search=True),)
+    return Tool(DEFINITION, _Grep(engine, settings).run, paths=one_path(search=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,10 @@ def plan_ignoring(scope: Scope) -> IgnorePlan:
     """Decide how ripgrep comes to git's own verdict for a place. Looks at a few names on disk."""
     if not scope.gitignore:
         return IgnorePlan(("--no-ignore",))
-    if _in_repository(scope.root):
+    above = _ancestors(scope.root)
+    if any(os.path.lexists(f"{place}/.git") for place in (scope.root, *above)):
         return IgnorePlan(_GIT_RULES)
-    if not _strays_above(scope.root):
+    if not any(os.path.lexists(f"{place}/.gitignore") for place in above):
         return IgnorePlan(_PLAIN_RULES)
     # A `.gitignore` above a project that is in no repository is nobody's business here. Without
     # parents ripgrep misses the project's own rules too, unless it starts where they lie.
@@ -47,11 +48,3 @@ def _ancestors(path: str) -> list[str]:
         path = path.rpartition("/")[0] or "/"
         found.append(path)
     return found
-
-
-def _in_repository(root: str) -> bool:
-    return any(os.path.lexists(f"{place}/.git") for place in (root, *_ancestors(root)))
-
-
-def _strays_above(root: str) -> bool:
-    return any(os.path.lexists(f"{place}/.gitignore") for place in _ancestors(root))

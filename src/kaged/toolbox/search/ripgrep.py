@@ -65,7 +65,11 @@ class RipgrepEngine:
         reader = PathReader(100)  # more than it says: a reader that has enough ends the program
         try:
             ended = await self._runner.run(
-                (self._program, "--version"), "/", _Separated(reader), 10.0, "ripgrep check"
+                (self._program, "--version"),
+                "/",
+                lambda data: reader.feed(data + b"\0"),
+                10.0,
+                "ripgrep check",
             )
         except Exception as error:  # boundary: whatever it is, it does not run
             raise EngineUnavailable(f"ripgrep does not run: {error}") from error
@@ -94,7 +98,7 @@ class RipgrepEngine:
             ended = await self._runner.run(
                 (*argv, "--", *_starts(query.scope, plan)),
                 query.scope.root,
-                reader,
+                reader.feed,
                 max(left_s, 0.0),
                 "search.grep",
             )
@@ -127,7 +131,7 @@ class RipgrepEngine:
                 *_starts(scope, plan),
             ),
             scope.root,
-            reader,
+            reader.feed,
             time_s,
             "search.files",
         )
@@ -176,16 +180,6 @@ class RipgrepEngine:
         if scope.without:
             words += ("-T", "unwanted")
         return tuple(words)
-
-
-class _Separated:
-    """Lets a `PathReader` take plain text."""
-
-    def __init__(self, reader: PathReader) -> None:
-        self._reader = reader
-
-    def feed(self, data: bytes) -> bool:
-        return self._reader.feed(data + b"\0")
 
 
 def _asking(query: GrepQuery) -> tuple[str, ...]:

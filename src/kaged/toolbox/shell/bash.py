@@ -21,7 +21,7 @@ from kaged.toolbox.shell.interpreters import (
     definition_of,
 )
 from kaged.toolbox.shell.launch import CageLauncher, ShellCommand, launch_uncaged
-from kaged.tools import InvalidToolParams, PathParam, Tool, ToolInvocation
+from kaged.tools import InvalidToolParams, Tool, ToolInvocation, one_path
 
 COMMAND_LIMIT_BYTES: Final = 64 * 1024
 _LOGGED_CHARS: Final = 200
@@ -42,7 +42,7 @@ def shell_tools(
         Tool(
             definition_of(one, chosen),
             _Bash(one, broker, spawner, launcher, chosen, ticking).run,
-            paths=_paths,
+            paths=one_path("cwd"),
             changes=True,
             check=partial(_check, argument=one.argument),
         )
@@ -130,10 +130,6 @@ class _Bash:
                 fix=(error.fix or "") if isinstance(error, KagedError) else "",
                 detail={"code": error.code} if isinstance(error, KagedError) else None,
             ) from error
-
-
-def _paths(args: JsonObject) -> tuple[PathParam, ...]:
-    return (PathParam("cwd", cast("str", args["cwd"])),)
 
 
 def _check(args: JsonObject, *, argument: str) -> None:

@@ -86,15 +86,10 @@ class Attachment:
 Attach: TypeAlias = Callable[[CagePolicy, ShellCommand], Attachment]
 """Asked before each caged command what to add; most get nothing."""
 
-NOTHING: Final = Attachment()
 
-
-def attach_nothing(_policy: CagePolicy, _command: ShellCommand) -> Attachment:
-    """Add nothing to any cage."""
-    return NOTHING
-
-
-def caged_launcher(spawner: Spawner, attach: Attach = attach_nothing) -> CageLauncher:
+def caged_launcher(
+    spawner: Spawner, attach: Attach = lambda _policy, _command: Attachment()
+) -> CageLauncher:
     """Return the launcher that every caged caller's commands go through."""
 
     async def launch(policy: CagePolicy, command: ShellCommand) -> CageProcess:
