@@ -259,7 +259,7 @@ async def test_places_outside_the_cage_or_project_have_no_source(
         # Where the planned adapter runs is not this test's business.
         return await real(lab.spawner, plan, cwd, {}, "dap_test")
 
-    lab.bridge._launcher = outside
+    lab.bridge.launcher = outside
     given = {"runtime": "fake", "script": "./src/main.fake", "cwd": "./src"}
     await caged.call("debug", action="launch", **given)
     library = {**frame(lab, 0, "f", 1), "source": {"path": str(tmp_path / "lib.py")}}

@@ -354,7 +354,7 @@ async def test_debuggers_that_need_ptrace_need_a_relaxed_cage(tmp_path: Path) ->
         seen.append((policy, plan))
         return await caged_launcher(lab.spawner)(policy, plan, cwd)
 
-    lab.bridge._launcher = spy
+    lab.bridge.launcher = spy
     true = ("/bin/true",)
     lab.bridge.adapters = {
         "silent": AdapterChoice("x", None, true, None),

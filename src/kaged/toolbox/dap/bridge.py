@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from kaged.base import Ids, JsonObject
@@ -36,33 +37,23 @@ HEARD_CHARS: Final = 2000
 Emit = Callable[[str, JsonObject], None]
 
 
+@dataclass(eq=False)
 class DapBridge:
     """Starts, finds and ends the debug sessions of a project's agents.
 
     `adapters` are the debuggers as they are chosen for the project, by runtime.
     """
 
-    def __init__(
-        self,
-        root: str,
-        adapters: Mapping[str, AdapterChoice],
-        spawner: Spawner,
-        launcher: CageLauncher | None,
-        *,
-        ids: Ids,
-        emit: Emit,
-        environ: Mapping[str, str],
-        wait_s: float = WAIT_S,
-    ) -> None:
-        self.root = root
-        self.wait_s = wait_s
-        self.adapters = adapters
-        self._spawner = spawner
-        self._launcher = launcher
-        self._ids = ids
-        self._emit = emit
-        self._environ = environ
-        self._sessions: dict[tuple[str, str], DebugSession] = {}
+    root: str
+    adapters: Mapping[str, AdapterChoice]
+    spawner: Spawner
+    launcher: CageLauncher | None
+    _: KW_ONLY
+    ids: Ids
+    emit: Emit
+    environ: Mapping[str, str]
+    wait_s: float = WAIT_S
+    _sessions: dict[tuple[str, str], DebugSession] = field(default_factory=dict, init=False)
 
     # -- finding ---------------------------------------------------------------------------------
 
@@ -98,14 +89,14 @@ class DapBridge:
                     "the primary agent",
                     detail="seccomp relaxed",
                 )
-            if self._launcher is None:
+            if self.launcher is None:
                 raise DapAdapterNotFound(
                     "cages are not available on this host, and a caged agent's debugger never "
                     "runs without one",
                     fix="ask the operator to run `kaged doctor`",
                     detail={"runtime": runtime, "command": None, "install": None},
                 )
-        return plan_adapter(runtime, choice, self._environ, caged=policy is not None)
+        return plan_adapter(runtime, choice, self.environ, caged=policy is not None)
 
     async def start(
         self,
@@ -123,7 +114,7 @@ class DapBridge:
         """
         owner = _owner(call)
         session = DebugSession(
-            id=self._ids.tagged("dap"),
+            id=self.ids.tagged("dap"),
             runtime=plan.runtime,
             run_id=call.context.run_id,
             attached=command == "attach",
@@ -172,7 +163,7 @@ class DapBridge:
             if isinstance(error, DapSessionEnded) and said:
                 raise DapSessionEnded(error.message + said, fix=error.fix or "") from error
             raise
-        self._emit(
+        self.emit(
             "debug.session_started",
             {
                 "debug_session_id": session.id,
@@ -188,9 +179,9 @@ class DapBridge:
     ) -> CageProcess:
         policy = call.context.cage_policy
         if policy is None:
-            return await launch_uncaged(self._spawner, plan, cwd, self._environ, mark)
-        assert self._launcher is not None  # `plan` saw to it
-        return await self._launcher(policy, plan, cwd)
+            return await launch_uncaged(self.spawner, plan, cwd, self.environ, mark)
+        assert self.launcher is not None  # `plan` saw to it
+        return await self.launcher(policy, plan, cwd)
 
     # -- ending ----------------------------------------------------------------------------------
 
@@ -208,7 +199,7 @@ class DapBridge:
     def _ended(self, owner: tuple[str, str], session: DebugSession, reason: EndReason) -> None:
         if self._sessions.get(owner) is session:
             del self._sessions[owner]
-        self._emit(
+        self.emit(
             "debug.session_ended",
             {
                 "debug_session_id": session.id,
@@ -219,7 +210,7 @@ class DapBridge:
 
     def hit(self, session: DebugSession, number: int, path: str, line: int) -> None:
         """Put a stop at a breakpoint on record."""
-        self._emit(
+        self.emit(
             "debug.breakpoint_hit",
             {
                 "debug_session_id": session.id,
@@ -233,7 +224,7 @@ class DapBridge:
         """Return which Python runs the debugged script."""
         if caged:
             return "python3"
-        found = shutil.which("python3", path=self._environ.get("PATH", os.defpath))
+        found = shutil.which("python3", path=self.environ.get("PATH", os.defpath))
         return found or sys.executable
 
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -60,33 +60,24 @@ class _Slot:
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+@dataclass(eq=False)
 class LspPool:
     """Starts servers when they are needed, starts them again when they die, stops them unused."""
 
-    def __init__(
-        self,
-        root: str,
-        languages: Languages,
-        spawner: Spawner,
-        *,
-        clock: Clock,
-        emit: Emit,
-        environ: Mapping[str, str],
-        idle_s: float = IDLE_S,
-        limit_s: float = REQUEST_LIMIT_S,
-    ) -> None:
-        self.languages = languages
-        self.limit_s = limit_s
-        self._root = root
-        self._spawner = spawner
-        self._clock = clock
-        self._emit = emit
-        self._environ = environ
-        self._idle_s = idle_s
+    root: str
+    languages: Languages
+    spawner: Spawner
+    _: KW_ONLY
+    clock: Clock
+    emit: Emit
+    environ: Mapping[str, str]
+    idle_s: float = IDLE_S
+    limit_s: float = REQUEST_LIMIT_S
+
+    def __post_init__(self) -> None:
         self._tasks = Tasks("language servers", _failed)
-        self._slots = {
-            language: _Slot(language, command) for language, command in languages.commands.items()
-        }
+        commands = self.languages.commands
+        self._slots = {name: _Slot(name, command) for name, command in commands.items()}
         self._closed = False
 
     def running(self, language: str) -> LspServer | None:
@@ -137,12 +128,12 @@ class LspPool:
 
     async def stop_idle(self) -> None:
         """Stop the servers that nobody has asked anything for a while."""
-        now_s = self._clock.monotonic_s()
+        now_s = self.clock.monotonic_s()
         for slot in self._slots.values():
             server = slot.server
             if server is None or not server.running or server.busy:
                 continue
-            if now_s - server.used_s >= self._idle_s:
+            if now_s - server.used_s >= self.idle_s:
                 await self._stop(slot, ServerStopReason.IDLE)
 
     async def reload(self, languages: tuple[str, ...], session_id: str) -> list[str]:
@@ -192,7 +183,7 @@ class LspPool:
             "open_files": 0 if server is None else len(server.files),
             "idle_seconds": 0.0
             if server is None
-            else round(self._clock.monotonic_s() - server.used_s, 3),
+            else round(self.clock.monotonic_s() - server.used_s, 3),
         }
 
     def installed(self, language: str) -> tuple[bool, str]:
@@ -221,15 +212,15 @@ class LspPool:
     async def _start(self, slot: _Slot, command: tuple[str, ...]) -> LspServer:
         slot.state = LspServerState.STARTING
         argv: list[JsonValue] = list(slot.command)
-        self._emit("code.lsp.server_spawned", {"language": slot.language, "command": argv})
+        self.emit("code.lsp.server_spawned", {"language": slot.language, "command": argv})
         try:
             server = await LspServer.start(
-                self._spawner,
+                self.spawner,
                 slot.language,
                 command,
-                self._root,
-                self._environ,
-                clock=self._clock,
+                self.root,
+                self.environ,
+                clock=self.clock,
                 on_end=lambda one, report: self._died(slot, one, report),
                 limit_s=self.limit_s,
             )
@@ -247,7 +238,7 @@ class LspPool:
         if slot.server is server:
             slot.server = None  # a second reference to a dead server is how they are leaked
         slot.state = LspServerState.FAILED
-        self._emit(
+        self.emit(
             "code.lsp.server_crashed",
             {
                 "language": slot.language,
@@ -263,13 +254,13 @@ class LspPool:
             return
         await server.stop()
         slot.state = LspServerState.STOPPED
-        self._emit("code.lsp.server_stopped", {"language": slot.language, "reason": reason.value})
+        self.emit("code.lsp.server_stopped", {"language": slot.language, "reason": reason.value})
 
     def _program(self, name: str) -> str | None:
         if "/" in name:
-            path = os.path.join(self._root, name)  # noqa: PTH118 - a text for the spawner
+            path = os.path.join(self.root, name)  # noqa: PTH118 - a text for the spawner
             return path if os.access(path, os.X_OK) else None
-        return shutil.which(name, path=self._environ.get("PATH", os.defpath))
+        return shutil.which(name, path=self.environ.get("PATH", os.defpath))
 
 
 def _failed(name: str, error: BaseException) -> None:

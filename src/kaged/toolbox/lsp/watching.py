@@ -12,6 +12,7 @@ import ctypes
 import os
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -32,6 +33,7 @@ _CHUNK: Final = 256 * 1024
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class ProjectWatch:
     """Watches the folders of one project while it has language servers.
 
@@ -39,22 +41,21 @@ class ProjectWatch:
     many folders, what lies beyond is simply not heard of.
     """
 
-    def __init__(self, root: str, languages: Languages, skips: Callable[[str], bool]) -> None:
-        self._root = root
-        self._languages = languages
-        self._skips = skips
-        self._fd = -1
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._folders: dict[int, str] = {}
-        self._pending: dict[str, dict[str, int]] = {}
-        self._begun = False
-        self._closed = False
+    _root: str
+    _languages: Languages
+    _skips: Callable[[str], bool]
+    _fd: int = -1
+    _loop: asyncio.AbstractEventLoop | None = None
+    _folders: dict[int, str] = field(default_factory=dict)
+    _pending: dict[str, dict[str, int]] = field(default_factory=dict)
+    begun: bool = False  # it watches, or has found that it cannot
+    _closed: bool = False
 
     def begin(self) -> None:
         """Begin to watch; the second time does nothing. Runs in a thread."""
-        if self._begun:
+        if self.begun:
             return
-        self._begun = True
+        self.begun = True
         libc = _libc()
         fd = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if fd < 0:
@@ -64,11 +65,6 @@ class ProjectWatch:
         self._add(self._root, 0)
         if self._closed:  # meanwhile
             self.close()
-
-    @property
-    def begun(self) -> bool:
-        """Whether it watches, or has found that it cannot."""
-        return self._begun
 
     def follow(self) -> None:
         """Empty the kernel's queue as it fills, so that it never overflows. On the event loop."""
@@ -96,7 +92,7 @@ class ProjectWatch:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
-        self._begun = self._closed = True
+        self.begun = self._closed = True
         self._folders.clear()
         self._pending.clear()
 

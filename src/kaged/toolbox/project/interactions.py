@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from kaged.base import Ids, JsonObject, JsonValue
 from kaged.store import Store, StoreConflict
@@ -34,6 +34,7 @@ Announce = Callable[[str, "JsonObject"], None]
 Answered = Callable[[InteractionRecord], Awaitable[None]]
 
 
+@dataclass(eq=False)
 class InteractionService:
     """Everything that waits for the operator.
 
@@ -41,21 +42,14 @@ class InteractionService:
     the session of a call; `on_answered` is how that loop hears of an answer.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        ids: Ids,
-        root_of: Callable[[str], str],
-        announce: Announce,
-    ) -> None:
-        self._rows = store.interactions
-        self._ids = ids
-        self._root_of = root_of
-        self._announce = announce
-        self._takes_over: Callable[[ToolCallContext], bool] = _never
-        self._on_answered: Answered = _nobody
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+    store: Store
+    _: KW_ONLY
+    ids: Ids
+    root_of: Callable[[str], str]
+    announce: Announce
+    _takes_over: Callable[[ToolCallContext], bool] | None = field(default=None, init=False)
+    _on_answered: Answered | None = field(default=None, init=False)
+    _waiting: dict[str, set[asyncio.Future[None]]] = field(default_factory=dict, init=False)
 
     def connect(self, takes_over: Callable[[ToolCallContext], bool], on_answered: Answered) -> None:
         """Take the agent loop's part in questions."""
@@ -79,16 +73,16 @@ class InteractionService:
             record = await self._open_anew(draft)
         else:
             try:
-                record = await self._rows.open(draft)
+                record = await self.store.interactions.open(draft)
             except StoreConflict:
                 # A caller that gives two calls one id does not lose the second question.
                 record = await self._open_anew(draft)
-        self._announce("attention.required", interaction_json(record))
+        self.announce("attention.required", interaction_json(record))
         return record
 
     async def outcome(self, context: ToolCallContext, record: InteractionRecord) -> JsonObject:
         """Return the tool's result: the signal for the agent loop, or else the answer itself."""
-        if self._takes_over(context):
+        if self._takes_over is not None and self._takes_over(context):
             return {
                 "interaction_requested": {
                     "kind": record.kind.value,
@@ -108,15 +102,15 @@ class InteractionService:
         waiting.add(answered)
         try:
             # Asked after the flag is up: an answer that comes in between is not missed.
-            record = await self._rows.get(project_id, request_id)
+            record = await self.store.interactions.get(project_id, request_id)
             if record.status is InteractionStatus.PENDING:
                 await answered
-                record = await self._rows.get(project_id, request_id)
+                record = await self.store.interactions.get(project_id, request_id)
         finally:
             waiting.discard(answered)
             if not waiting:
                 self._waiting.pop(request_id, None)
-        await self._rows.mark_delivered(request_id)
+        await self.store.interactions.mark_delivered(request_id)
         return answer_json(record)
 
     async def answer(
@@ -129,18 +123,18 @@ class InteractionService:
             AnswerInvalid: it does not fit; the session goes on waiting.
             UploadRefused: a file cannot be stored.
         """
-        record = await self._rows.get(project_id, request_id)
+        record = await self.store.interactions.get(project_id, request_id)
         require_open(record)
         found = checked_answer(record.kind, record.payload, answer)
         stored: Stored | None = None
         if answer.files:
-            root = self._root_of(project_id)
+            root = self.root_of(project_id)
             stored = await asyncio.to_thread(store_uploads, root, request_id, answer.files)
             given = found["answers"]
             assert isinstance(given, dict)
             given.update(stored.paths)
         try:
-            closed = await self._rows.close(
+            closed = await self.store.interactions.close(
                 project_id, request_id, InteractionStatus.ANSWERED, found, by
             )
         except Exception:
@@ -155,7 +149,7 @@ class InteractionService:
 
         Raises InteractionNotFound and InteractionClosed when there is nothing to withdraw.
         """
-        closed = await self._rows.close(
+        closed = await self.store.interactions.close(
             project_id, request_id, InteractionStatus.WITHDRAWN, None, by
         )
         await self._tell(closed)
@@ -163,38 +157,38 @@ class InteractionService:
 
     async def get(self, project_id: str, request_id: str) -> InteractionRecord:
         """Return one question. Raises InteractionNotFound."""
-        return await self._rows.get(project_id, request_id)
+        return await self.store.interactions.get(project_id, request_id)
 
     async def page(
         self, project_id: str, status: InteractionStatus | None, limit: int, offset: int
     ) -> JsonObject:
         """List questions of a project, newest first."""
-        found, total = await self._rows.page(project_id, status, limit, offset)
+        found, total = await self.store.interactions.page(project_id, status, limit, offset)
         listed: list[JsonValue] = [interaction_json(record) for record in found]
         return {"interactions": listed, "total": total, "limit": limit, "offset": offset}
 
     async def pending_of(self, session_id: str) -> str | None:
         """Return what a session waits for; None when it may go on."""
-        return await self._rows.pending_of(session_id)
+        return await self.store.interactions.pending_of(session_id)
 
     async def undelivered(self, session_id: str) -> list[JsonObject]:
         """Take the answers that a session's agent has not got yet, for the run that resumes it."""
         taken: list[JsonObject] = []
-        for record in await self._rows.undelivered(session_id):
-            await self._rows.mark_delivered(record.request_id)
+        for record in await self.store.interactions.undelivered(session_id):
+            await self.store.interactions.mark_delivered(record.request_id)
             with contextlib.suppress(InteractionWithdrawn):
                 taken.append(answer_json(record))
         return taken
 
     async def _open_anew(self, draft: InteractionDraft) -> InteractionRecord:
         """Store a question under an id of our own."""
-        return await self._rows.open(replace(draft, request_id=self._ids.tagged("ask")))
+        return await self.store.interactions.open(replace(draft, request_id=self.ids.tagged("ask")))
 
     async def _tell(self, record: InteractionRecord) -> None:
         for answered in tuple(self._waiting.get(record.request_id, ())):
             if not answered.done():
                 answered.set_result(None)
-        self._announce(
+        self.announce(
             "attention.ended",
             {
                 "request_id": record.request_id,

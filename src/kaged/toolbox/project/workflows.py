@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 import structlog
@@ -62,25 +63,18 @@ class WorkflowSource(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class WorkflowService:
     """Starts workflows and keeps an eye on their runs."""
 
-    def __init__(
-        self,
-        store: Store,
-        source: WorkflowSource,
-        *,
-        clock: Clock,
-        ids: Ids,
-        tasks: Tasks,
-    ) -> None:
-        self._rows = store.runs
-        self._source = source
-        self._clock = clock
-        self._ids = ids
-        self._tasks = tasks
-        self._runner: WorkflowRunner | None = None
-        self._running: dict[str, asyncio.Task[None]] = {}
+    store: Store
+    source: WorkflowSource
+    _: KW_ONLY
+    clock: Clock
+    ids: Ids
+    tasks: Tasks
+    _runner: WorkflowRunner | None = field(default=None, init=False)
+    _running: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
 
     def connect(self, runner: WorkflowRunner) -> None:
         """Take what carries runs out; without it none is started."""
@@ -96,7 +90,7 @@ class WorkflowService:
                 "invokable_by": [one.value for one in workflow.invokable_by],
                 "timeout_seconds": workflow.timeout_seconds,
             }
-            for name, workflow in self._source.workflows(project_id).items()
+            for name, workflow in self.source.workflows(project_id).items()
             if invokable_by is None or invokable_by in workflow.invokable_by
         ]
         return {"workflows": found, "count": len(found)}
@@ -114,7 +108,7 @@ class WorkflowService:
 
         Raises WorkflowNotFound, FileInputNotSupported, InvalidParams and WorkflowRunnerMissing.
         """
-        workflow = self._source.workflows(project_id).get(name)
+        workflow = self.source.workflows(project_id).get(name)
         if workflow is None:
             raise WorkflowNotFound(
                 f"The project declares no workflow {name[:80]!r}.",
@@ -133,15 +127,15 @@ class WorkflowService:
             )
         stored: Stored | None = None
         if files:
-            folder = self._ids.tagged("upload")
-            root = self._source.root(project_id)
+            folder = self.ids.tagged("upload")
+            root = self.source.root(project_id)
             stored = await asyncio.to_thread(store_uploads, root, folder, files)
             checked = {**checked, **stored.paths}
         draft = RunDraft(
             project_id, name, checked, Invoker.OPERATOR.value, invoker_id, workflow.timeout_seconds
         )
         try:
-            run = await self._rows.create(draft)
+            run = await self.store.runs.create(draft)
         except Exception:
             if stored is not None:
                 await asyncio.to_thread(stored.discard)
@@ -173,7 +167,7 @@ class WorkflowService:
 
     async def runs(self, project_id: str, limit: int, offset: int) -> JsonObject:
         """List the runs of a project, newest first."""
-        found, total = await self._rows.page(project_id, limit, offset)
+        found, total = await self.store.runs.page(project_id, limit, offset)
         listed: list[JsonValue] = [run_json(await self._timed(run)) for run in found]
         return {"runs": listed, "total": total, "limit": limit, "offset": offset}
 
@@ -189,21 +183,21 @@ class WorkflowService:
 
         Those that wait for an answer of the operator go on waiting; the others are ended.
         """
-        left = [run for run in await self._rows.running() if run.run_id not in self._running]
+        left = [run for run in await self.store.runs.running() if run.run_id not in self._running]
         for run in left:
             if not await self._take_up(run):
-                await self._rows.finish(run.run_id, RunStatus.FAILED, error=INTERRUPTED)
+                await self.store.runs.finish(run.run_id, RunStatus.FAILED, error=INTERRUPTED)
         return len(left)
 
     def _start(self, runner: WorkflowRunner, run: RunRecord, workflow: Workflow) -> None:
-        task = self._tasks.start(self._carry_out(runner, run, workflow), f"workflow {run.run_id}")
+        task = self.tasks.start(self._carry_out(runner, run, workflow), f"workflow {run.run_id}")
         self._running[run.run_id] = task
         task.add_done_callback(lambda _: self._running.pop(run.run_id, None))
 
     async def _take_up(self, run: RunRecord) -> bool:
         """Go on with a run that was left behind, if it can be and still is wanted."""
         runner = self._runner
-        workflow = self._source.workflows(run.project_id).get(run.workflow_name)
+        workflow = self.source.workflows(run.project_id).get(run.workflow_name)
         if runner is None or workflow is None or not await runner.waits(run):
             return False
         run = await self._timed(run)
@@ -216,7 +210,7 @@ class WorkflowService:
             raise RunNotFound(
                 "There is no such workflow run in this project.", run_id=run_id[:RUN_ID_LIMIT_CHARS]
             )
-        return await self._timed(await self._rows.get(project_id, run_id))
+        return await self._timed(await self.store.runs.get(project_id, run_id))
 
     async def _timed(self, run: RunRecord) -> RunRecord:
         """End a run whose time is up by the clock on the wall, whatever its own timer thinks.
@@ -228,11 +222,11 @@ class WorkflowService:
         return await self._end(run, RunStatus.FAILED, _timeout(run))
 
     def _left_s(self, run: RunRecord) -> float:
-        return run.timeout_seconds - (self._clock.now_ms() - run.created_at_ms) / 1000
+        return run.timeout_seconds - (self.clock.now_ms() - run.created_at_ms) / 1000
 
     async def _end(self, run: RunRecord, status: RunStatus, reason: str) -> RunRecord:
         """Store how a run ended, then stop what carries it out: the first to store wins."""
-        ended = await self._rows.finish(run.run_id, status, error=reason)
+        ended = await self.store.runs.finish(run.run_id, status, error=reason)
         task = self._running.get(run.run_id)
         if task is not None:
             task.cancel()
@@ -261,7 +255,7 @@ class WorkflowService:
             # Also when cancelled: whoever cancels has stored the reason before, and the first wins.
             if not goes_on:
                 with contextlib.suppress(RunNotFound):
-                    await self._rows.finish(
+                    await self.store.runs.finish(
                         run.run_id,
                         status,
                         error=None if error is None else error[:ERROR_LIMIT_CHARS],
