@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import Any, cast
 
 from kaged.base import JsonObject
 from kaged.toolbox.dap.dialects import BunDialect
@@ -52,7 +52,7 @@ async def test_bun_is_translated_without_bun() -> None:
     events: list[tuple[str, JsonObject]] = []
     engine = PlannedInspector()
     adapter = InspectorAdapter(BunDialect(), lambda name, body: events.append((name, body)))
-    adapter.use(engine)
+    adapter.use(cast("Any", engine))
     await adapter.request("launch", {"program": "/p/a.ts", "cwd": "/p"})
     await adapter.request("configurationDone")
     methods = [method for method, _ in engine.asked]

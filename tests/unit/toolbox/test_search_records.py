@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kaged.toolbox.search.lines import LINE_CHARS, content_of
+from kaged.toolbox.search.lines import LINE_CHARS, PER_FILE, content_of, fair_share, fill
 from kaged.toolbox.search.records import CountReader, HitReader, PathReader, RawCount, RawHit
-from kaged.toolbox.search.selection import PER_FILE, fair_share, fill
 
 PATHS = st.binary(min_size=1, max_size=12).filter(lambda raw: b"\0" not in raw)
 TEXTS = st.binary(max_size=60).filter(lambda raw: b"\0" not in raw and b"\n" not in raw)

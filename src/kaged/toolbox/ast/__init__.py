@@ -3,12 +3,15 @@
 search, rewrite (tools) → sources (files), plan (edits) → engine → workers → worker_main
 """
 
+from kaged.base import Clock, SystemClock
 from kaged.toolbox.ast.engine import AstEngine, AstJob, AstSettings, PatternFacts, WorkerEngine
 from kaged.toolbox.ast.errors import AstEngineUnavailable, InvalidAstPattern, SourceUnparsable
 from kaged.toolbox.ast.languages import LANGUAGES
+from kaged.toolbox.ast.rewrite import edit_ast_tool
+from kaged.toolbox.ast.search import search_ast_tool
 from kaged.toolbox.ast.sources import FileFinder
-from kaged.toolbox.ast.tools import ast_tools
 from kaged.toolbox.ast.workers import AstWorkers
+from kaged.tools import Tool
 
 __all__ = [
     "LANGUAGES",
@@ -24,3 +27,18 @@ __all__ = [
     "WorkerEngine",
     "ast_tools",
 ]
+
+
+def ast_tools(
+    engine: AstEngine,
+    finder: FileFinder,
+    settings: AstSettings | None = None,
+    clock: Clock | None = None,
+) -> tuple[Tool, ...]:
+    """Return `search.ast` and `edit.ast`; `finder` is the text search's way to list files."""
+    chosen = settings or AstSettings()
+    time = clock or SystemClock()
+    return (
+        search_ast_tool(engine, finder, chosen, time),
+        edit_ast_tool(engine, finder, chosen, time),
+    )

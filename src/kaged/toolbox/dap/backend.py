@@ -32,11 +32,13 @@ from kaged.toolbox.dap.dialects import BunDialect, NodeDialect
 from kaged.toolbox.dap.errors import DapAdapterNotFound, DapRequestFailed
 from kaged.toolbox.dap.family import Family
 from kaged.toolbox.dap.inspector import InspectorAdapter
-from kaged.toolbox.dap.protocol import Adapter, DapConnection, OnClosed, OnEvent
+from kaged.toolbox.dap.protocol import DapConnection, OnClosed, OnEvent
 
 RECENT_OUTPUT_CHARS: Final = 1000
 TERM_GRACE_S: Final = 1.0
 
+Adapter: TypeAlias = DapConnection | Family | InspectorAdapter
+"""What a session talks to: takes DAP requests and tells of DAP events."""
 CageLauncher: TypeAlias = Callable[[CagePolicy, AdapterPlan, str], Awaitable[CageProcess]]
 """Starts an adapter inside the cage of a policy, in a working directory."""
 

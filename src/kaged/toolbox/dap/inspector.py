@@ -18,7 +18,7 @@ from kaged.toolbox.dap.errors import DapRequestFailed, DapSessionEnded
 from kaged.toolbox.dap.inspector_breakpoints import InspectorBreakpoint, InspectorBreakpoints
 from kaged.toolbox.dap.inspector_scripts import LoadedScripts
 from kaged.toolbox.dap.inspector_stack import InspectedStack
-from kaged.toolbox.dap.protocol import REQUEST_LIMIT_S, Adapter, OnEvent, Taking
+from kaged.toolbox.dap.protocol import REQUEST_LIMIT_S, DapConnection, OnEvent, Taking
 
 THREAD: Final = 1
 MOVE_S: Final = 5.0
@@ -39,7 +39,7 @@ class InspectorAdapter:
     def __init__(self, dialect: Dialect, on_event: OnEvent) -> None:
         self._dialect = dialect
         self._on_event = on_event
-        self._relay: Adapter | None = None
+        self._relay: DapConnection | None = None
         self._scripts = LoadedScripts(dialect)
         self._breakpoints = InspectorBreakpoints()
         self._stack = InspectedStack(dialect, self._scripts, self._ask)
@@ -70,7 +70,7 @@ class InspectorAdapter:
             "disconnect": self._disconnect,
         }
 
-    def use(self, relay: Adapter) -> None:
+    def use(self, relay: DapConnection) -> None:
         """Take the relay that carries the inspector's messages."""
         self._relay = relay
 

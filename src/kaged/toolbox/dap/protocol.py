@@ -1,15 +1,11 @@
-"""`DapConnection`: requests, answers, events and reverse requests of the Debug Adapter Protocol.
-
-`Adapter` is what a debug session needs from below: something that takes DAP requests and tells of
-DAP events, be it a program that speaks the protocol or a translation of a runtime's inspector.
-"""
+"""`DapConnection`: requests, answers, events and reverse requests of the Debug Adapter Protocol."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 import structlog
 
@@ -32,32 +28,6 @@ OnClosed: TypeAlias = Callable[[], None]
 Taking: TypeAlias = Callable[[JsonObject], None]
 
 _log = structlog.get_logger(__name__)
-
-
-class Adapter(Protocol):
-    """What a debug session talks to."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests can still be sent."""
-        ...
-
-    async def request(
-        self,
-        command: str,
-        arguments: JsonObject | None = None,
-        limit_s: float = REQUEST_LIMIT_S,
-        taking: Taking | None = None,
-    ) -> JsonObject:
-        """Ask and return the answer's body. Raises DapRequestFailed and DapSessionEnded.
-
-        `taking` gets the body at once, before events that came after it are heard.
-        """
-        ...
-
-    async def close(self) -> None:
-        """Let go of the connection; open requests fail."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +87,7 @@ class DapConnection(asyncio.Protocol):
     ) -> JsonObject:
         """Ask the adapter and return the body of its answer.
 
+        `taking` gets the body at once, before events that came after it are heard.
         Raises DapRequestFailed and DapSessionEnded.
         """
         if not self.is_open or len(self._open) >= MAX_OPEN:

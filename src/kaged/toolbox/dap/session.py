@@ -11,7 +11,7 @@ from typing import Any, Final
 import structlog
 
 from kaged.base import JsonObject, Tasks
-from kaged.toolbox.dap.backend import ProcessBackend
+from kaged.toolbox.dap.backend import Adapter, ProcessBackend
 from kaged.toolbox.dap.breakpoints import (
     Breakpoints,
     OtherBreakpoint,
@@ -24,7 +24,7 @@ from kaged.toolbox.dap.errors import (
     DapSessionEnded,
     DapUnsupported,
 )
-from kaged.toolbox.dap.protocol import REQUEST_LIMIT_S, Adapter, Taking
+from kaged.toolbox.dap.protocol import REQUEST_LIMIT_S, Taking
 from kaged.toolbox.dap.state import CapturedOutput, EndReason, Frames, State, Stop
 
 HANDSHAKE_S: Final = 30.0

@@ -10,10 +10,10 @@ from typing import Final
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.lsp.bridge import LspBridge
 from kaged.toolbox.lsp.errors import LspRequestFailed, LspServerNotFound
+from kaged.toolbox.lsp.handshake import Capabilities
 from kaged.toolbox.lsp.published import QUIET_S
 from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.server import LspServer, OpenFile, is_passing
-from kaged.toolbox.lsp.tsserver import asks_tsserver, tsserver_problems
 from kaged.workspace import PathRefused, ProjectPath
 from kaged.workspace.errors import FileMissing, FileTooLarge, FileUnreadable, WrongKind
 
@@ -22,6 +22,14 @@ MAX_SCANNED: Final = 200
 RECHECK_S: Final = 2.0
 _RETRIES: Final = 5
 _RETRY_S: Final = 0.1
+_TSSERVER: Final = "typescript.tsserverRequest"
+_TSSERVER_KINDS: Final = (
+    "syntacticDiagnosticsSync",
+    "semanticDiagnosticsSync",
+    "suggestionDiagnosticsSync",
+)
+_TSSERVER_SEVERITIES: Final = {"error": 1, "warning": 2, "suggestion": 4}
+MAX_ITEMS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,3 +223,57 @@ def describe(item: JsonObject, file: OpenFile, server: LspServer) -> JsonObject:
 def _wanted(one: JsonObject, question: LspCall) -> bool:
     severity = question.text("severity")
     return severity in ("", "all") or severity == one["severity"]
+
+
+# -- tsserver: its language server only pushes, and pushes too little ------------------------------
+#
+# typescript-language-server sends the lists of syntax and of types one after the other, without a
+# version, and nothing at all when both are as empty as before. What is behind it can be asked.
+
+
+def asks_tsserver(capabilities: Capabilities) -> bool:
+    """Return whether a server passes questions on to a tsserver."""
+    commands = capabilities.option("executeCommandProvider", "commands")
+    return isinstance(commands, list) and _TSSERVER in commands
+
+
+async def tsserver_problems(
+    server: LspServer, file: OpenFile, limit_s: float
+) -> tuple[JsonObject, ...] | None:
+    """Return all problems of a file as the protocol has them; None when tsserver cannot say.
+
+    Raises LspTimeout and LspServerUnavailable.
+    """
+    found: list[JsonObject] = []
+    for kind in _TSSERVER_KINDS:
+        params: JsonObject = {"command": _TSSERVER, "arguments": [kind, {"file": file.uri}]}
+        try:
+            answer = await server.request("workspace/executeCommand", params, limit_s)
+        except LspRequestFailed:
+            return None
+        body = answer.get("body") if isinstance(answer, dict) else None
+        if not isinstance(body, list):
+            return None
+        found.extend(_tsserver_problem(one) for one in body[:MAX_ITEMS] if isinstance(one, dict))
+    return tuple(found)
+
+
+def _tsserver_problem(said: JsonObject) -> JsonObject:
+    """Return one of tsserver's problems, whose lines and columns count from 1, as LSP has it."""
+    return {
+        "range": {
+            "start": _tsserver_position(said.get("start")),
+            "end": _tsserver_position(said.get("end")),
+        },
+        "severity": _TSSERVER_SEVERITIES.get(str(said.get("category")), 1),
+        "message": said.get("text", ""),
+        "code": said.get("code"),
+        "source": said.get("source", "typescript"),
+    }
+
+
+def _tsserver_position(said: JsonValue) -> JsonObject | None:
+    line, offset = (said.get("line"), said.get("offset")) if isinstance(said, dict) else (0, 0)
+    if type(line) is not int or type(offset) is not int or line < 1 or offset < 1:
+        return None  # a problem without a place is shown at the file's beginning
+    return {"line": line - 1, "character": offset - 1}

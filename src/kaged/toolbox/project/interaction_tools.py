@@ -10,8 +10,8 @@ from kaged.base import JsonObject, JsonValue
 from kaged.store.interaction_rows import InteractionKind
 from kaged.toolbox.project.answers import FieldType
 from kaged.toolbox.project.interactions import InteractionService
-from kaged.toolbox.project.texts import require_line, require_unicode
-from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation
+from kaged.toolbox.project.texts import definition, require_line, require_unicode
+from kaged.tools import InvalidToolParams, Tool, ToolInvocation
 from kaged.tools.fields import flag, text
 
 QUESTIONS_LIMIT: Final = 20
@@ -142,19 +142,17 @@ def _tool(
         return await service.outcome(call.context, record)
 
     return Tool(
-        definition=ToolDefinition(
-            name=f"kaged.{kind.value}",
-            namespace="kaged",
-            description=description,
-            parameters=parameters,
-            returns={
+        definition=definition(
+            f"kaged.{kind.value}",
+            description,
+            parameters,
+            {
                 "type": "object",
                 "description": "{request_id, kind, answers} or, for a checkpoint, {request_id, "
                 "kind, decision, text}. A run of the agent loop ends with "
                 "{interaction_requested: {kind, request_id, payload}} instead.",
             },
-            requires=(),
-            principal_scope=None if kind is InteractionKind.CHECKPOINT else "root-only",
+            None if kind is InteractionKind.CHECKPOINT else "root-only",
         ),
         handler=handle,
         changes=True,

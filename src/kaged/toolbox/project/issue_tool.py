@@ -12,9 +12,10 @@ from kaged.toolbox.project.texts import (
     BODY_LIMIT_BYTES,
     NUMBER_LIMIT,
     TITLE_LIMIT_CHARS,
+    definition,
     require_action_params,
 )
-from kaged.tools import Tool, ToolDefinition, ToolInvocation
+from kaged.tools import Tool, ToolInvocation
 from kaged.tools.fields import integer, text
 
 AUTHOR: Final = "agent:primary"
@@ -107,15 +108,7 @@ def issue_tool(service: IssueService) -> Tool:
         return (await _change(service, project_id, args)).tell(call)
 
     return Tool(
-        definition=ToolDefinition(
-            name="kaged.issue",
-            namespace="kaged",
-            description=_DESCRIPTION,
-            parameters=PARAMETERS,
-            returns=RETURNS,
-            requires=(),
-            principal_scope="root-only",
-        ),
+        definition=definition("kaged.issue", _DESCRIPTION, PARAMETERS, RETURNS),
         handler=handle,
         changes=lambda args: args.get("action") not in _READS,
         check=lambda args: require_action_params(args, PARAMETERS, _NEEDS, _TAKES),

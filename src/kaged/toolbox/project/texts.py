@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from kaged.base import JsonObject, JsonValue
-from kaged.tools import InvalidToolParams
+from kaged.tools import InvalidToolParams, ToolDefinition
 
 TITLE_LIMIT_CHARS = 200
 BODY_LIMIT_BYTES = 16 * 1024
@@ -80,3 +82,16 @@ def require_action_params(
 def _absent(value: JsonValue, drawn: JsonValue) -> bool:
     default = drawn.get("default") if isinstance(drawn, dict) else None
     return value in ("", []) or (value == default and type(value) is type(default))
+
+
+def definition(
+    name: str,
+    description: str,
+    parameters: JsonObject,
+    returns: JsonObject,
+    scope: Literal["root-only"] | None = "root-only",
+) -> ToolDefinition:
+    """Return what a project tool is; most are for the root agent only."""
+    return ToolDefinition(
+        name, "kaged", description, parameters, returns, (), principal_scope=scope
+    )

@@ -9,11 +9,12 @@ from kaged.toolbox.project.texts import (
     NOTE_LIMIT_CHARS,
     PHASE_LIMIT_CHARS,
     TODO_LIMIT_CHARS,
+    definition,
     require_action_params,
 )
 from kaged.toolbox.project.todo_list import TodoKind
 from kaged.toolbox.project.todos import ITEMS_LIMIT, TodoAction, TodoService
-from kaged.tools import ROOT_CALLER, Tool, ToolDefinition, ToolInvocation
+from kaged.tools import ROOT_CALLER, Tool, ToolInvocation
 from kaged.tools.fields import array, text
 
 _NEEDS: Final = {
@@ -98,15 +99,7 @@ def todo_tool(service: TodoService) -> Tool:
         return (await service.act(issue_id, call.args)).tell(call)
 
     return Tool(
-        definition=ToolDefinition(
-            name="kaged.todo",
-            namespace="kaged",
-            description=_DESCRIPTION,
-            parameters=PARAMETERS,
-            returns=RETURNS,
-            requires=(),
-            principal_scope="root-only",
-        ),
+        definition=definition("kaged.todo", _DESCRIPTION, PARAMETERS, RETURNS),
         handler=handle,
         changes=lambda args: args.get("action") != TodoAction.VIEW,
         check=require_todo_params,

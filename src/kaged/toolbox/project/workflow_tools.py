@@ -6,6 +6,7 @@ from typing import Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.workflows import Invoker
+from kaged.toolbox.project.texts import definition
 from kaged.toolbox.project.workflows import RUN_ID_LIMIT_CHARS, WorkflowService
 from kaged.tools import Tool, ToolDefinition, ToolInvocation
 from kaged.tools.fields import text
@@ -102,14 +103,7 @@ def workflow_tools(service: WorkflowService) -> tuple[Tool, ...]:
 
 
 def _definition(
-    action: str, description: str, parameters: JsonObject, returns: str
+    action: str, description: str, parameters: JsonObject, gives: str
 ) -> ToolDefinition:
-    return ToolDefinition(
-        name=f"kaged.workflow.{action}",
-        namespace="kaged",
-        description=description,
-        parameters=parameters,
-        returns={"type": "object", "description": returns},
-        requires=(),
-        principal_scope="root-only",
-    )
+    returns: JsonObject = {"type": "object", "description": gives}
+    return definition(f"kaged.workflow.{action}", description, parameters, returns)

@@ -3,6 +3,7 @@
 grep, glob (tools) → engine (values) → ripgrep (command lines) → children (processes), records
 """
 
+from kaged.base import Clock, SystemClock
 from kaged.toolbox.search.children import EngineRunner
 from kaged.toolbox.search.engine import (
     GrepMode,
@@ -15,8 +16,10 @@ from kaged.toolbox.search.engine import (
     SearchSettings,
 )
 from kaged.toolbox.search.errors import EngineUnavailable, InvalidSearchPattern
+from kaged.toolbox.search.glob import glob_tool
+from kaged.toolbox.search.grep import grep_tool
 from kaged.toolbox.search.ripgrep import RipgrepEngine, find_ripgrep
-from kaged.toolbox.search.tools import search_tools
+from kaged.tools import Tool
 
 __all__ = [
     "EngineRunner",
@@ -34,3 +37,11 @@ __all__ = [
     "find_ripgrep",
     "search_tools",
 ]
+
+
+def search_tools(
+    engine: SearchEngine, settings: SearchSettings | None = None, clock: Clock | None = None
+) -> tuple[Tool, ...]:
+    """Return `search.grep` and `search.glob`."""
+    chosen = settings or SearchSettings()
+    return grep_tool(engine, chosen), glob_tool(engine, chosen, clock or SystemClock())

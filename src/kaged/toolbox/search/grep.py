@@ -20,10 +20,9 @@ from kaged.toolbox.search.engine import (
     SearchSettings,
 )
 from kaged.toolbox.search.globs import PathGlob, compile_glob
-from kaged.toolbox.search.lines import content_of, reread
+from kaged.toolbox.search.lines import content_of, fair_share, fill, reread
 from kaged.toolbox.search.place import SearchRoot, Sight, shown
 from kaged.toolbox.search.records import Keep, RawCount, RawHit
-from kaged.toolbox.search.selection import fair_share, fill
 from kaged.tools import Tool, ToolDefinition, ToolInvocation, one_path
 from kaged.tools.fields import closed, flag, integer, text
 

@@ -1,4 +1,4 @@
-"""Matching lines as a caller gets them: cut around the match, and for a caged caller re-read.
+"""Matches as a caller gets them: as many as fit, cut around the match, for a caged one re-read.
 
 ripgrep opens files by name. A caller who can move directories about could have it open something
 else than what was checked. So a caged caller's lines are read again through the path guard, and
@@ -7,16 +7,23 @@ what is shown comes from there.
 
 from __future__ import annotations
 
+import asyncio
 import codecs
+import json
 import os
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
 
-from kaged.base import KagedError
+from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.toolbox.search.place import Sight
 from kaged.toolbox.search.records import RawHit
 from kaged.workspace import Workspace
 
+PER_FILE: Final = 20
+"""So many hits of one file are taken before others had their turn."""
+
+_TURN: Final = 250
+_T = TypeVar("_T")
 LINE_CHARS: Final = 2000
 MARK: Final = "[truncated]"
 _BEFORE_CHARS: Final = 300
@@ -76,3 +83,40 @@ def _as_utf8(data: bytes) -> bytes:
         if data.startswith(mark):
             return data.removeprefix(mark).decode(name, "replace").encode("utf-8", "replace")
     return data.removeprefix(codecs.BOM_UTF8)
+
+
+def fair_share(hits: Sequence[RawHit], limit: int) -> list[RawHit]:
+    """Cut sorted hits to a limit so that one hot file cannot hide the others; keeps the order."""
+    if len(hits) <= limit:
+        return list(hits)
+    first: list[int] = []
+    later: list[int] = []
+    path, taken = b"", 0
+    for index, hit in enumerate(hits):
+        if hit.path != path:
+            path, taken = hit.path, 0
+        taken += 1
+        (first if taken <= PER_FILE else later).append(index)
+    chosen = first[:limit]
+    chosen += later[: limit - len(chosen)]
+    return [hits[index] for index in sorted(chosen)]
+
+
+async def fill(
+    items: Sequence[_T], entry_of: Callable[[_T], JsonObject], output_bytes: int
+) -> tuple[list[JsonValue], bool]:
+    """Turn items into entries until their text is too long; return whether all fitted.
+
+    Gives way to other work every now and then: thousands of entries take a while.
+    """
+    entries: list[JsonValue] = []
+    size = 2
+    for number, item in enumerate(items):
+        entry = entry_of(item)
+        size += len(json.dumps(entry)) + 2
+        if size > output_bytes:
+            return entries, False
+        entries.append(entry)
+        if number % _TURN == _TURN - 1:
+            await asyncio.sleep(0)
+    return entries, True

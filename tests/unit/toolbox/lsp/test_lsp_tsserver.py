@@ -7,11 +7,11 @@ from typing import Any, cast
 import pytest
 
 from kaged.base import JsonObject, JsonValue
+from kaged.toolbox.lsp.diagnostics import asks_tsserver, tsserver_problems
 from kaged.toolbox.lsp.errors import LspRequestFailed
 from kaged.toolbox.lsp.handshake import Capabilities, initialize_params
 from kaged.toolbox.lsp.positions import SourceText
 from kaged.toolbox.lsp.server import LspServer, OpenFile
-from kaged.toolbox.lsp.tsserver import asks_tsserver, tsserver_problems
 
 FILE = OpenFile("file:///p/a.ts", "/p/a.ts", 3, SourceText("let a = b;\n"))
 WRONG: JsonObject = {
