@@ -28,29 +28,24 @@ class SourceBreakpoint:
 
     def wanted(self) -> JsonObject:
         """Return it as the adapter is told."""
-        asked: JsonObject = {"line": self.line}
-        if self.condition is not None:
-            asked["condition"] = self.condition
-        if self.hit_count is not None:
-            asked["hitCondition"] = str(self.hit_count)
-        if self.log_message is not None:
-            asked["logMessage"] = self.log_message
-        return asked
+        hits = None if self.hit_count is None else str(self.hit_count)
+        asked: JsonObject = {
+            "condition": self.condition,
+            "hitCondition": hits,
+            "logMessage": self.log_message,
+        }
+        return {"line": self.line, **_given(asked)}
 
     def as_json(self) -> JsonObject:
         """Return it as `list_breakpoints` shows it."""
-        shown: JsonObject = {
+        return {
             "id": self.id,
             "path": self.shown,
             "line": self.line,
             "condition": self.condition,
             "verified": self.verified,
+            **_given({"hit_count": self.hit_count, "log_message": self.log_message}),
         }
-        if self.hit_count is not None:
-            shown["hit_count"] = self.hit_count
-        if self.log_message is not None:
-            shown["log_message"] = self.log_message
-        return shown
 
 
 @dataclass(slots=True)
@@ -136,3 +131,7 @@ def note(one: SourceBreakpoint | OtherBreakpoint, answer: JsonObject) -> None:
     line = answer.get("line")
     if isinstance(one, SourceBreakpoint) and type(line) is int:
         one.actual_line = line
+
+
+def _given(values: JsonObject) -> JsonObject:
+    return {name: value for name, value in values.items() if value is not None}

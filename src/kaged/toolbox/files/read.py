@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
@@ -68,10 +67,8 @@ RETURNS: Final[JsonObject] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    answer: JsonObject
-    sha256: str | None = None
+_Seen: TypeAlias = tuple[JsonObject, str | None]
+"""What is answered, and the hash of a file's content."""
 
 
 async def read_file(call: ToolInvocation) -> JsonValue:
@@ -89,12 +86,12 @@ async def read_file(call: ToolInvocation) -> JsonValue:
             raise FileMissing(path.relative, did_you_mean=near) from None
 
     async with workspace.locks.reading(path):
-        seen = await workspace.threads.run(work)
-        if seen.sha256 is not None:
+        answer, sha256 = await workspace.threads.run(work)
+        if sha256 is not None:
             context = call.context
-            workspace.reads.note(context.session_id, context.caller, path.resolved, seen.sha256)
-            workspace.changes.publish(FileChange(ChangeKind.READ, path, seen.sha256))
-    return seen.answer
+            workspace.reads.note(context.session_id, context.caller, path.resolved, sha256)
+            workspace.changes.publish(FileChange(ChangeKind.READ, path, sha256))
+    return answer
 
 
 def _look(workspace: Workspace, path: ProjectPath, offset: int, limit: int) -> _Seen:
@@ -102,7 +99,7 @@ def _look(workspace: Workspace, path: ProjectPath, offset: int, limit: int) -> _
     try:
         info = os.fstat(handle)
         if stat.S_ISDIR(info.st_mode):
-            return _Seen(_listing(handle, path, offset, limit))
+            return _listing(handle, path, offset, limit), None
         return _content(handle, path, info.st_size, LineWindow(offset, limit))
     except OSError as error:
         raise FileUnreadable(path.relative, error.strerror or "unknown error") from error
@@ -129,12 +126,11 @@ def _content(handle: int, path: ProjectPath, size: int, window: LineWindow) -> _
         chunk = os.read(handle, CHUNK_BYTES)
     if mime is not None:
         answer: JsonObject = {"path": shown, "type": "binary", "size": read, "mime": mime}
-        return _Seen(answer, digest.hexdigest())
+        return answer, digest.hexdigest()
     window.finish()
     content, following = window.numbered()
-    return _Seen(
-        _windowed(shown, "file", content, window.total_lines, following), digest.hexdigest()
-    )
+    answer = _windowed(shown, "file", content, window.total_lines, following)
+    return answer, digest.hexdigest()
 
 
 def _listing(handle: int, path: ProjectPath, offset: int, limit: int) -> JsonObject:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Final, cast
 
 from kaged.base import JsonObject, JsonValue
@@ -51,47 +51,48 @@ RETURNS: Final[JsonObject] = {
 _NUMBERED: Final = re.compile(r"(\d+): ")
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    written: Written
-    data: bytes
-    warnings: list[JsonValue]
-
-
 async def write_file(call: ToolInvocation) -> JsonValue:
     """Answer one call of `file.write`."""
     workspace, context, path = call.workspace, call.context, call.paths[0]
 
-    def work() -> _Done:
-        data = encoded(call.args, "content")
+    def put(data: bytes) -> Written:
         try:
             old = workspace.read_bytes(path)
         except FileMissing:
             try:
-                return _done(call, data, workspace.write_bytes(path, data, create_only=True))
+                return workspace.write_bytes(path, data, create_only=True)
             except FileExists:
                 # It appeared this very moment: nobody has read that.
                 raise FileNotRead(path.relative) from None
         workspace.reads.require(context.session_id, context.caller, path, old.sha256)
-        return _done(call, data, workspace.write_bytes(path, data, expect_sha=old.sha256))
+        return workspace.write_bytes(path, data, expect_sha=old.sha256)
 
-    async with workspace.locks.mutating([path]):
-        return await workspace.threads.finish(work, lambda done: _settled(call, done))
+    return await _write(call, put)
 
 
 async def create_file(call: ToolInvocation) -> JsonValue:
     """Answer one call of `file.create`."""
     workspace, path = call.workspace, call.paths[0]
 
-    def work() -> _Done:
-        data = encoded(call.args, "content")
+    def put(data: bytes) -> Written:
         if path.link:
             # Even one that leads nowhere is something that is there (AT-FILE-34).
             raise FileExists(path.relative)
-        return _done(call, data, workspace.write_bytes(path, data, create_only=True))
+        return workspace.write_bytes(path, data, create_only=True)
 
-    async with workspace.locks.mutating([path]):
-        return await workspace.threads.finish(work, lambda done: _settled(call, done))
+    return await _write(call, put)
+
+
+async def _write(call: ToolInvocation, put: Callable[[bytes], Written]) -> JsonValue:
+    """Put the content in place, in a thread and under the file's lock, and tell of it."""
+    workspace, args = call.workspace, call.args
+
+    def work() -> tuple[Written, bytes, list[JsonValue]]:
+        data = encoded(args, "content")
+        return put(data), data, _warnings(cast("str", args["content"]))
+
+    async with workspace.locks.mutating([call.paths[0]]):
+        return await workspace.threads.finish(work, lambda done: _settled(call, *done))
 
 
 def encoded(args: JsonObject, field: str) -> bytes:
@@ -106,13 +107,10 @@ def encoded(args: JsonObject, field: str) -> bytes:
     return data
 
 
-def _done(call: ToolInvocation, data: bytes, written: Written) -> _Done:
-    return _Done(written, data, _warnings(cast("str", call.args["content"])))
-
-
-def _settled(call: ToolInvocation, done: _Done) -> JsonObject:
-    written = done.written
-    call.workspace.settle(call.author, [written], [done.data])
+def _settled(
+    call: ToolInvocation, written: Written, data: bytes, warnings: list[JsonValue]
+) -> JsonObject:
+    call.workspace.settle(call.author, [written], [data])
     path = sendable(written.path.relative)
     call.emit("file.written", path=path, bytes=written.size, tool_name=call.tool_name)
     answer: JsonObject = {
@@ -120,8 +118,8 @@ def _settled(call: ToolInvocation, done: _Done) -> JsonObject:
         "bytes_written": written.size,
         "created": written.created,
     }
-    if done.warnings:
-        answer["warnings"] = done.warnings
+    if warnings:
+        answer["warnings"] = warnings
     return answer
 
 

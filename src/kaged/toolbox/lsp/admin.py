@@ -90,10 +90,6 @@ def _asked(question: LspCall) -> str | None:
     named = question.text("language")
     if named:
         if named not in question.bridge.pool.known():
-            raise LspServerNotFound(
-                f"no language server is configured for {named}",
-                fix=f"add [lsp.servers.{named}] with a command to config.toml",
-                detail={"language": named, "command": None, "install": None},
-            )
+            raise LspServerNotFound.unconfigured(named)
         return named
     return question.bridge.workspace_language(question.path) if question.call.paths else None

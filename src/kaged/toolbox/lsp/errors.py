@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from kaged.tools import ToolError, ToolRefused
 
@@ -11,6 +11,15 @@ class LspServerNotFound(ToolError):
     """No server for the file's language: none is configured, or its program is not installed."""
 
     code: ClassVar[str] = "lsp_server_not_found"
+
+    @classmethod
+    def unconfigured(cls, language: str) -> Self:
+        """Return the error for a language without a server."""
+        return cls(
+            f"no language server is configured for {language}",
+            fix=f"add [lsp.servers.{language}] with a command to config.toml",
+            detail={"language": language, "command": None, "install": None},
+        )
 
 
 class LspServerUnavailable(ToolError):

@@ -93,11 +93,7 @@ class LspPool:
         """
         slot = self._slots.get(language)
         if slot is None:
-            raise LspServerNotFound(
-                f"no language server is configured for {language}",
-                fix=f"add [lsp.servers.{language}] with a command to config.toml",
-                detail={"language": language, "command": None, "install": None},
-            )
+            raise LspServerNotFound.unconfigured(language)
         program = self._program(slot.command[0])
         if program is None:
             hint = install_hint(slot.command)

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -45,18 +45,11 @@ class Stored:
 
     def discard(self) -> None:
         """Take the files away again; for an answer that could not be kept. Blocks on the disk."""
-        with contextlib.suppress(OSError):
-            tmp = _open_tmp(self.root, make=False)
-            try:
-                place = os.open(self.folder, _DIRECTORY, dir_fd=tmp)
-                try:
-                    for name in self.names:
-                        os.unlink(name, dir_fd=place)
-                finally:
-                    os.close(place)
-                os.rmdir(self.folder, dir_fd=tmp)
-            finally:
-                os.close(tmp)
+        with contextlib.suppress(OSError), _closing(_open_tmp(self.root, make=False)) as tmp:
+            with _closing(os.open(self.folder, _DIRECTORY, dir_fd=tmp)) as place:
+                for name in self.names:
+                    os.unlink(name, dir_fd=place)
+            os.rmdir(self.folder, dir_fd=tmp)
 
 
 def store_uploads(root: str, folder: str, files: Mapping[str, Upload]) -> Stored:
@@ -81,23 +74,19 @@ def store_uploads(root: str, folder: str, files: Mapping[str, Upload]) -> Stored
 
 
 def _store(root: str, folder: str, files: Mapping[str, Upload]) -> Stored:
-    tmp = _open_tmp(root, make=True)
-    try:
-        place = _enter(folder, tmp, make=True)
-        try:
-            taken: set[str] = set()
-            paths: dict[str, str] = {}
-            for field, file in files.items():
-                name = _free(safe_name(file.name), taken)
-                taken.add(name)
-                _write(name, file.data, place)
-                paths[field] = f"config:/tmp/{folder}/{name}"
-            os.fsync(place)
-            return Stored(paths, root, folder, tuple(sorted(taken)))
-        finally:
-            os.close(place)
-    finally:
-        os.close(tmp)
+    with (
+        _closing(_open_tmp(root, make=True)) as tmp,
+        _closing(_enter(folder, tmp, make=True)) as place,
+    ):
+        taken: set[str] = set()
+        paths: dict[str, str] = {}
+        for field, file in files.items():
+            name = _free(safe_name(file.name), taken)
+            taken.add(name)
+            _write(name, file.data, place)
+            paths[field] = f"config:/tmp/{folder}/{name}"
+        os.fsync(place)
+        return Stored(paths, root, folder, tuple(sorted(taken)))
 
 
 def safe_name(name: str) -> str:
@@ -127,11 +116,8 @@ def _free(name: str, taken: set[str]) -> str:
 def _open_tmp(root: str, *, make: bool) -> int:
     place = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     for name in TMP_FOLDERS:
-        try:
-            deeper = _enter(name, place, make=make)
-        finally:
-            os.close(place)
-        place = deeper
+        with _closing(place):
+            place = _enter(name, place, make=make)
     return place
 
 
@@ -143,11 +129,16 @@ def _enter(name: str, above: int, *, make: bool) -> int:
 
 
 def _write(name: str, data: bytes, place: int) -> None:
-    handle = os.open(name, _NEW_FILE, 0o600, dir_fd=place)
-    try:
+    with _closing(os.open(name, _NEW_FILE, 0o600, dir_fd=place)) as handle:
         left = memoryview(data)
         while left:
             left = left[os.write(handle, left) :]
         os.fsync(handle)
+
+
+@contextlib.contextmanager
+def _closing(handle: int) -> Generator[int]:
+    try:
+        yield handle
     finally:
         os.close(handle)

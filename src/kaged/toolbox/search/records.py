@@ -157,36 +157,20 @@ class _LongLine:
         self._seen += len(data)
 
 
-class _Smallest:
-    """Keeps the entries that come first by path, and counts all of them."""
-
-    def __init__(self, limit: int) -> None:
-        self.entries: list[RawCount] = []
-        self.dropped = False
-        self._limit = limit
-        self._last: RawCount | None = None
-
-    def add(self, entry: RawCount) -> None:
-        if self._last is not None and entry > self._last:
-            self.dropped = True
-            return
-        self.entries.append(entry)
-        if len(self.entries) >= self._limit + _PIECE:
-            # In small pieces: what is sorted already sorts quickly.
-            self.entries.sort()
-            del self.entries[self._limit :]
-            self._last = self.entries[-1]
-            self.dropped = True
-
-
 class CountReader:
-    """Reads `path NUL count LF` records (with `counted`), or `path NUL` records."""
+    """Reads `path NUL count LF` records (with `counted`), or `path NUL` records.
+
+    Counts all entries and keeps those that come first by path; `dropped` when there are more.
+    """
 
     def __init__(self, limit: int, keep: Keep | None = None, *, counted: bool) -> None:
         self.total = 0
         self._counted = counted
         self._keep = keep
-        self._kept = _Smallest(limit)
+        self.dropped = False
+        self._entries: list[RawCount] = []
+        self._limit = limit
+        self._last: RawCount | None = None
         self._rest = b""
 
     def feed(self, data: bytes) -> bool:
@@ -203,19 +187,26 @@ class CountReader:
                 count = int(data[nul + 1 : end])
             if self._keep is None or self._keep(path):
                 self.total += count
-                self._kept.add(RawCount(path, count))
+                self._add(RawCount(path, count))
             start = end + 1
         self._rest = data[start:]
         return False
 
-    @property
-    def dropped(self) -> bool:
-        """Whether there were more entries than are kept."""
-        return self._kept.dropped
-
     def finish(self) -> list[RawCount]:
         """Return the entries that come first by path."""
-        return self._kept.entries
+        return self._entries
+
+    def _add(self, entry: RawCount) -> None:
+        if self._last is not None and entry > self._last:
+            self.dropped = True
+            return
+        self._entries.append(entry)
+        if len(self._entries) >= self._limit + _PIECE:
+            # In small pieces: what is sorted already sorts quickly.
+            self._entries.sort()
+            del self._entries[self._limit :]
+            self._last = self._entries[-1]
+            self.dropped = True
 
 
 class PathReader:
