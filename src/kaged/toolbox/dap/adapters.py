@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 from typing import Final
 
 from kaged.config.serverchoice import AdapterChoice
@@ -36,28 +35,24 @@ PLACES: Final = ("${client}", "${port}", "${socket}")
 BUILD_S: Final = 120.0
 START_S: Final = 30.0
 
-BUILTIN: Final[Mapping[str, AdapterChoice]] = MappingProxyType(
-    {
-        "python": AdapterChoice("debugpy", None, ("python3", "-m", "debugpy.adapter"), False),
-        # Where js-debug is not installed Node's own inspector serves; see `_node`.
-        "node": AdapterChoice("pwa-node", ("node",), (JS_DEBUG, "${socket}"), False),
-        "bun": AdapterChoice("bun", ("bun",), None, False),
-        "go": AdapterChoice("go", None, ("dlv", "dap", "--client-addr=${client}"), True),
-        "rust": AdapterChoice("lldb-dap", None, (LLDB_DAP,), True),
-        "cpp": AdapterChoice("lldb-dap", None, (LLDB_DAP,), True),
-        "c": AdapterChoice("lldb-dap", None, (LLDB_DAP,), True),
-    }
-)
+BUILTIN: Final[Mapping[str, AdapterChoice]] = {
+    "python": AdapterChoice("debugpy", None, ("python3", "-m", "debugpy.adapter"), False),
+    # Where js-debug is not installed Node's own inspector serves; see `_node`.
+    "node": AdapterChoice("pwa-node", ("node",), (JS_DEBUG, "${socket}"), False),
+    "bun": AdapterChoice("bun", ("bun",), None, False),
+    "go": AdapterChoice("go", None, ("dlv", "dap", "--client-addr=${client}"), True),
+    "rust": AdapterChoice("lldb-dap", None, (LLDB_DAP,), True),
+    "cpp": AdapterChoice("lldb-dap", None, (LLDB_DAP,), True),
+    "c": AdapterChoice("lldb-dap", None, (LLDB_DAP,), True),
+}
 
-_INSTALL: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "debugpy": "pip install debugpy",
-        "node": "install Node.js 20 or newer",
-        "bun": "npm install -g bun",
-        "dlv": "apt install delve",
-        "lldb-dap": "apt install lldb-19",
-    }
-)
+_INSTALL: Final[Mapping[str, str]] = {
+    "debugpy": "pip install debugpy",
+    "node": "install Node.js 20 or newer",
+    "bun": "npm install -g bun",
+    "dlv": "apt install delve",
+    "lldb-dap": "apt install lldb-19",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue
@@ -42,50 +41,48 @@ def _special(
 _INSTRUCTION: Final = ("instruction breakpoints", "InstructionBreakpoints")
 _DATA: Final = ("data breakpoints", "DataBreakpoints")
 
-ACTIONS: Final[Mapping[str, Action]] = MappingProxyType(
-    {
-        "launch": Action(control.launch, ("runtime", "script"), opens=True),
-        "attach": Action(control.attach, ("runtime", "port"), opens=True),
-        "set_breakpoint": Action(stopping.set_breakpoint, ("path", "line")),
-        "remove_breakpoint": Action(stopping.remove_breakpoint, ("path", "line")),
-        "list_breakpoints": Action(stopping.list_breakpoints),
-        "set_instruction_breakpoint": _special(
-            *_INSTRUCTION, stopping.set_instruction_breakpoint, "instruction_reference"
-        ),
-        "remove_instruction_breakpoint": _special(
-            *_INSTRUCTION, stopping.remove_instruction_breakpoint, "instruction_reference"
-        ),
-        "data_breakpoint_info": _special(*_DATA, stopping.data_breakpoint_info, "name"),
-        "set_data_breakpoint": _special(*_DATA, stopping.set_data_breakpoint, "data_id"),
-        "remove_data_breakpoint": _special(*_DATA, stopping.remove_data_breakpoint, "data_id"),
-        "step_into": Action(control.move),
-        "step_over": Action(control.move),
-        "step_out": Action(control.move),
-        "continue": Action(control.move),
-        "pause": Action(control.pause),
-        "stack_trace": Action(looking.stack_trace),
-        "threads": Action(looking.threads),
-        "scopes": Action(looking.scopes),
-        "variables": Action(looking.variables),
-        "evaluate": Action(looking.evaluate, ("expression",)),
-        "disassemble": _special(
-            "disassembly", "DisassembleRequest", memory.disassemble, "memory_reference"
-        ),
-        "read_memory": _special(
-            "reading memory", "ReadMemoryRequest", memory.read_memory, "memory_reference", "count"
-        ),
-        "write_memory": Action(
-            memory.write_memory,
-            ("memory_reference", "data"),
-            memory.check_data,
-            ("supportsWriteMemoryRequest", "writing memory"),
-        ),
-        "modules": _special("modules", "ModulesRequest", memory.modules),
-        "loaded_sources": _special("loaded sources", "LoadedSourcesRequest", memory.loaded_sources),
-        "custom_request": Action(memory.custom_request, ("command",), memory.check_custom),
-        "disconnect": Action(control.disconnect),
-    }
-)
+ACTIONS: Final[Mapping[str, Action]] = {
+    "launch": Action(control.launch, ("runtime", "script"), opens=True),
+    "attach": Action(control.attach, ("runtime", "port"), opens=True),
+    "set_breakpoint": Action(stopping.set_breakpoint, ("path", "line")),
+    "remove_breakpoint": Action(stopping.remove_breakpoint, ("path", "line")),
+    "list_breakpoints": Action(stopping.list_breakpoints),
+    "set_instruction_breakpoint": _special(
+        *_INSTRUCTION, stopping.set_instruction_breakpoint, "instruction_reference"
+    ),
+    "remove_instruction_breakpoint": _special(
+        *_INSTRUCTION, stopping.remove_instruction_breakpoint, "instruction_reference"
+    ),
+    "data_breakpoint_info": _special(*_DATA, stopping.data_breakpoint_info, "name"),
+    "set_data_breakpoint": _special(*_DATA, stopping.set_data_breakpoint, "data_id"),
+    "remove_data_breakpoint": _special(*_DATA, stopping.remove_data_breakpoint, "data_id"),
+    "step_into": Action(control.move),
+    "step_over": Action(control.move),
+    "step_out": Action(control.move),
+    "continue": Action(control.move),
+    "pause": Action(control.pause),
+    "stack_trace": Action(looking.stack_trace),
+    "threads": Action(looking.threads),
+    "scopes": Action(looking.scopes),
+    "variables": Action(looking.variables),
+    "evaluate": Action(looking.evaluate, ("expression",)),
+    "disassemble": _special(
+        "disassembly", "DisassembleRequest", memory.disassemble, "memory_reference"
+    ),
+    "read_memory": _special(
+        "reading memory", "ReadMemoryRequest", memory.read_memory, "memory_reference", "count"
+    ),
+    "write_memory": Action(
+        memory.write_memory,
+        ("memory_reference", "data"),
+        memory.check_data,
+        ("supportsWriteMemoryRequest", "writing memory"),
+    ),
+    "modules": _special("modules", "ModulesRequest", memory.modules),
+    "loaded_sources": _special("loaded sources", "LoadedSourcesRequest", memory.loaded_sources),
+    "custom_request": Action(memory.custom_request, ("command",), memory.check_custom),
+    "disconnect": Action(control.disconnect),
+}
 
 
 def _text(description: str, **more: JsonValue) -> JsonObject:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from types import MappingProxyType
 from typing import Final, cast
 
 from kaged import __version__
@@ -88,9 +87,11 @@ _WHOLE_PROJECT: Final[JsonObject] = {
 _TELLS_OF_CHECKS: Final[JsonObject] = {
     "initializationOptions": {"verboseWorkDoneProgress": True, "diagnosticsDelay": "0s"}
 }
-_OPTIONS: Final[Mapping[str, JsonObject]] = MappingProxyType(
-    {"typescript": _WHOLE_PROJECT, "javascript": _WHOLE_PROJECT, "go": _TELLS_OF_CHECKS}
-)
+_OPTIONS: Final[Mapping[str, JsonObject]] = {
+    "typescript": _WHOLE_PROJECT,
+    "javascript": _WHOLE_PROJECT,
+    "go": _TELLS_OF_CHECKS,
+}
 
 
 @dataclass(slots=True)

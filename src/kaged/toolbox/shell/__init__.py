@@ -4,13 +4,11 @@ bash (tool) → launch (caged or not, environment) → broker (terminal, scrollb
 """
 
 from kaged.toolbox.shell.bash import shell_tools
-from kaged.toolbox.shell.broker import PtyBroker, PtySession
-from kaged.toolbox.shell.errors import ShellSpawnFailed
+from kaged.toolbox.shell.broker import PtyBroker
 from kaged.toolbox.shell.interpreters import ShellSettings
 from kaged.toolbox.shell.launch import (
     Attach,
     Attachment,
-    CageLauncher,
     ShellCommand,
     caged_launcher,
 )
@@ -18,12 +16,9 @@ from kaged.toolbox.shell.launch import (
 __all__ = [
     "Attach",
     "Attachment",
-    "CageLauncher",
     "PtyBroker",
-    "PtySession",
     "ShellCommand",
     "ShellSettings",
-    "ShellSpawnFailed",
     "caged_launcher",
     "shell_tools",
 ]

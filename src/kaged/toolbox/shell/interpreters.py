@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final
 
 from kaged.base import JsonObject
@@ -52,24 +51,22 @@ SHELL: Final = Interpreter(
     "Run a shell command (/bin/sh -c)",
     ("/bin/sh", "-c"),
 )
-MORE_INTERPRETERS: Final[Mapping[str, Interpreter]] = MappingProxyType(
-    {
-        "python": Interpreter(
-            "shell.python",
-            "code",
-            "The Python program, run as python3 -c. At most 64 KB.",
-            "Run a short Python program (python3 -c)",
-            ("/bin/sh", "-c", 'exec python3 -c "$1"', "sh"),
-        ),
-        "node": Interpreter(
-            "shell.node",
-            "code",
-            "The JavaScript program, run as node -e. At most 64 KB.",
-            "Run a short JavaScript program (node -e)",
-            ("/bin/sh", "-c", 'exec node -e "$1"', "sh"),
-        ),
-    }
-)
+MORE_INTERPRETERS: Final[Mapping[str, Interpreter]] = {
+    "python": Interpreter(
+        "shell.python",
+        "code",
+        "The Python program, run as python3 -c. At most 64 KB.",
+        "Run a short Python program (python3 -c)",
+        ("/bin/sh", "-c", 'exec python3 -c "$1"', "sh"),
+    ),
+    "node": Interpreter(
+        "shell.node",
+        "code",
+        "The JavaScript program, run as node -e. At most 64 KB.",
+        "Run a short JavaScript program (node -e)",
+        ("/bin/sh", "-c", 'exec node -e "$1"', "sh"),
+    ),
+}
 """Further tools of the same kind, by the word that switches them on; off by default."""
 
 
