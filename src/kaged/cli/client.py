@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from pathlib import Path
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import httpx
@@ -64,12 +63,7 @@ class DaemonClient:
         """Use the client for a block of code."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close the connection."""
         self._http.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -63,19 +63,19 @@ def daemon(*, start: bool = True) -> DaemonClient:
     return DaemonClient(places.socket, start=(lambda: start_daemon(places)) if start else None)
 
 
-def start_daemon(places: Locations) -> dict[str, Any]:
+def start_daemon(places: Locations) -> None:
     """Start a daemon in the background, or wait for one that is being started already."""
     from kaged.cli.client import DaemonClient
-    from kaged.cli.launch import DaemonStartFailed, NotStarted, start_detached, wait_until
+    from kaged.cli.launch import DaemonStartFailed, start_detached, wait_until
 
-    started = start_detached(places, os.environ)
-    if not isinstance(started, NotStarted):
-        return dict(started.facts)
-    if started.code == "daemon_running":
-        with DaemonClient(places.socket) as client:
-            if wait_until(client.alive, SystemClock()):
-                return {}
-    raise DaemonStartFailed(started.message, fix=started.fix, cause=started.code)
+    try:
+        start_detached(places, os.environ)
+    except DaemonStartFailed as error:
+        if error.data["cause"] == "daemon_running":
+            with DaemonClient(places.socket) as client:
+                if wait_until(client.alive, SystemClock()):
+                    return
+        raise
 
 
 def quiet_logs() -> None:

@@ -13,7 +13,6 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,33 +39,20 @@ class DaemonStuck(KagedError):
     code: ClassVar[str] = "daemon_stuck"
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
-    """What a daemon reported when it was ready."""
-
-    facts: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
-class NotStarted:
-    """Why a daemon did not start."""
-
-    code: str
-    message: str
-    fix: str | None
-
-
-def start_detached(places: Locations, environ: Mapping[str, str]) -> Started | NotStarted:
-    """Start a daemon that outlives this process, and wait until it is ready or has failed.
+def start_detached(places: Locations, environ: Mapping[str, str]) -> None:
+    """Start a daemon that outlives this process, and wait until it is ready.
 
     Its log goes to `daemon.log`; `daemon.crash` takes what it prints besides, which is nothing
     unless the interpreter itself fails.
+
+    Raises:
+        DaemonStartFailed: it did not start; `data.cause` is the code of the reason.
     """
     try:
         ensure_private_dir(places.state_dir)
         ensure_private_dir(places.logs_dir)
     except LocationUnsafe as error:
-        return NotStarted(error.code, error.message, error.fix)
+        raise DaemonStartFailed(error.message, fix=error.fix, cause=error.code) from error
     log_file, crash_log = places.logs_dir / "daemon.log", places.logs_dir / "daemon.crash"
     reader, writer = os.pipe()
     try:
@@ -78,21 +64,21 @@ def start_detached(places: Locations, environ: Mapping[str, str]) -> Started | N
     finally:
         os.close(reader)
     if message is None:
-        return NotStarted(
-            "daemon_start_failed",
+        raise DaemonStartFailed(
             f"The daemon (pid {pid}) ended or hung without a message. {_tail(crash_log)}".strip(),
-            f"See {log_file} and {crash_log}, or run `kaged daemon run` to see the error.",
+            fix=f"See {log_file} and {crash_log}, or run `kaged daemon run` to see the error.",
+            cause=DaemonStartFailed.code,
         )
     if message.get("ready") is True:
-        return Started({name: value for name, value in message.items() if name != "ready"})
-    error = message.get("error")
-    detail: Mapping[str, Any] = error if isinstance(error, dict) else {}
+        return
+    said = message.get("error")
+    detail: Mapping[str, Any] = said if isinstance(said, dict) else {}
     data = detail.get("data")
     fix = data.get("fix") if isinstance(data, dict) else None
-    return NotStarted(
-        str(detail.get("code", "daemon_start_failed")),
+    raise DaemonStartFailed(
         str(detail.get("message", "The daemon did not start.")),
-        str(fix) if fix else None,
+        fix=str(fix) if fix else None,
+        cause=str(detail.get("code", DaemonStartFailed.code)),
     )
 
 

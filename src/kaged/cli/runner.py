@@ -18,6 +18,7 @@ import inspect
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 import typer
@@ -124,9 +125,10 @@ def find_project(client: DaemonClient, which: str) -> dict[str, Any]:
     found = [one for one in loaded if one["root"] == real]
     found = found or [one for one in loaded if one["slug"] == which]
     if not found:
+        folder = real if Path(real).is_dir() else "FOLDER"
         raise ProjectNotLoaded(
             f"No loaded project has the id, slug or folder {which!r}.",
-            fix="Load it with `kaged project load FOLDER`, or pick one from `kaged project list`.",
+            fix=f"Load it with `kaged project load {folder}`; `kaged project list` shows the rest.",
         )
     if len(found) > 1:
         raise ProjectAmbiguous(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage
@@ -44,12 +43,7 @@ class SessionStream:
             raise self._unreachable(error) from error
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close the connection."""
         if self._stream is not None:
             self._stream.close()

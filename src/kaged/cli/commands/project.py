@@ -12,7 +12,6 @@ from kaged.cli.context import locations
 from kaged.cli.exits import Exit
 from kaged.cli.output import Output, counted, table
 from kaged.cli.runner import command, daemon_command, find_project, group
-from kaged.cli.tree import show_tree
 
 if TYPE_CHECKING:
     from kaged.cli.client import DaemonClient
@@ -50,6 +49,52 @@ def _show_trust(found: Any, output: Output) -> None:
     output.line(f"{found['slug']} is {'trusted' if found['trusted'] else 'not trusted'} now.")
 
 
+def _show_tree(tree: Any, output: Output) -> None:
+    output.line(f"{tree['name']} ({tree['slug']})  {tree['root']}")
+    for agent in tree["agents"]:
+        _show_agent(agent, output)
+    for name in tree["workflows"]:
+        output.line(f"workflow {name}")
+    for problem in tree["warnings"]:
+        output.note(f"warning: {problem['key_path']}: {problem['message']}")
+
+
+def _show_agent(agent: dict[str, Any], output: Output) -> None:
+    indent = "  " * agent["path"].count(".subagents.")
+    output.line(f"{indent}● {agent['path']}")
+    for name, value, origin in _settings_of(agent):
+        where = f"   [{origin}]" if origin else ""
+        output.line(f"{indent}    {name:<11} {value}{where}")
+
+
+def _settings_of(agent: dict[str, Any]) -> list[tuple[str, str, str]]:
+    model = agent["model"]
+    shown = model["value"]
+    if model["resolves_to"]:
+        shown += f" → {model['resolves_to']}"
+    rows = [("model", shown, model["from"])]
+    rows.append(("prompt", agent["system_prompt"]["value"], agent["system_prompt"]["from"]))
+    rows.append(("cage", _cage(agent["cage"]["value"]), agent["cage"]["from"]))
+    for rule in agent["tools"]:
+        state = "on" if rule["enabled"] else "off"
+        rows.append(("tools", f"{rule['pattern']} {state}", rule["from"]))
+    for plugin in agent["plugins"]:
+        package = plugin["package"]
+        rows.append(("plugin", f"{plugin['key']} ({package['value']})", package["from"]))
+    rows.append(("max steps", str(agent["max_steps"]["value"]), agent["max_steps"]["from"]))
+    return rows
+
+
+def _cage(cage: Any) -> str:
+    if not isinstance(cage, dict):
+        return "none: can reach everything that the daemon's user can"
+    parts = [f"{grant['mode']} {grant['path']}" for grant in cage["fs"]] or ["no files"]
+    parts.append("net " + (", ".join(cage["net"]) if cage["net"] else "none"))
+    if cage["capabilities"]:
+        parts.append("may " + ", ".join(cage["capabilities"]))
+    return "; ".join(parts)
+
+
 @command(app, "init")
 def init(output: Output, root: Root = HERE) -> None:
     """Write a commented project file into a folder. Existing files are kept."""
@@ -84,7 +129,7 @@ def check(output: Output, root: Root = HERE) -> None:
         raise typer.Exit(Exit.INVALID)
 
 
-@command(app, "show", view=show_tree)
+@command(app, "show", view=_show_tree)
 def show(root: Root = HERE) -> Any:
     """Show a project's agents and where each setting comes from."""
     from kaged.config import load_project, resolve_agents
