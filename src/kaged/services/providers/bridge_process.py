@@ -41,7 +41,6 @@ STDERR_LIMIT_BYTES: Final = 64 * 1024
 TERM_GRACE_S: Final = 0.5
 AFTER_EXIT_S: Final = 1.0
 STANDBY_IDLE_S: Final = 60.0
-GLOBAL_CONCURRENCY: Final = 16
 
 _log = structlog.get_logger("kaged.services")
 

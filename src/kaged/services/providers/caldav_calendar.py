@@ -10,20 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, cast
 
 from kaged.base import Clock, JsonObject, JsonValue
-from kaged.services.contract import (
-    AuthBeginCall,
-    AuthCompleteCall,
-    AuthPollCall,
-    AuthPollResult,
-    AuthRevokeCall,
-    CapabilityAuthBeginResult,
-    CapabilityAuthCompleteResult,
-    CapabilityDefinition,
-    CredentialHandle,
-    InvokeCall,
-)
-from kaged.services.errors import CapabilityAuthRequired, CapabilityInvalidInput
-from kaged.services.providers.caldav_client import CalDavClient, Calendar
+from kaged.services.contract import CapabilityDefinition, InvokeCall
+from kaged.services.errors import CapabilityInvalidInput
+from kaged.services.providers.caldav_client import ANSWER_LIMIT_BYTES, CalDavClient
 from kaged.services.providers.calendar_schemas import calendar_definition
 from kaged.services.providers.events import (
     caldav_moment,
@@ -34,7 +23,8 @@ from kaged.services.providers.events import (
     parse_moment,
     write_event,
 )
-from kaged.services.providers.linking import Linking, OAuthLinking, PasswordLinking
+from kaged.services.providers.http_exchange import HttpExchange
+from kaged.services.providers.linking import LinkedProvider
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.oauth import OAuthClient
 
@@ -54,7 +44,7 @@ class CalendarSettings:
     timeout_s: float = 30.0
 
 
-class CalDavCalendar:
+class CalDavCalendar(LinkedProvider):
     """The provider of `<namespace>.calendar`."""
 
     def __init__(
@@ -66,49 +56,33 @@ class CalDavCalendar:
         oauth: OAuthClient | None = None,
         transport: AsyncBaseTransport | None = None,
     ) -> None:
+        super().__init__(settings.namespace, page=page, page_title="Link a calendar", oauth=oauth)
         self._settings = settings
         self._clock = clock
-        self._oauth = oauth
         self._transport = transport
-        self._linking: Linking = (
-            OAuthLinking(oauth)
-            if oauth is not None
-            else PasswordLinking(page, "Link a calendar", self._try_login)
-        )
-
-    @property
-    def namespace(self) -> str:
-        """The part before the dot of its id."""
-        return self._settings.namespace
 
     async def definitions(self) -> list[CapabilityDefinition]:
         """Return the one capability."""
         return [calendar_definition(self.namespace)]
 
-    async def auth_begin(self, call: AuthBeginCall) -> CapabilityAuthBeginResult:
-        """Start linking a calendar account."""
-        return await self._linking.begin(call)
-
-    async def auth_complete(self, call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
-        """Finish linking a calendar account."""
-        return await self._linking.complete(call)
-
-    async def auth_poll(self, call: AuthPollCall) -> AuthPollResult:
-        """Ask whether the person has agreed."""
-        return await self._linking.poll(call)
-
-    async def auth_revoke(self, call: AuthRevokeCall) -> bool:
-        """End the link upstream, where there is somebody to tell."""
-        return await self._linking.revoke(call)
-
     async def invoke(self, call: InvokeCall) -> JsonObject:
         """Run one operation."""
         assert call.credentials is not None, "every operation needs an account"
         given = call.input_data
-        async with self._client(await self._headers(call.credentials)) as client:
+        held = await self._credential(call.credentials)
+        authorization = (
+            f"Bearer {held['access_token']}"
+            if self._oauth is not None
+            else _basic(str(held.get("username")), str(held.get("password")))
+        )
+        async with self._client(authorization) as client:
             match call.operation:
                 case "calendars":
-                    return await self._calendars(client)
+                    rows: list[JsonValue] = [
+                        {"calendar": one.path, "name": one.name, "writable": one.writable}
+                        for one in await client.calendars()
+                    ]
+                    return {"calendars": rows}
                 case "list":
                     return await self._list(client, given, None)
                 case "search":
@@ -126,18 +100,15 @@ class CalDavCalendar:
 
     # -- operations ------------------------------------------------------------------------------
 
-    async def _calendars(self, client: CalDavClient) -> JsonObject:
-        rows: list[JsonValue] = [
-            {"calendar": one.path, "name": one.name, "writable": one.writable}
-            for one in await client.calendars()
-        ]
-        return {"calendars": rows}
-
     async def _list(self, client: CalDavClient, given: JsonObject, text: str | None) -> JsonObject:
         start, end = self._window(given)
         limit = cast("int", given.get("limit", 50))
         found: list[JsonObject] = []
-        for calendar in await self._chosen(client, given):
+        if "calendar" in given:
+            calendars = [str(given["calendar"])]
+        else:
+            calendars = [one.path for one in await client.calendars()]
+        for calendar in calendars:
             for one in await client.events(calendar, caldav_moment(start), caldav_moment(end)):
                 found += describe_events(one.path, one.etag, one.text)
         if text is not None:
@@ -178,49 +149,33 @@ class CalDavCalendar:
             raise CapabilityInvalidInput("end must be after start, at most two years later")
         return start, end
 
-    async def _chosen(self, client: CalDavClient, given: JsonObject) -> list[str]:
-        if "calendar" in given:
-            return [str(given["calendar"])]
-        return [one.path for one in await client.calendars()]
-
     async def _target(self, client: CalDavClient, given: JsonObject) -> str:
         if "calendar" in given:
             return str(given["calendar"])
-        writable: list[Calendar] = [one for one in await client.calendars() if one.writable]
+        writable = [one for one in await client.calendars() if one.writable]
         if len(writable) == 1:
             return writable[0].path
         names = ", ".join(one.path for one in writable[:20])
         raise CapabilityInvalidInput(f"name the calendar: {names or 'none can be written to'}")
 
     @asynccontextmanager
-    async def _client(self, headers: dict[str, str]) -> AsyncGenerator[CalDavClient]:
-        client = CalDavClient(
-            self._settings.url,
-            headers,
+    async def _client(self, authorization: str) -> AsyncGenerator[CalDavClient]:
+        async with HttpExchange(
+            "the calendar server",
+            ANSWER_LIMIT_BYTES,
             timeout_s=self._settings.timeout_s,
             transport=self._transport,
-        )
-        try:
-            yield client
-        finally:
-            await client.close()
-
-    async def _headers(self, credentials: CredentialHandle) -> dict[str, str]:
-        if self._oauth is not None:
-            token, _ = await self._oauth.access_token(credentials)
-            return {"Authorization": f"Bearer {token}"}
-        held = await credentials.get()
-        if held is None:
-            raise CapabilityAuthRequired("the calendar is no longer linked; link it again")
-        return _basic(str(held.get("username")), str(held.get("password")))
+            headers={"Authorization": authorization},
+        ) as http:
+            yield CalDavClient(self._settings.url, http)
 
     async def _try_login(self, user: str, password: str) -> None:
         async with self._client(_basic(user, password)) as client:
             await client.calendars()
 
 
-def _basic(user: str, password: str) -> dict[str, str]:
+def _basic(user: str, password: str) -> str:
     if ":" in user:
         raise CapabilityInvalidInput("a user name has no colon")
     joined = base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
-    return {"Authorization": f"Basic {joined}"}
+    return f"Basic {joined}"

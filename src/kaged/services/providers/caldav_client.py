@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote, unquote, urljoin, urlsplit
 from xml.etree import ElementTree as ET
 
@@ -17,9 +17,7 @@ from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityInvalidInput,
 )
-
-if TYPE_CHECKING:
-    from httpx import AsyncBaseTransport, Response
+from kaged.services.providers.http_exchange import HttpAnswer, HttpExchange
 
 ANSWER_LIMIT_BYTES: Final = 8 * 1024 * 1024
 CALENDARS_LIMIT: Final = 200
@@ -49,32 +47,11 @@ class CalendarObject:
 
 
 class CalDavClient:
-    """Speaks with one server as one person; open it for one call and close it."""
+    """Speaks with one server as one person, whose headers `http` sends along."""
 
-    def __init__(
-        self,
-        base_url: str,
-        headers: Mapping[str, str],
-        *,
-        timeout_s: float,
-        transport: AsyncBaseTransport | None = None,
-    ) -> None:
-        # Heavy, and of no use to a daemon without calendars.
-        import httpx  # noqa: PLC0415 - see above
-
+    def __init__(self, base_url: str, http: HttpExchange) -> None:
         self._base_url = base_url if base_url.endswith("/") else f"{base_url}/"
-        self._errors = (httpx.HTTPError, httpx.InvalidURL, ValueError)
-        self._http = httpx.AsyncClient(
-            headers=dict(headers),
-            timeout=timeout_s,
-            follow_redirects=False,
-            trust_env=False,
-            transport=transport,
-        )
-
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._http.aclose()
+        self._http = http
 
     # -- finding -----------------------------------------------------------------------------------
 
@@ -126,21 +103,21 @@ class CalDavClient:
     async def get(self, path: str) -> CalendarObject | None:
         """Return one resource, or None when it is gone."""
         own = self._own(path)
-        response, text = await self._ask("GET", own, expected=(200, 404, 410))
-        if response.status_code != 200:
+        answer = await self._ask("GET", own, expected=(200, 404, 410))
+        if answer.status != 200:
             return None
-        return CalendarObject(own, response.headers.get("etag", ""), text)
+        return CalendarObject(own, answer.headers.get("etag", ""), _text(answer))
 
     async def create(self, calendar: str, name: str, text: str) -> str:
         """Put a new resource into a calendar and return its path; never overwrites one."""
         path = f"{self._own(calendar).rstrip('/')}/{quote(name, safe='')}"
         headers = {"If-None-Match": "*", "Content-Type": "text/calendar; charset=utf-8"}
-        response, _ = await self._ask(
+        answer = await self._ask(
             "PUT", path, text, headers, expected=(200, 201, 204, 403, 404, 409, 412)
         )
-        if response.status_code == 412:
+        if answer.status == 412:
             return path  # it is there already: the same call came twice
-        if response.status_code >= 400:
+        if answer.status >= 400:
             raise CapabilityInvalidInput("the calendar does not accept this event")
         return path
 
@@ -149,25 +126,25 @@ class CalDavClient:
         headers = {"Content-Type": "text/calendar; charset=utf-8"}
         if found.etag:
             headers["If-Match"] = found.etag
-        response, _ = await self._ask(
+        answer = await self._ask(
             "PUT", found.path, text, headers, expected=(200, 201, 204, 403, 409, 412)
         )
-        if response.status_code == 412:
+        if answer.status == 412:
             raise CapabilityInvalidInput("the event was changed meanwhile; read it again")
-        if response.status_code >= 400:
+        if answer.status >= 400:
             raise CapabilityInvalidInput("the calendar does not accept this change")
 
     async def delete(self, path: str, etag: str | None) -> bool:
         """Remove a resource; False when it was gone."""
         headers = {"If-Match": etag} if etag else {}
-        response, _ = await self._ask(
+        answer = await self._ask(
             "DELETE", self._own(path), "", headers, expected=(200, 204, 403, 404, 410, 412)
         )
-        if response.status_code == 412:
+        if answer.status == 412:
             raise CapabilityInvalidInput("the event was changed meanwhile; read it again")
-        if response.status_code == 403:
+        if answer.status == 403:
             raise CapabilityInvalidInput("the event may not be deleted")
-        return response.status_code in {200, 204}
+        return answer.status in {200, 204}
 
     # -- own -------------------------------------------------------------------------------------
 
@@ -191,9 +168,10 @@ class CalDavClient:
 
     async def _xml(self, method: str, path: str, body: str, *, depth: str) -> ET.Element:
         headers = {"Depth": depth, "Content-Type": "application/xml; charset=utf-8"}
-        response, text = await self._ask(method, path, body, headers, expected=(207, 403, 404))
-        if response.status_code != 207:
+        answer = await self._ask(method, path, body, headers, expected=(207, 403, 404))
+        if answer.status != 207:
             raise CapabilityInvalidInput("there is no such calendar for this account")
+        text = _text(answer)
         if "<!DOCTYPE" in text or "<!ENTITY" in text:
             raise CapabilityBackendUnavailable("the calendar server's answer is not plain XML")
         try:
@@ -209,30 +187,18 @@ class CalDavClient:
         headers: Mapping[str, str] | None = None,
         *,
         expected: tuple[int, ...],
-    ) -> tuple[Response, str]:
-        read = bytearray()
-        try:
-            async with self._http.stream(
-                method,
-                urljoin(self._base_url, path),
-                content=body.encode("utf-8") if body else None,
-                headers=dict(headers or {}),
-            ) as response:
-                async for chunk in response.aiter_bytes():
-                    read += chunk
-                    if len(read) > ANSWER_LIMIT_BYTES:
-                        raise CapabilityBackendUnavailable(
-                            "the calendar server's answer is too large"
-                        )
-        except CapabilityBackendUnavailable:
-            raise
-        except self._errors:
-            raise CapabilityBackendUnavailable("the calendar server cannot be reached") from None
-        if response.status_code == 401:
+    ) -> HttpAnswer:
+        answer = await self._http.ask(
+            method,
+            urljoin(self._base_url, path),
+            content=body.encode("utf-8") if body else None,
+            headers=headers,
+        )
+        if answer.status == 401:
             raise CapabilityAuthRequired("the calendar server does not accept this login")
-        if response.status_code not in expected:
+        if answer.status not in expected:
             raise CapabilityBackendUnavailable("the calendar server refused the request")
-        return response, read.decode("utf-8", "replace")
+        return answer
 
     def _own(self, place: str) -> str:
         """Return the path of a place on this server.
@@ -248,6 +214,10 @@ class CalDavClient:
         if not there.path.isascii() or not there.path.isprintable():
             return quote(unquote(there.path), safe="/")
         return there.path
+
+
+def _text(answer: HttpAnswer) -> str:
+    return answer.body.decode("utf-8", "replace")
 
 
 def _responses(answer: ET.Element) -> list[tuple[str, ET.Element]]:

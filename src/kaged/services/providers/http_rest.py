@@ -12,9 +12,6 @@ from kaged.base import JsonObject, JsonValue
 from kaged.services.contract import (
     AuthBeginCall,
     AuthCompleteCall,
-    AuthPollCall,
-    AuthPollResult,
-    AuthRevokeCall,
     CapabilityAuthBeginResult,
     CapabilityAuthCompleteResult,
     CapabilityDefinition,
@@ -27,7 +24,8 @@ from kaged.services.errors import (
     CapabilityInvalidInput,
     CapabilityRateLimited,
 )
-from kaged.services.providers.linking import Linking, OAuthLinking, PasswordLinking
+from kaged.services.providers.http_exchange import AnswerTooLarge, HttpAnswer, HttpExchange
+from kaged.services.providers.linking import LinkedProvider
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.oauth import OAuthClient
 from kaged.services.providers.rest_description import (
@@ -65,14 +63,7 @@ class RestSettings:
     timeout_s: float = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class _RestAnswer:
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-
-class HttpRest:
+class HttpRest(LinkedProvider):
     """The provider of `<namespace>.<name>`."""
 
     def __init__(
@@ -85,21 +76,10 @@ class HttpRest:
     ) -> None:
         if (settings.auth is RestAuth.OAUTH) != (oauth is not None):
             raise CapabilityInvalidInput("OAuth needs its settings, and only OAuth does")
+        title = f"Link {settings.api.description} with a token as password"
+        super().__init__(settings.namespace, page=page, page_title=title, oauth=oauth)
         self._settings = settings
-        self._oauth = oauth
         self._transport = transport
-        self._linking: Linking = (
-            OAuthLinking(oauth)
-            if oauth is not None
-            else PasswordLinking(
-                page, f"Link {settings.api.description} with a token as password", self._try_token
-            )
-        )
-
-    @property
-    def namespace(self) -> str:
-        """The part before the dot of its id."""
-        return self._settings.namespace
 
     async def definitions(self) -> list[CapabilityDefinition]:
         """Return the one capability with the described operations."""
@@ -129,22 +109,14 @@ class HttpRest:
         ]
 
     async def auth_begin(self, call: AuthBeginCall) -> CapabilityAuthBeginResult:
-        """Start linking an account."""
+        """Start linking an account, where the API knows accounts."""
         self._require_accounts()
-        return await self._linking.begin(call)
+        return await super().auth_begin(call)
 
     async def auth_complete(self, call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
-        """Finish linking an account."""
+        """Finish linking an account, where the API knows accounts."""
         self._require_accounts()
-        return await self._linking.complete(call)
-
-    async def auth_poll(self, call: AuthPollCall) -> AuthPollResult:
-        """Ask whether the person has agreed."""
-        return await self._linking.poll(call)
-
-    async def auth_revoke(self, call: AuthRevokeCall) -> bool:
-        """End the link upstream, where there is somebody to tell."""
-        return await self._linking.revoke(call)
+        return await super().auth_complete(call)
 
     async def invoke(self, call: InvokeCall) -> JsonObject:
         """Make one described call."""
@@ -152,21 +124,17 @@ class HttpRest:
         if operation is None:
             raise CapabilityInvalidInput(f"there is no operation {call.operation!r}")
         url, query, body = _request(self._settings.api.base_url, operation, call.input_data)
-        token, held = "", dict[str, JsonValue]()
-        if call.credentials is not None:
-            if self._oauth is not None:
-                token, held = await self._oauth.access_token(call.credentials)
-            else:
-                found = await call.credentials.get()
-                if found is None:
-                    raise CapabilityAuthRequired("the account is no longer linked; link it again")
-                token = str(found.get("password"))
-        answer = await self._ask(operation.method, url, token, query, body, call.idempotency_key)
-        if answer.status == 401 and self._oauth is not None and call.credentials is not None:
+        key = call.idempotency_key
+        if call.credentials is None:
+            return _output(await self._ask(operation.method, url, "", query, body, key))
+        held = await self._credential(call.credentials)
+        token = str(held.get("access_token" if self._oauth is not None else "password"))
+        answer = await self._ask(operation.method, url, token, query, body, key)
+        if answer.status == 401 and self._oauth is not None:
             # Ended before its time, perhaps: once with a fresh one. It was refused, so it did
             # nothing, and a second try changes nothing twice.
-            token = await self._oauth.renewed(call.credentials, held)
-            key = call.idempotency_key
+            held = await self._oauth.renewed(call.credentials, held)
+            token = str(held["access_token"])
             answer = await self._ask(operation.method, url, token, query, body, key)
         return _output(answer)
 
@@ -176,11 +144,11 @@ class HttpRest:
         if self._settings.auth is RestAuth.NONE:
             raise CapabilityInvalidInput("this capability needs no account")
 
-    async def _try_token(self, _user: str, token: str) -> None:
+    async def _try_login(self, user: str, password: str) -> None:
         if self._settings.check_path is None:
             return
         url = self._settings.api.base_url + self._settings.check_path
-        answer = await self._ask("GET", url, token, [], None, None)
+        answer = await self._ask("GET", url, password, [], None, None)
         if answer.status >= 400:
             raise CapabilityAuthRequired("The service does not accept this token.")
 
@@ -192,39 +160,25 @@ class HttpRest:
         query: list[tuple[str, str]],
         body: JsonValue,
         key: str | None,
-    ) -> _RestAnswer:
-        # Heavy, and of no use to a daemon without such providers.
-        import httpx  # noqa: PLC0415 - see above
-
+    ) -> HttpAnswer:
         headers = {"Accept": "application/json", "User-Agent": "kaged"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
         if key is not None and method != "GET":
             headers["Idempotency-Key"] = key
-        read = bytearray()
         options: dict[str, Any] = {} if body is None else {"json": body}
-        try:
-            async with (
-                httpx.AsyncClient(
-                    timeout=self._settings.timeout_s,
-                    follow_redirects=False,
-                    trust_env=False,
-                    transport=self._transport,
-                ) as client,
-                client.stream(
-                    method, url, params=tuple(query), headers=headers, **options
-                ) as response,
-            ):
-                async for chunk in response.aiter_bytes():
-                    read += chunk
-                    if len(read) > ANSWER_LIMIT_BYTES:
-                        raise CapabilityInvalidInput(
-                            "the service's answer is too long; ask for less at a time"
-                        )
-        except (httpx.HTTPError, httpx.InvalidURL):
-            raise CapabilityBackendUnavailable("the service cannot be reached") from None
-        lowered = {name.lower(): value for name, value in response.headers.items()}
-        return _RestAnswer(response.status_code, lowered, bytes(read))
+        async with HttpExchange(
+            "the service",
+            ANSWER_LIMIT_BYTES,
+            timeout_s=self._settings.timeout_s,
+            transport=self._transport,
+        ) as http:
+            try:
+                return await http.ask(method, url, params=tuple(query), headers=headers, **options)
+            except AnswerTooLarge:
+                raise CapabilityInvalidInput(
+                    "the service's answer is too long; ask for less at a time"
+                ) from None
 
 
 def _request(
@@ -256,7 +210,7 @@ def _plain(value: JsonValue) -> str:
     raise CapabilityInvalidInput("a parameter is a text, a number or yes and no")
 
 
-def _output(answer: _RestAnswer) -> JsonObject:
+def _output(answer: HttpAnswer) -> JsonObject:
     import msgspec  # noqa: PLC0415 - only where an answer is read
 
     status = answer.status

@@ -13,18 +13,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from kaged.base import Clock, JsonObject, JsonValue
-from kaged.services.contract import (
-    AuthBeginCall,
-    AuthCompleteCall,
-    AuthPollCall,
-    AuthPollResult,
-    AuthRevokeCall,
-    CapabilityAuthBeginResult,
-    CapabilityAuthCompleteResult,
-    CapabilityDefinition,
-    CredentialHandle,
-    InvokeCall,
-)
+from kaged.services.contract import CapabilityDefinition, InvokeCall
 from kaged.services.errors import (
     CapabilityAuthRequired,
     CapabilityBackendUnavailable,
@@ -40,7 +29,7 @@ from kaged.services.providers.letters import (
     recipients,
     write_letter,
 )
-from kaged.services.providers.linking import Linking, OAuthLinking, PasswordLinking
+from kaged.services.providers.linking import LinkedProvider
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.mailbox import Criterion, Login, Mailbox, MailHost, Security
 from kaged.services.providers.oauth import OAuthClient
@@ -69,7 +58,7 @@ class EmailSettings:
     timeout_s: float = 30.0
 
 
-class ImapEmail:
+class ImapEmail(LinkedProvider):
     """The provider of `<namespace>.email`."""
 
     def __init__(
@@ -80,40 +69,15 @@ class ImapEmail:
         page: LinkPage,
         oauth: OAuthClient | None = None,
     ) -> None:
+        title = f"Link a mailbox at {settings.imap.host}"
+        super().__init__(settings.namespace, page=page, page_title=title, oauth=oauth)
         self._settings = settings
         self._clock = clock
-        self._oauth = oauth
         self._threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="kaged-mail")
-        self._linking: Linking = (
-            OAuthLinking(oauth)
-            if oauth is not None
-            else PasswordLinking(page, f"Link a mailbox at {settings.imap.host}", self._try_login)
-        )
-
-    @property
-    def namespace(self) -> str:
-        """The part before the dot of its id."""
-        return self._settings.namespace
 
     async def definitions(self) -> list[CapabilityDefinition]:
         """Return the one capability."""
         return [email_definition(self.namespace, sends=self._settings.smtp is not None)]
-
-    async def auth_begin(self, call: AuthBeginCall) -> CapabilityAuthBeginResult:
-        """Start linking a mailbox."""
-        return await self._linking.begin(call)
-
-    async def auth_complete(self, call: AuthCompleteCall) -> CapabilityAuthCompleteResult:
-        """Finish linking a mailbox."""
-        return await self._linking.complete(call)
-
-    async def auth_poll(self, call: AuthPollCall) -> AuthPollResult:
-        """Ask whether the person has agreed."""
-        return await self._linking.poll(call)
-
-    async def auth_revoke(self, call: AuthRevokeCall) -> bool:
-        """End the link upstream, where there is somebody to tell."""
-        return await self._linking.revoke(call)
 
     async def invoke(self, call: InvokeCall) -> JsonObject:
         """Run one operation."""
@@ -129,7 +93,12 @@ class ImapEmail:
         }.get(call.operation)
         if runner is None:
             raise CapabilityInvalidInput(f"there is no operation {call.operation!r}")
-        login, sender = await self._login(call.credentials)
+        held = await self._credential(call.credentials)
+        sender = str(held.get("account_email") or held.get("username") or "")
+        if self._oauth is not None:
+            login = Login(sender, access_token=str(held["access_token"]))
+        else:
+            login = Login(str(held.get("username")), str(held.get("password")))
         return await self._in_thread(lambda: runner(login, sender, call))
 
     async def close(self) -> None:
@@ -265,17 +234,6 @@ class ImapEmail:
                 "the mail server cannot be reached or broke off"
             ) from error
         return sorted(refused)
-
-    async def _login(self, credentials: CredentialHandle) -> tuple[Login, str]:
-        if self._oauth is not None:
-            token, held = await self._oauth.access_token(credentials)
-            email = str(held.get("account_email") or "")
-            return Login(email, access_token=token), email
-        held = await credentials.get()
-        if held is None:
-            raise CapabilityAuthRequired("the mailbox is no longer linked; link it again")
-        user = str(held.get("username"))
-        return Login(user, str(held.get("password"))), str(held.get("account_email") or user)
 
     async def _try_login(self, user: str, password: str) -> None:
         def attempt() -> None:

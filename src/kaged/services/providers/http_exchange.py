@@ -1,0 +1,82 @@
+"""`HttpExchange`: a provider's questions to one HTTP server, each with a bounded answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from kaged.services.errors import CapabilityBackendUnavailable
+
+if TYPE_CHECKING:
+    from httpx import AsyncBaseTransport
+
+
+class AnswerTooLarge(CapabilityBackendUnavailable):
+    """The server sent more than the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """What a server sent back; the names of `headers` are looked up in any case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class HttpExchange:
+    """Asks a server, which messages call `what`. Use it as a context.
+
+    Redirects are not followed and the proxies of the environment do not count: credentials go to
+    the address that the operator configured and nowhere else.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        limit_bytes: int,
+        *,
+        timeout_s: float,
+        transport: AsyncBaseTransport | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        # Heavy, and of no use to a daemon without such providers.
+        import httpx  # noqa: PLC0415 - see above
+
+        self._what = what
+        self._limit_bytes = limit_bytes
+        self._errors = (httpx.HTTPError, httpx.InvalidURL, ValueError)
+        self._client = httpx.AsyncClient(
+            headers=headers,
+            timeout=timeout_s,
+            follow_redirects=False,
+            trust_env=False,
+            transport=transport,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def ask(self, method: str, url: str, **request: Any) -> HttpAnswer:
+        """Send one request, with the options of `httpx`.
+
+        Raises:
+            AnswerTooLarge: the answer is beyond the limit.
+            CapabilityBackendUnavailable: anything else went wrong on the way; not what was said.
+        """
+        read = bytearray()
+        try:
+            async with self._client.stream(method, url, **request) as response:
+                async for chunk in response.aiter_bytes():
+                    read += chunk
+                    if len(read) > self._limit_bytes:
+                        break
+        except self._errors:
+            raise CapabilityBackendUnavailable(f"{self._what} cannot be reached") from None
+        if len(read) > self._limit_bytes:
+            raise AnswerTooLarge(f"{self._what}'s answer is too large")
+        return HttpAnswer(response.status_code, response.headers, bytes(read))
