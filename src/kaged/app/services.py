@@ -31,19 +31,17 @@ from kaged.services.configured import provider_rules, rate_rules, signing_key
 from kaged.services.confirmation import Consents
 from kaged.services.contract import CapabilityProvider
 from kaged.services.idempotency import MutatingCalls
-from kaged.services.kept_limits import KeptLimits
-from kaged.services.limits import RateLimits
+from kaged.services.limits import KeptLimits, RateLimits
 from kaged.services.linking import AccountLinking
 from kaged.services.manager import CapabilityManager, ManagerParts
 from kaged.services.providers.bridge import BridgeProvider
 from kaged.services.providers.bridge_command import bridge_spec
 from kaged.services.providers.first_party import FirstPartyProviders
 from kaged.services.registry import CapabilityRegistry
-from kaged.services.skill_files import read_skills
-from kaged.services.skills import SkillRegistry, SkillSettings
+from kaged.services.skills import SkillRegistry, read_skills
 from kaged.services.trail import Trail
 from kaged.services.vault import Vault
-from kaged.services.vault_key import KeyPlace, open_ring, ring_stores
+from kaged.services.vault_key import open_ring, ring_stores
 from kaged.store import Store
 from kaged.store.service_call_rows import PlanRow, ServiceCallRows
 from kaged.store.service_rows import ServiceRows
@@ -96,10 +94,7 @@ async def build_services(
     trail = Trail(audit, clock, fingerprints)
     tokens = ContextTokens(key, clock)
     skills = SkillRegistry(
-        {
-            name: SkillSettings(one.enabled, one.allow_chat_ids)
-            for name, one in config.skills.good.items()
-        },
+        config.skills.good,
         await asyncio.to_thread(read_skills, settings.places.config_dir / "skills"),
     )
     accounts = Accounts(memory.rows, clock)
@@ -178,8 +173,7 @@ async def _open_memory(
 ) -> _Memory:
     vault_rows = VaultRows(store, clock)
     exists = not await vault_rows.is_empty()
-    place = KeyPlace(section.vault_key.value)
-    stores = ring_stores(place, _key_file(settings), environ)
+    stores = ring_stores(section.vault_key, _key_file(settings), environ)
     ring, ring_store = await asyncio.to_thread(lambda: open_ring(stores, vault_exists=exists))
     vault = Vault(vault_rows, ring, ring_store, clock)
     return _Memory(ServiceRows(store, clock), ServiceCallRows(store, clock), vault)

@@ -20,7 +20,7 @@ from kaged.services.errors import (
 )
 from kaged.services.gates import decide_chat, decide_skill
 from kaged.services.registry import CapabilityRegistry, RegisteredCapability
-from kaged.services.skills import SkillPolicies
+from kaged.services.skills import SkillRegistry
 from kaged.services.trail import Record, Trail
 from kaged.wire.tokens import TokenRejected
 
@@ -36,7 +36,7 @@ class CallerAdmission:
         self,
         tokens: ContextTokens,
         registry: CapabilityRegistry,
-        skills: SkillPolicies,
+        skills: SkillRegistry,
         trail: Trail,
         *,
         require_skill: bool = False,

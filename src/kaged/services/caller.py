@@ -114,11 +114,6 @@ class ContextTokens:
         return caller
 
 
-def caller_of(token: VerifiedToken, params: JsonObject) -> tuple[ServiceCaller, JsonObject]:
-    """Return the caller of a verified token, and the parameters as a handler may see them."""
-    return without_claims(ServiceCaller(token, context_of(token)), params)
-
-
 def without_claims(caller: ServiceCaller, params: JsonObject) -> tuple[ServiceCaller, JsonObject]:
     """Return the parameters a handler may see, and the caller with what it claimed there.
 
@@ -131,7 +126,11 @@ def without_claims(caller: ServiceCaller, params: JsonObject) -> tuple[ServiceCa
     token = caller.token
     claimed = tuple(sorted(IDENTITY_PARAMS.intersection(params)))
     for name in claimed:
-        claim = token.effective_user_id if name == "user_id" else _claim(token.routing, name)
+        claim: str | None = (
+            token.effective_user_id
+            if name == "user_id"
+            else getattr(token.routing, _PROJECTED[name])
+        )
         if claim is None:
             del clean[name]
         else:
@@ -152,8 +151,3 @@ def context_of(token: VerifiedToken) -> CapabilityCallContext:
         routing.source_username,
         routing.source_display_name,
     )
-
-
-def _claim(routing: RoutingClaims, param: str) -> str | None:
-    found: str | None = getattr(routing, _PROJECTED[param])
-    return found

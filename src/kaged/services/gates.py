@@ -12,7 +12,7 @@ from kaged.kernel.decision import Decision, fail_closed
 from kaged.kernel.service_ids import ServiceId, ServiceIdInvalid, decide_service, parse_service_ids
 from kaged.services.caller import ServiceCaller
 from kaged.services.registry import RegisteredCapability, RegisteredOperation
-from kaged.services.skills import SkillPolicies
+from kaged.services.skills import SkillRegistry
 
 SKILL_RULE: Final = "service.skill"
 CHAT_RULE: Final = "service.chat_type"
@@ -26,7 +26,7 @@ _OPERATION_PASSES: Final = Decision.allow(OPERATION_RULE)
 
 @fail_closed(SKILL_RULE)
 def decide_skill(
-    caller: ServiceCaller, wanted: ServiceId, skills: SkillPolicies, *, require_skill: bool
+    caller: ServiceCaller, wanted: ServiceId, skills: SkillRegistry, *, require_skill: bool
 ) -> Decision:
     """Decide by the skill that runs: enabled, its chats, and what it declared.
 

@@ -1,20 +1,32 @@
-"""`RateLimits`: how often a user may call a capability; nothing is limited unless configured."""
+"""`RateLimits`: how often a user may call a capability; nothing is limited unless configured.
+
+`KeptLimits` lets the counts outlive the daemon, so that a restart grants nothing.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kaged.base import Clock, JsonObject, JsonValue
+import structlog
+
+from kaged.base import Clock, JsonObject, JsonValue, KagedError
 from kaged.services.errors import CapabilityRateLimited
+from kaged.store.service_rows import ServiceRows
 
 BUCKETS_LIMIT: Final = 50_000
 KEPT_BUCKETS: Final = 10_000
 """How many of the latest counts a snapshot holds."""
 _DAY_S: Final = 86_400
+KEEP_EVERY_S: Final = 5.0
+# Whose entry the kept counts are: no user has a blank name, so nobody's.
+_KEPT: Final = ("", "kaged.limits", "", "buckets")
+
+_log = structlog.get_logger("kaged.services")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +142,38 @@ class RateLimits:
                     self._buckets[tuple(str(part) for part in key)] = bucket
                 case _:
                     continue
+
+
+class KeptLimits:
+    """Reads the counts at the start and writes them when they have changed.
+
+    They are written at the end of the daemon and every few seconds while calls are counted, never
+    on the way of a call: a daemon that is killed forgets the last seconds, and no quota of a day.
+    """
+
+    def __init__(self, limits: RateLimits, rows: ServiceRows) -> None:
+        self._limits = limits
+        self._rows = rows
+
+    async def load(self) -> None:
+        """Go on counting where the last daemon stopped."""
+        kept = await self._rows.state(*_KEPT)
+        if kept is not None:
+            self._limits.restore(kept)
+
+    async def keep(self) -> None:
+        """Write the counts now and then, for ever."""
+        while True:
+            await asyncio.sleep(KEEP_EVERY_S)
+            await self.save()
+
+    async def save(self) -> None:
+        """Write the counts if anything was counted since; a failure is logged and tried again."""
+        if not self._limits.changed:
+            return
+        self._limits.changed = False
+        try:
+            await self._rows.put_state(*_KEPT, self._limits.snapshot(), limit=1)
+        except KagedError as error:
+            self._limits.changed = True
+            _log.warning("services.limits_not_kept", error=error.message)

@@ -56,11 +56,6 @@ _PAGE_TOKENS: Final = (
     "delta_token",
 )
 _FINE, _REFUSED, _MAYBE, _PAIR = 0, 1, 2, 3
-FINE_KEYS_LIMIT: Final = 4096
-FINE_KEY_CHARS: Final = 64
-# Keys that were looked at and are harmless beside each other. A pair's "name" is among them, and
-# therefore "value" never is.
-_FINE_KEYS: Final[set[str]] = set()
 
 # What has the shape of a secret wherever it stands. The audit log masks more, such as "password:
 # x"; here that would garble what people write to each other.
@@ -150,8 +145,7 @@ def _check(
             raise _Foreign
         _refuse("not an object", "")
     output: JsonObject = value
-    if not _is_plainly_fine(output):
-        _walk(output)
+    _walk(output)
     try:
         text = msgspec.json.encode(output)
     except (TypeError, ValueError, RecursionError):
@@ -186,116 +180,63 @@ def _may_hold_shapes(text: bytes) -> bool:
     return False
 
 
-def _is_plainly_fine(output: JsonObject) -> bool:
-    """Look at everything without noting where it stands; False sends the value to `_walk`.
-
-    Nearly every output ends here. Keys that were found harmless are remembered, so that those of
-    an object are looked up all at once.
-    """
-    level: list[dict[str, JsonValue] | list[JsonValue]] = [output]
-    for _ in range(DEPTH_LIMIT):
-        below: list[dict[str, JsonValue] | list[JsonValue]] = []
-        for holder in level:
-            if type(holder) is dict:
-                if not _FINE_KEYS.issuperset(holder) and not _has_fine_keys(holder):
-                    return False
-                values = holder.values()
-            else:
-                if len(holder) == 2 and type(holder[0]) is str:  # type: ignore[index]  # a list
-                    return False  # perhaps a header
-                values = holder
-            for value in values:
-                kind = type(value)
-                if kind is str or kind is int:
-                    continue
-                if kind is dict or kind is list:
-                    below.append(value)  # type: ignore[arg-type]  # one of the two
-                elif kind is not bool and value is not None:
-                    return False
-        if not below:
-            return True
-        level = below
-    return False
-
-
-def _has_fine_keys(holder: dict[str, JsonValue]) -> bool:
-    for key in holder:
-        if type(key) is not str:
-            return False
-        verdict = _verdict(key)
-        if verdict != _FINE and not (verdict == _PAIR and "value" not in holder):
-            return False
-        if key != "value" and len(key) <= FINE_KEY_CHARS:
-            if len(_FINE_KEYS) >= FINE_KEYS_LIMIT:
-                _FINE_KEYS.clear()
-            _FINE_KEYS.add(key)
-    return True
-
-
 def _walk(output: JsonObject) -> None:
     """Look at every key and every type, level by level; never deeper than the limit."""
-    level: list[tuple[str, dict[str, JsonValue] | list[JsonValue]]] = [("", output)]
-    depth = 0
-    while level:
-        depth += 1
-        if depth > DEPTH_LIMIT:
-            _refuse("too deep", level[0][0])
-        below: list[tuple[str, dict[str, JsonValue] | list[JsonValue]]] = []
-        for path, holder in level:
+    # Where a holder stands is kept as steps and only written out for a refusal.
+    level: list[tuple[_Steps, dict[str, JsonValue] | list[JsonValue]]] = [((), output)]
+    for _ in range(DEPTH_LIMIT):
+        below: list[tuple[_Steps, Any]] = []
+        for steps, holder in level:
             if type(holder) is dict:
-                _walk_object(path, holder, below)
+                if any(map(_verdict, holder)):
+                    _judge_keys(steps, holder)
+                children = holder.items()
             else:
-                _walk_list(path, holder, below)  # type: ignore[arg-type]  # only these two
+                if len(holder) == 2 and type(holder[0]) is str and _is_header(*holder):  # type: ignore[index,misc]  # a list
+                    _refuse("credential header", _path((*steps, "[]")))
+                children = (("[]", value) for value in holder)
+            for key, value in children:
+                kind = type(value)
+                if kind in _PLAIN:
+                    continue
+                if kind is dict or kind is list:
+                    below.append(((*steps, key), value))
+                elif kind is not float:
+                    raise _Foreign
+                elif not math.isfinite(value):  # type: ignore[arg-type]  # a float
+                    _refuse("not JSON", _path(steps))
+        if not below:
+            return
         level = below
+    _refuse("too deep", _path(level[0][0]))
 
 
-def _walk_object(path: str, holder: dict[str, JsonValue], below: list[Any]) -> None:
-    for key, value in holder.items():
-        if type(key) is not str:
-            raise _Foreign
-        kind = type(value)
-        verdict = _verdict(key)
-        if verdict:
-            _judge(verdict, path, key, value, holder)
-        if kind is dict or kind is list:
-            below.append((f"{path}.{key}" if path else key, value))
-        elif kind is float:
-            _finite(value, path)  # type: ignore[arg-type]  # a float
-        elif kind not in _PLAIN:
-            raise _Foreign
-
-
-def _walk_list(path: str, holder: list[JsonValue], below: list[Any]) -> None:
-    if len(holder) == 2 and type(holder[0]) is str and _is_header(holder[0], holder[1]):
-        _refuse("credential header", f"{path}[]")
-    for value in holder:
-        kind = type(value)
-        if kind is dict or kind is list:
-            below.append((f"{path}[]", value))
-        elif kind is float:
-            _finite(value, path)  # type: ignore[arg-type]  # a float
-        elif kind not in _PLAIN:
-            raise _Foreign
-
-
+_Steps: TypeAlias = tuple[str, ...]
 _PLAIN: Final = frozenset({str, int, bool, type(None)})
 
 
-def _judge(
-    verdict: int, path: str, key: str, value: JsonValue, holder: dict[str, JsonValue]
-) -> None:
-    where = f"{path}.{key[:64]}" if path else key[:64]
-    if verdict == _REFUSED:
-        _refuse("credential key", where)
-    if verdict == _MAYBE and isinstance(value, str) and looks_random(value):
-        _refuse("credential key", where)
-    if verdict == _PAIR and isinstance(value, str) and _is_header(value, holder.get("value")):
-        _refuse("credential header", where)
+def _path(steps: _Steps) -> str:
+    """Write steps as people write them: `messages[].from`."""
+    return ".".join(steps).replace(".[]", "[]")
+
+
+def _judge_keys(steps: _Steps, holder: dict[str, JsonValue]) -> None:
+    for key, value in holder.items():
+        verdict = _verdict(key)
+        where = (*steps, key[:64])
+        if verdict == _REFUSED:
+            _refuse("credential key", _path(where))
+        if verdict == _MAYBE and isinstance(value, str) and looks_random(value):
+            _refuse("credential key", _path(where))
+        if verdict == _PAIR and isinstance(value, str) and _is_header(value, holder.get("value")):
+            _refuse("credential header", _path(where))
 
 
 @lru_cache(maxsize=8192)
 def _verdict(key: str) -> int:
     """Return what a key stands for: nothing, a credential, perhaps one, the name of a pair."""
+    if type(key) is not str:
+        raise _Foreign
     folded = fold_key(key).strip("_")
     if folded in CREDENTIAL_KEYS or folded.replace("_", "") in _JOINED:
         return _REFUSED
@@ -314,15 +255,10 @@ _JOINED: Final = frozenset(key.replace("_", "") for key in CREDENTIAL_KEYS)
 
 
 def _is_header(name: str, value: object) -> bool:
-    if fold_key(name) not in _HEADERS or not isinstance(value, str):
+    if not isinstance(value, str) or fold_key(name) not in _HEADERS:
         return False
     # A list of two tags may well begin with "cookie"; a header's value is no single word.
     return len(value) >= 8 and (" " in value or "=" in value or looks_random(value))
-
-
-def _finite(value: float, path: str) -> None:
-    if not math.isfinite(value):
-        _refuse("not JSON", path)
 
 
 def _masked(value: JsonValue, free: FreeText, path: str, masked: list[str]) -> JsonValue:

@@ -1,13 +1,20 @@
-"""Skills as the gates see them: `SkillPolicy`, read from skill metadata and host config."""
+"""Skills as the gates see them: `SkillRegistry`, from `SKILL.md` files and the host's config."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, Protocol
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import structlog
 
 from kaged.base import KagedError
+from kaged.config.files import read_text
+from kaged.config.nodes import to_json
+from kaged.config.providers import SkillSection
+from kaged.config.yamldoc import parse_yaml
 from kaged.kernel.service_ids import ServiceId, parse_service_ids
 
 DEFAULTS: Final = "defaults"
@@ -19,6 +26,11 @@ _SECRET_NAME: Final = re.compile(
     r"(?i)(?:^|_)(?:api_?key|token|secret|password|passwd|auth)(?:_|$)"
 )
 CHAT_TYPES_LIMIT: Final = 32
+FILE_NAME: Final = "SKILL.md"
+SKILLS_LIMIT: Final = 256
+_FENCE: Final = "---"
+
+_log = structlog.get_logger("kaged.services")
 
 
 class SkillMetadataInvalid(KagedError):
@@ -39,14 +51,6 @@ class SkillPolicy:
     chat_types: frozenset[str] | None = None
     chat_ids: frozenset[str] | None = None
     capabilities: frozenset[ServiceId] | None = None
-
-
-class SkillPolicies(Protocol):
-    """Where the gates look a skill up."""
-
-    def policy_of(self, skill: str) -> SkillPolicy | None:
-        """Return the policy of a skill; None when the host knows no such skill."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +92,11 @@ def parse_skill_metadata(name: str, found: Mapping[str, Any]) -> SkillMetadata:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SkillSettings:
-    """What the operator's config says about a skill."""
-
-    enabled: bool | None = None
-    allow_chat_ids: tuple[str, ...] | None = None
-
-
 @dataclass(slots=True)
 class SkillRegistry:
     """The skills of this host: the operator's settings over what each skill's file says."""
 
-    settings: Mapping[str, SkillSettings] = field(default_factory=dict)
+    settings: Mapping[str, SkillSection] = field(default_factory=dict)
     metadata: dict[str, SkillMetadata] = field(default_factory=dict)
 
     def policy_of(self, skill: str) -> SkillPolicy | None:
@@ -110,14 +106,14 @@ class SkillRegistry:
         if said is None and section is None:
             return None
         said = said or SkillMetadata(skill)
-        section = section or SkillSettings()
+        section = section or SkillSection()
         chat_types = frozenset(said.chat_types) or (
             frozenset({"private"}) if said.sensitive else None
         )
         chat_ids = section.allow_chat_ids
         if chat_ids is None:
             # An explicitly empty list of the skill's own lifts the default; absence does not.
-            chat_ids = self.settings.get(DEFAULTS, SkillSettings()).allow_chat_ids
+            chat_ids = self.settings.get(DEFAULTS, SkillSection()).allow_chat_ids
         return SkillPolicy(
             skill,
             section.enabled is not False,
@@ -125,6 +121,32 @@ class SkillRegistry:
             frozenset(chat_ids) if chat_ids else None,
             said.capabilities,
         )
+
+
+def read_skills(directory: Path) -> dict[str, SkillMetadata]:
+    """Read `<directory>/<skill>/SKILL.md`; a file that cannot be used leaves its skill unknown.
+
+    An unknown skill may use nothing that its token does not name. Fields with which a skill tries
+    to choose its provider's program are ignored, and the log names them.
+    """
+    found: dict[str, SkillMetadata] = {}
+    try:
+        folders = sorted(one for one in directory.iterdir() if one.is_dir())[:SKILLS_LIMIT]
+    except OSError:
+        return found
+    for folder in folders:
+        path = folder / FILE_NAME
+        if not path.is_file():
+            continue
+        try:
+            metadata = parse_skill_metadata(folder.name, _front_matter(path))
+        except KagedError as error:
+            _log.warning("skill.refused", skill=folder.name, reason=error.message)
+            continue
+        if metadata.ignored:
+            _log.warning("skill.ignored", skill=folder.name, fields=list(metadata.ignored))
+        found[folder.name] = metadata
+    return found
 
 
 def _flag(name: str, value: object) -> bool:
@@ -149,3 +171,18 @@ def _chat_types(name: str, value: object) -> tuple[str, ...]:
         if item.strip():
             found.add(item.strip().lower())
     return tuple(sorted(found))
+
+
+def _front_matter(path: Path) -> dict[str, object]:
+    """Return what stands between the two fences at the top of a skill's file."""
+    lines = read_text(path).text.splitlines()
+    if not lines or lines[0].strip() != _FENCE:
+        return {}
+    for end, line in enumerate(lines[1:], start=1):
+        if line.strip() == _FENCE:
+            parsed = parse_yaml("\n".join(lines[1:end]), str(path))
+            value = None if parsed.node is None else to_json(parsed.node)
+            if parsed.node is None and parsed.problems:
+                raise SkillMetadataInvalid(f"{path.name}: {parsed.problems[0].message}")
+            return dict(value) if isinstance(value, dict) else {}
+    raise SkillMetadataInvalid(f"{path.name}: the front matter has no end")

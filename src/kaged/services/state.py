@@ -16,7 +16,10 @@ ENTRIES_LIMIT: Final = 1000
 
 
 class BoundState:
-    """Entries of one user and capability; with `chat` those of the verified chat alone."""
+    """Entries of one user and capability, apart from credentials.
+
+    With `chat=True` an entry belongs to the verified chat of the call as well.
+    """
 
     __slots__ = ("_capability_id", "_chat_id", "_rows", "_user_id")
 

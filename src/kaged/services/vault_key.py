@@ -12,11 +12,12 @@ import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar, Final, Protocol, assert_never
+from typing import Any, ClassVar, Final, TypeAlias, assert_never
 
+from kaged.audit.keyfile import write_private
 from kaged.base import KagedError
+from kaged.config.providers import VaultKeyPlace
 
 KEY_BYTES: Final = 32
 KEY_ID_CHARS: Final = 16
@@ -30,15 +31,6 @@ class VaultKeyInvalid(KagedError):
     """The key of the vault is missing, unreadable, or readable by others."""
 
     code: ClassVar[str] = "vault_key_invalid"
-
-
-class KeyPlace(StrEnum):
-    """Where the key is kept."""
-
-    AUTO = "auto"
-    SYSTEMD = "systemd"
-    KEYRING = "keyring"
-    FILE = "file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,23 +84,6 @@ def parse_ring(text: str, place: str) -> KeyRing:
     return ring
 
 
-class RingStore(Protocol):
-    """One place that may hold the ring."""
-
-    @property
-    def place(self) -> str:
-        """Return where it is, for people."""
-        ...
-
-    def load(self) -> KeyRing | None:
-        """Read the ring; None when there is none. Raises VaultKeyInvalid."""
-        ...
-
-    def save(self, ring: KeyRing) -> None:
-        """Replace the ring. Raises VaultKeyInvalid where that cannot be done."""
-        ...
-
-
 class FileRing:
     """A file that only its owner can read."""
 
@@ -142,19 +117,7 @@ class FileRing:
     def save(self, ring: KeyRing) -> None:
         """Write it anew in one step; a crash leaves the old ring or the new one."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(descriptor, ring.to_text().encode())
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        draft.replace(self._path)
-        directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        write_private(self._path, ring.to_text().encode(), replace=True)
 
 
 class SystemdRing:
@@ -215,38 +178,35 @@ class SessionRing:
             raise VaultKeyInvalid(f"{self.place} does not answer: {type(error).__name__}") from None
 
 
-class _KeyringLibrary(Protocol):
-    """The two functions of the optional library that are used."""
+RingStore: TypeAlias = FileRing | SystemdRing | SessionRing
+"""One place that may hold the ring: `place` for people, `load` and `save`.
 
-    def get_password(self, service: str, account: str) -> str | None:
-        """Read an entry."""
-        ...
-
-    def set_password(self, service: str, account: str, text: str) -> None:
-        """Write an entry."""
-        ...
+`load` gives None when there is no ring; both raise VaultKeyInvalid.
+"""
 
 
-def _keyring_library() -> _KeyringLibrary | None:
+def _keyring_library() -> Any | None:
     import importlib  # noqa: PLC0415 - only hosts that use a session keyring need it
 
     try:
-        return importlib.import_module("keyring")  # type: ignore[return-value]  # has both
+        return importlib.import_module("keyring")
     except ImportError:
         return None
 
 
-def ring_stores(place: KeyPlace, path: Path, environ: Mapping[str, str]) -> tuple[RingStore, ...]:
+def ring_stores(
+    place: VaultKeyPlace, path: Path, environ: Mapping[str, str]
+) -> tuple[RingStore, ...]:
     """Return the places to look in, in order; a new ring goes to the last one."""
     directory = environ.get("CREDENTIALS_DIRECTORY", "")
     match place:
-        case KeyPlace.FILE:
+        case VaultKeyPlace.FILE:
             return (FileRing(path),)
-        case KeyPlace.KEYRING:
+        case VaultKeyPlace.KEYRING:
             return (SessionRing(str(path)),)
-        case KeyPlace.SYSTEMD:
+        case VaultKeyPlace.SYSTEMD:
             return (SystemdRing(Path(directory or "/run/credentials/none")),)
-        case KeyPlace.AUTO:
+        case VaultKeyPlace.AUTO:
             systemd = (SystemdRing(Path(directory)),) if directory else ()
             return (*systemd, FileRing(path))
         case _:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fakes.service_lab import FakeProvider, ServiceLab, definition
+from kaged.config.providers import SkillSection
 from kaged.kernel.service_ids import parse_service_ids
 from kaged.services.contract import CapabilityDefinition, InvokeCall
 from kaged.services.errors import (
@@ -23,7 +24,7 @@ from kaged.services.errors import (
     CapabilityRateLimited,
 )
 from kaged.services.limits import DEFAULT_RATES
-from kaged.services.skills import SkillMetadata, SkillSettings, parse_skill_metadata
+from kaged.services.skills import SkillMetadata, parse_skill_metadata
 from requirements import requirement
 
 EMAIL = parse_service_ids(["gog.email"])
@@ -152,7 +153,7 @@ async def test_each_setting_of_a_skill_can_exclude_a_call(lab: ServiceLab, setti
     }
     lab.skills.metadata["mail"] = excluding[setting]
     if setting == "allow_chat_ids":
-        lab.skills.settings = {"mail": SkillSettings(allow_chat_ids=("c1",))}
+        lab.skills.settings = {"mail": SkillSection(allow_chat_ids=("c1",))}
     token = lab.token("alice", "group", skill="mail", caps=("gog.email",), chat_id="c2")
     assert await _code(lab.invoke("ping", token=token)) == "capability_access_denied"
     assert lab.provider.calls == []
@@ -164,23 +165,23 @@ async def test_each_setting_of_a_skill_can_exclude_a_call(lab: ServiceLab, setti
     }
     lab.skills.metadata["mail"] = adjusted[setting]
     if setting == "allow_chat_ids":
-        lab.skills.settings = {"mail": SkillSettings(allow_chat_ids=("c1", "c2"))}
+        lab.skills.settings = {"mail": SkillSection(allow_chat_ids=("c1", "c2"))}
     assert await _code(lab.invoke("ping", token=token)) == "ok"
 
 
 async def test_chat_ids_come_from_the_skill_or_the_defaults(lab: ServiceLab) -> None:
     lab.skills.metadata["mail"] = SkillMetadata("mail", capabilities=EMAIL)
     token = lab.token("alice", "private", skill="mail", chat_id="c2")
-    lab.skills.settings = {"defaults": SkillSettings(allow_chat_ids=("c1",))}
+    lab.skills.settings = {"defaults": SkillSection(allow_chat_ids=("c1",))}
     assert await _code(lab.invoke("ping", token=token)) == "capability_access_denied"
     nowhere = lab.token("alice", "private", skill="mail")
     assert await _code(lab.invoke("ping", token=nowhere)) == "capability_access_denied"
     lab.skills.settings = {
-        "defaults": SkillSettings(allow_chat_ids=("c1",)),
-        "mail": SkillSettings(allow_chat_ids=()),
+        "defaults": SkillSection(allow_chat_ids=("c1",)),
+        "mail": SkillSection(allow_chat_ids=()),
     }
     assert await _code(lab.invoke("ping", token=token)) == "ok"
-    lab.skills.settings = {"mail": SkillSettings(enabled=False)}
+    lab.skills.settings = {"mail": SkillSection(enabled=False)}
     assert await _code(lab.invoke("ping", token=token)) == "capability_access_denied"
 
 

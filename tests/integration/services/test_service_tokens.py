@@ -11,7 +11,7 @@ import pytest
 
 from fakes.service_lab import KEY, FakeProvider, ServiceLab, definition
 from kaged.base import ManualClock
-from kaged.services.caller import ContextTokens, caller_of
+from kaged.services.caller import ContextTokens, without_claims
 from kaged.services.contract import InvokeCall
 from kaged.services.errors import (
     CapabilityAccessDenied,
@@ -234,8 +234,8 @@ async def test_identity_parameters_are_overwritten_or_removed_and_only_named_in_
     assert record["identity_fields"] == ["chat_id", "user_id"]
     assert "bob" not in json.dumps(record)
 
-    verified = lab.tokens.verify(lab.token("alice", "private", chat_id="real"))
-    _, clean = caller_of(verified, {"chat_id": "forged", "thread_id": "forged", "input": {}})
+    caller = lab.tokens.caller(lab.token("alice", "private", chat_id="real"))
+    _, clean = without_claims(caller, {"chat_id": "forged", "thread_id": "forged", "input": {}})
     assert clean == {"chat_id": "real", "input": {}}
 
 

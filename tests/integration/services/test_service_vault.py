@@ -14,13 +14,13 @@ from sqlalchemy import text
 
 from fakes.service_lab import ServiceLab
 from kaged.base import JsonObject
+from kaged.config.providers import VaultKeyPlace
 from kaged.services.contract import InvokeCall
 from kaged.services.errors import CapabilityAuthRequired, CapabilityError
 from kaged.services.idempotency import Ticket
 from kaged.services.vault import CredentialScope, VaultError
 from kaged.services.vault_key import (
     FileRing,
-    KeyPlace,
     SystemdRing,
     VaultKeyInvalid,
     new_ring,
@@ -186,7 +186,7 @@ def test_a_systemd_credential_comes_first_and_is_never_written(tmp_path: Path) -
     ring = new_ring()
     (tmp_path / "kaged-vault-key").write_text(ring.to_text(), encoding="utf-8")
     environ = {"CREDENTIALS_DIRECTORY": os.fspath(tmp_path)}
-    stores = ring_stores(KeyPlace.AUTO, tmp_path / "vault.key", environ)
+    stores = ring_stores(VaultKeyPlace.AUTO, tmp_path / "vault.key", environ)
     found, place = open_ring(stores, vault_exists=True)
     assert found.current == ring.current
     assert isinstance(place, SystemdRing)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kaged.base import ManualClock
-from kaged.services import sanitize
 from kaged.services.caller import SEEN_LIMIT, ContextTokens, without_claims
 from kaged.services.errors import CapabilityInvalidInput
 from kaged.services.params import IDS_LIMIT, capability_param
@@ -93,16 +92,6 @@ def test_a_harmless_name_makes_no_header_harmless() -> None:
             harden({"from": [*people, header]})
     with pytest.raises(OutputRefused):
         harden({"from": {"name": "a", "address": "b", "access_token": "c"}})
-
-
-def test_remembered_keys_have_a_bound_and_huge_ones_are_not_kept() -> None:
-    sanitize._FINE_KEYS.clear()
-    harden({"k" * (sanitize.FINE_KEY_CHARS + 1): 1})
-    harden({"value": 1})
-    assert set() == sanitize._FINE_KEYS
-    for number in range(sanitize.FINE_KEYS_LIMIT + 10):
-        harden({f"field{number}": number})
-        assert len(sanitize._FINE_KEYS) <= sanitize.FINE_KEYS_LIMIT
 
 
 def test_a_key_is_judged_wherever_and_beside_whatever_it_stands() -> None:

@@ -16,8 +16,12 @@ from kaged.services.errors import CAPABILITY_ERRORS, CapabilityError, provider_e
 from kaged.services.gates import decide_chat, decide_skill
 from kaged.services.limits import DEFAULT_RATES, RateLimits, RateRules
 from kaged.services.registry import CapabilityRegistry, RegisteredCapability
-from kaged.services.skill_files import read_skills
-from kaged.services.skills import SkillMetadataInvalid, SkillRegistry, parse_skill_metadata
+from kaged.services.skills import (
+    SkillMetadataInvalid,
+    SkillRegistry,
+    parse_skill_metadata,
+    read_skills,
+)
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import RoutingClaims
 from requirements import requirement

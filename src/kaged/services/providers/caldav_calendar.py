@@ -13,7 +13,6 @@ from kaged.base import Clock, JsonObject, JsonValue
 from kaged.services.contract import CapabilityDefinition, InvokeCall
 from kaged.services.errors import CapabilityInvalidInput
 from kaged.services.providers.caldav_client import ANSWER_LIMIT_BYTES, CalDavClient
-from kaged.services.providers.calendar_schemas import calendar_definition
 from kaged.services.providers.events import (
     caldav_moment,
     change_event,
@@ -27,6 +26,7 @@ from kaged.services.providers.http_exchange import HttpExchange
 from kaged.services.providers.linking import LinkedProvider
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.oauth import OAuthClient
+from kaged.services.providers.operation_schemas import calendar_definition
 
 if TYPE_CHECKING:
     from httpx import AsyncBaseTransport

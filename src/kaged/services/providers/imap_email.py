@@ -19,7 +19,6 @@ from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityInvalidInput,
 )
-from kaged.services.providers.email_schemas import email_definition
 from kaged.services.providers.letters import (
     MESSAGE_LIMIT_BYTES,
     TEXT_LIMIT_CHARS,
@@ -33,6 +32,7 @@ from kaged.services.providers.linking import LinkedProvider
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.mailbox import Criterion, Login, Mailbox, MailHost, Security
 from kaged.services.providers.oauth import OAuthClient
+from kaged.services.providers.operation_schemas import email_definition
 
 if TYPE_CHECKING:
     from email.message import EmailMessage
