@@ -33,7 +33,6 @@ class Completion:
     code: str = field(repr=False)
     state: str | None = field(repr=False)
     callback_url: str | None = field(repr=False)
-    from_url: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def read_completion(callback_url: str | None, code: str | None) -> Completion:
     raw = _unwrapped(callback_url) if from_url is not None and callback_url else None
     if raw is None and typed is not None and typed.url is not None and code is not None:
         raw = _unwrapped(code)
-    return Completion(found.code, state, raw, raw is not None)
+    return Completion(found.code, state, raw)
 
 
 def require_state(completion: Completion, expected: str | None, *, stateless_allowed: bool) -> None:
@@ -88,7 +87,7 @@ def require_state(completion: Completion, expected: str | None, *, stateless_all
     if expected is None:
         return
     if completion.state is None:
-        if completion.from_url or not stateless_allowed:
+        if completion.callback_url is not None or not stateless_allowed:
             raise CapabilityAuthStateMismatch("the callback brings no state, and one is expected")
         return
     if not hmac.compare_digest(completion.state.encode(), expected.encode()):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, TypeAlias
 
 from kaged.base import Clock, JsonObject, iso_utc
 from kaged.services.caller import ServiceCaller
@@ -26,6 +26,8 @@ PLANS_PER_USER: Final = 50
 SUMMARY_KEYS: Final = 20
 
 OnPlan = Callable[[PlanRow], None]
+_Wanted: TypeAlias = tuple[str, str, str, str, str, str | None]
+"""What a plan is for: user, capability, operation, account, hash of the input, thread."""
 
 
 class Consents:
@@ -89,7 +91,7 @@ class Consents:
             if plan.status is PlanStatus.PRESENTED:
                 waiting = plan
         if waiting is None:
-            waiting = await self._present(caller, wanted, input_data)
+            waiting = await self._present(wanted, input_data)
         raise self._refusal(waiting)
 
     async def list(self) -> tuple[PlanRow, ...]:
@@ -108,23 +110,12 @@ class Consents:
             plan.plan_id, PlanStatus.CONFIRMED, PlanStatus.EXECUTED, None
         )
 
-    async def _present(
-        self,
-        caller: ServiceCaller,
-        wanted: tuple[str, str, str, str, str, str | None],
-        shown: JsonObject,
-    ) -> PlanRow:
-        user_id, capability_id, operation, account_ref, input_hash, thread_id = wanted
+    async def _present(self, wanted: _Wanted, shown: JsonObject) -> PlanRow:
         now = self._clock.now_ms()
         plan = PlanRow(
-            plan_id=f"plan_{secrets.token_hex(16)}",
-            user_id=user_id,
-            capability_id=capability_id,
-            operation=operation,
-            account_ref=account_ref,
-            input_hash=input_hash,
-            thread_id=thread_id,
-            summary=_summary(capability_id, operation, account_ref, shown),
+            f"plan_{secrets.token_hex(16)}",
+            *wanted,
+            summary=_summary(*wanted[1:4], shown),
             status=PlanStatus.PRESENTED,
             decided_by=None,
             created_at_ms=now,
@@ -163,7 +154,7 @@ def plan_json(plan: PlanRow) -> JsonObject:
     }
 
 
-def _what(plan: PlanRow) -> tuple[str, str, str, str, str, str | None]:
+def _what(plan: PlanRow) -> _Wanted:
     return (
         plan.user_id,
         plan.capability_id,

@@ -49,15 +49,12 @@ class Replay:
 class Ticket:
     """The right to run a mutating call; end it in exactly one way."""
 
-    __slots__ = ("_calls", "_done", "_key", "_row", "ended")
+    __slots__ = ("_calls", "_key", "_row", "ended")
 
-    def __init__(
-        self, calls: MutatingCalls, key: CallKey, row: CallRow, done: asyncio.Future[None]
-    ) -> None:
+    def __init__(self, calls: MutatingCalls, key: CallKey, row: CallRow) -> None:
         self._calls = calls
         self._key = key
         self._row = row
-        self._done = done
         self.ended = False
 
     async def succeed(self, output: JsonObject) -> None:
@@ -82,26 +79,19 @@ class Ticket:
 
     async def abandon(self) -> None:
         """Take it back: the provider was not called, or did certainly nothing."""
-        if not self.ended:
-            self.ended = True
-            try:
-                await self._calls.rows.forget(self._key)
-            finally:
-                self._release()
+        await self._end(None)
 
-    async def _end(self, row: CallRow) -> None:
+    async def _end(self, row: CallRow | None) -> None:
         if self.ended:
             return
         self.ended = True
         try:
-            await self._calls.rows.end(self._key, row)
+            if row is None:
+                await self._calls.rows.forget(self._key)
+            else:
+                await self._calls.rows.end(self._key, row)
         finally:
-            self._release()
-
-    def _release(self) -> None:
-        self._calls.running.pop(self._key, None)
-        if not self._done.done():
-            self._done.set_result(None)
+            self._calls.release(self._key)
 
 
 class MutatingCalls:
@@ -124,7 +114,7 @@ class MutatingCalls:
         """
         while (other := self.running.get(key)) is not None:
             await asyncio.shield(other)
-        done = self.running[key] = asyncio.get_running_loop().create_future()
+        self.running[key] = asyncio.get_running_loop().create_future()
         now = self._clock.now_ms()
         row = CallRow(
             fingerprint, CallStatus.RUNNING, request_id, None, None, None, now, now + kept_s * 1000
@@ -132,20 +122,22 @@ class MutatingCalls:
         try:
             before = await self.rows.begin(key, row, limit=CALLS_PER_USER)
         except BaseException:
-            self._release(key, done)
+            self.release(key)
             raise
         if before is None:
-            return Ticket(self, key, row, done)
-        self._release(key, done)
+            return Ticket(self, key, row)
+        self.release(key)
         return _replayed(before, fingerprint)
 
     async def settle(self) -> int:
         """After a start: what ran when the host died has an unknown outcome; returns how many."""
         return await self.rows.settle()
 
-    def _release(self, key: CallKey, done: asyncio.Future[None]) -> None:
-        self.running.pop(key, None)
-        done.set_result(None)
+    def release(self, key: CallKey) -> None:
+        """Let the next call with this key in."""
+        done = self.running.pop(key, None)
+        if done is not None and not done.done():
+            done.set_result(None)
 
 
 def _replayed(row: CallRow, fingerprint: str) -> Replay:

@@ -126,7 +126,7 @@ class CapabilityRegistry:
 
     def __init__(self, clock: Clock, on_event: OnRegistry | None = None) -> None:
         self._clock = clock
-        self._on_event = on_event or _no_event
+        self._on_event: OnRegistry = on_event or (lambda _name, _data: None)
         self._capabilities: Mapping[str, RegisteredCapability] = MappingProxyType({})
         self._providers: dict[str, ProviderEntry] = {}
 
@@ -181,7 +181,8 @@ class CapabilityRegistry:
         )
         self._providers[namespace] = entry  # taken from now on; offers nothing yet
         try:
-            await self._load(entry)
+            async with entry.lock:
+                await self._load(entry)
         except BaseException as error:
             wrong = isinstance(error, CapabilityInvalidInput)
             if keep_if_down and isinstance(error, CapabilityError) and not wrong:
@@ -201,14 +202,7 @@ class CapabilityRegistry:
         if entry is None:
             raise CapabilityInvalidInput(f"there is no provider for {namespace}")
         async with entry.lock:
-            was = entry.available
-            try:
-                found = await self._ask(entry)
-            except KagedError as error:
-                if not was:
-                    self._down(entry, error)
-                raise
-            self._install(entry, found)
+            await self._load(entry, stays_up=entry.available)
         return entry
 
     async def revive(self, entry: ProviderEntry, *, on_use: bool = False) -> bool:
@@ -226,10 +220,8 @@ class CapabilityRegistry:
                 return True
             entry.tried_on_use = entry.tried_on_use or on_use
             try:
-                found = await self._ask(entry)
-                self._install(entry, found)
-            except KagedError as error:
-                self._down(entry, error)
+                await self._load(entry)
+            except KagedError:
                 return False
         return True
 
@@ -257,14 +249,14 @@ class CapabilityRegistry:
 
     # ---- own
 
-    async def _load(self, entry: ProviderEntry) -> None:
-        async with entry.lock:
-            try:
-                found = await self._ask(entry)
-                self._install(entry, found)
-            except KagedError as error:
+    async def _load(self, entry: ProviderEntry, *, stays_up: bool = False) -> None:
+        """Ask a provider what it offers and install that; a failure takes it down, or not."""
+        try:
+            self._install(entry, await self._ask(entry))
+        except KagedError as error:
+            if not stays_up:
                 self._down(entry, error)
-                raise
+            raise
 
     async def _ask(self, entry: ProviderEntry) -> list[RegisteredCapability]:
         try:
@@ -385,7 +377,3 @@ def _schema(capability: str, operation: str, schema: JsonObject) -> Any:
     for _path, message, _fix in check_schema(schema, objects=True):
         raise CapabilityInvalidInput(f"{capability}: a schema of {operation} {message}")
     return compile_schema(schema, mask="…")
-
-
-def _no_event(name: str, data: JsonObject) -> None:
-    """Record nothing."""
