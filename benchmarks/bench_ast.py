@@ -16,7 +16,7 @@ import time
 from collections.abc import Awaitable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvloop
 
@@ -92,7 +92,9 @@ def _call(tool: Tool, workspace: Workspace, args: JsonObject) -> Awaitable[Any]:
     context = ToolCallContext("s", "r", "primary", "p", workspace.root, None, "q")
     path = workspace.resolve("./")
     return tool.handler(
-        ToolInvocation(context, filled, (path,), None, workspace, _Deaf(), tool.definition.name)
+        ToolInvocation(
+            context, filled, (path,), None, workspace, cast("Any", _Deaf()), tool.definition.name
+        )
     )
 
 

@@ -177,7 +177,7 @@ class ToolLab:
         self.dispatcher = ToolDispatcher(
             self.registry,
             LabCallers(self.tools, self.workspace),
-            self.audit,
+            cast("AuditLog", self.audit),
             self.clock,
             pipeline=lambda: pipeline,
             outcomes=(self,),

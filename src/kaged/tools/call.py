@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -14,20 +14,13 @@ from kaged.workspace import Author
 from kaged.workspace.errors import FileMissing
 
 if TYPE_CHECKING:
+    from kaged.audit import AuditLog
     from kaged.base import JsonObject, JsonValue
     from kaged.kernel.permissions import CompiledPolicy
     from kaged.tools.context import ToolCallContext
     from kaged.workspace import ProjectPath, Workspace
 
 _log = structlog.get_logger(__name__)
-
-
-class EventPost(Protocol):
-    """Where a handler's events go: the audit log."""
-
-    def post(self, event: AuditEvent) -> None:
-        """Queue an event without waiting."""
-        ...
 
 
 class ToolInvocation:
@@ -38,7 +31,7 @@ class ToolInvocation:
     caller's project.
     """
 
-    __slots__ = ("_events", "args", "context", "paths", "policy", "tool_name", "workspace")
+    __slots__ = ("_audit", "args", "context", "paths", "policy", "tool_name", "workspace")
 
     def __init__(
         self,
@@ -47,7 +40,7 @@ class ToolInvocation:
         paths: tuple[ProjectPath, ...],
         policy: CompiledPolicy | None,
         workspace: Workspace,
-        events: EventPost,
+        audit: AuditLog,
         tool_name: str,
     ) -> None:
         self.context = context
@@ -56,7 +49,7 @@ class ToolInvocation:
         self.policy = policy
         self.workspace = workspace
         self.tool_name = tool_name
-        self._events = events
+        self._audit = audit
 
     def emit(self, event: str, **fields: JsonValue) -> None:
         """Write an audit event of this call; adds project, request and caller.
@@ -73,7 +66,7 @@ class ToolInvocation:
             caller=context.caller,
         )
         try:
-            self._events.post(made)
+            self._audit.post(made)
         except AuditUnavailable as error:
             _log.error("audit.event_lost", audit_event=event, error=str(error))
 

@@ -39,9 +39,10 @@ class ToolCallContext:
 
 _NO_TEXTS: Final = frozenset({"cage_policy", "operator_id", "identity"})
 _TEXTS: Final = tuple(one.name for one in fields(ToolCallContext) if one.name not in _NO_TEXTS)
-
-_POLICIES: Final = (CagePolicy, type(None))
-_IDENTITIES: Final = (Actor, type(None))
+_PARTS: Final = (
+    ("cage_policy", (CagePolicy, type(None))),
+    ("identity", (Actor, type(None))),
+)
 
 
 def require_complete(context: ToolCallContext) -> None:
@@ -50,27 +51,10 @@ def require_complete(context: ToolCallContext) -> None:
     Raises:
         ToolContextInvalid: a field is empty, or of another type.
     """
-    # Spelled out: this is asked of every call, and almost always all is well.
-    if (
-        type(context.session_id) is str
-        and type(context.run_id) is str
-        and type(context.caller) is str
-        and type(context.project_id) is str
-        and type(context.project_root) is str
-        and type(context.request_id) is str
-        and context.session_id
-        and context.run_id
-        and context.caller
-        and context.project_id
-        and context.project_root
-        and context.request_id
-        and type(context.cage_policy) in _POLICIES
-        and type(context.identity) in _IDENTITIES
-    ):
-        return
     for name in _TEXTS:
         value = getattr(context, name)
         if type(value) is not str or not value:
             raise ToolContextInvalid(f"the call context lacks {name}", field=name)
-    wrong = "identity" if type(context.cage_policy) in _POLICIES else "cage_policy"
-    raise ToolContextInvalid(f"the call context has no valid {wrong}", field=wrong)
+    for name, kinds in _PARTS:
+        if type(getattr(context, name)) not in kinds:
+            raise ToolContextInvalid(f"the call context has no valid {name}", field=name)

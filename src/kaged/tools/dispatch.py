@@ -34,6 +34,7 @@ from kaged.tools.registry import FoundTool
 from kaged.tools.trail import CANCELLED, CallTrail, is_refusal
 
 if TYPE_CHECKING:
+    from kaged.audit import AuditLog
     from kaged.base import Clock, JsonValue
     from kaged.kernel.permissions import CompiledPolicy
     from kaged.pipeline.pipeline import Pipeline
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from kaged.tools.quotas import CallQuotas
     from kaged.tools.registry import RegisteredTool, ToolRegistry
     from kaged.tools.resolution import AgentTools
-    from kaged.tools.trail import CallAudit
     from kaged.workspace import ProjectPath, Workspace
 
 _PRE, _POST = "tool_pre_invoke", "tool_post_invoke"
@@ -81,7 +81,7 @@ class ToolDispatcher:
         self,
         registry: ToolRegistry,
         callers: Callers,
-        audit: CallAudit,
+        audit: AuditLog,
         clock: Clock,
         *,
         pipeline: Callable[[], Pipeline | None] = lambda: None,

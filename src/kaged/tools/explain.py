@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final
 
 from kaged.tools.errors import ToolCapabilityRefused, ToolError
@@ -45,16 +45,6 @@ class Gate:
     detail: str = ""
     remedy: str = ""
 
-    def as_json(self) -> JsonObject:
-        """Return it as data."""
-        return {
-            "step": self.step,
-            "passed": self.passed,
-            "rule": self.rule,
-            "detail": self.detail,
-            "remedy": self.remedy,
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class CallExplanation:
@@ -70,15 +60,7 @@ class CallExplanation:
 
     def as_json(self) -> JsonObject:
         """Return it as data."""
-        return {
-            "tool": self.tool,
-            "agent": self.agent,
-            "allowed": self.allowed,
-            "gates": [gate.as_json() for gate in self.gates],
-            "cage": self.cage,
-            "changes": self.changes,
-            "error": self.error,
-        }
+        return {**asdict(self), "gates": [asdict(gate) for gate in self.gates]}
 
 
 def explain_call(
@@ -131,7 +113,9 @@ class _GateWalk:
         source = entry.definition.plugin_name or "built in"
         self.gates.append(Gate("resolve", True, "tool.registry", f"{entry.name}, {source}"))
         asked = arguments(found, self.params)
-        self._gate("scope", lambda: require_scope(entry, context), _scope_remedy(entry))
+        root_only = entry.definition.root_only
+        remedy = f"nothing: {entry.name} is for the root agent only" if root_only else ""
+        self._gate("scope", lambda: require_scope(entry, context), remedy)
         self._gate(
             "enabled",
             lambda: require_enabled(entry, asked, self.tools),
@@ -180,10 +164,6 @@ class _GateWalk:
             changes=changes,
             error=error,
         )
-
-
-def _scope_remedy(entry: RegisteredTool) -> str:
-    return f"nothing: {entry.name} is for the root agent only" if entry.definition.root_only else ""
 
 
 def _why(tools: AgentTools, entry: RegisteredTool) -> str:

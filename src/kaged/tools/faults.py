@@ -32,7 +32,14 @@ def agent_error(error: KagedError, context: ToolCallContext, tool_name: str) -> 
     words; others are the host's business, so that only their code does. A caged caller never sees
     where on the host its project lies (AT-CTX-10).
     """
-    if isinstance(error, ToolError | RpcError) or error.code in _VOCABULARY or _speaks(error):
+    if (
+        isinstance(error, ToolError | RpcError)
+        or error.code in _VOCABULARY
+        or (
+            # Written for the caller of a tool.
+            type(error).__module__.startswith("kaged.workspace")
+        )
+    ):
         shown = tool_error_of(error)
     else:
         _log.error(
@@ -44,7 +51,11 @@ def agent_error(error: KagedError, context: ToolCallContext, tool_name: str) -> 
         )
         shown = ReportedError(error.code, f"{tool_name} could not do this ({error.code})")
     if context.cage_policy is not None:
-        _hide_root(shown, context.project_root)
+        root = context.project_root
+        shown.message = _hidden_text(shown.message, root)
+        if shown.fix is not None:
+            shown.fix = _hidden_text(shown.fix, root)
+        shown.detail = _hidden(shown.detail, root)
     return shown
 
 
@@ -62,18 +73,6 @@ def broken_tool(error: Exception, context: ToolCallContext, tool_name: str) -> T
         fix="try again or do without it; the operator finds the reason in the daemon's log",
         detail={"request_id": context.request_id},
     )
-
-
-def _speaks(error: KagedError) -> bool:
-    """Return whether an error was written for the caller of a tool."""
-    return type(error).__module__.startswith("kaged.workspace")
-
-
-def _hide_root(error: ToolError, root: str) -> None:
-    error.message = _hidden_text(error.message, root)
-    if error.fix is not None:
-        error.fix = _hidden_text(error.fix, root)
-    error.detail = _hidden(error.detail, root)
 
 
 def _hidden(value: JsonValue, root: str) -> JsonValue:

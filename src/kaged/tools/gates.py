@@ -91,7 +91,13 @@ def resolve_path(workspace: Workspace, param: PathParam) -> ProjectPath:
     except KagedError as error:
         if error.code != InvalidToolParams.code:
             raise
-        raise _refused_path(param.field, error) from error
+        problem: JsonValue = getattr(error, "problem", error.message)
+        said: JsonValue = error.data.get("detail")
+        detail: JsonObject = dict(said) if isinstance(said, dict) else {}
+        detail["fields"] = [{"field": param.field, "problem": problem}]
+        raise InvalidToolParams(
+            f"{param.field}: {error.message}", fix=error.fix or "", detail=detail
+        ) from error
 
 
 def require_unsealed(
@@ -109,12 +115,3 @@ def require_unsealed(
         except PathSealed as error:
             denied = Decision.deny("tool.sealed", f"rw:fs:{param.value}", SEALED_REMEDY)
             raise ToolCapabilityRefused.of(denied) from error
-
-
-def _refused_path(field: str, error: KagedError) -> InvalidToolParams:
-    """Return the error that names the parameter whose path the workspace refused."""
-    problem: JsonValue = getattr(error, "problem", error.message)
-    said: JsonValue = error.data.get("detail")
-    detail: JsonObject = dict(said) if isinstance(said, dict) else {}
-    detail["fields"] = [{"field": field, "problem": problem}]
-    return InvalidToolParams(f"{field}: {error.message}", fix=error.fix or "", detail=detail)

@@ -103,7 +103,8 @@ class ToolRegistry:
         for name in names:
             first = self._found.get(name)
             if first is not None or names.count(name) > 1:
-                owner = "it has itself" if first is None else _owner(first.entry)
+                theirs = None if first is None else first.entry.definition.plugin_name
+                owner = "it has itself" if first is None else theirs or "built in"
                 raise ToolNameCollision(
                     f"there is a tool named {name} already ({owner})",
                     fix="rename one of the two",
@@ -257,14 +258,11 @@ def _check_plugin(definition: ToolDefinition, *, outside: bool) -> None:
 
 
 def _actions(parameters: JsonObject) -> tuple[str, ...]:
-    properties = parameters.get("properties")
-    action = properties.get("action") if isinstance(properties, dict) else None
-    listed = action.get("enum") if isinstance(action, dict) else None
-    return tuple(one for one in listed if isinstance(one, str)) if isinstance(listed, list) else ()
-
-
-def _owner(entry: RegisteredTool) -> str:
-    return entry.definition.plugin_name or "built in"
+    match parameters:
+        case {"properties": {"action": {"enum": [*listed]}}}:
+            return tuple(one for one in listed if isinstance(one, str))
+        case _:
+            return ()
 
 
 def _invalid(definition: ToolDefinition, why: str) -> ToolDefinitionInvalid:

@@ -284,12 +284,9 @@ def _exported(entry: RegisteredTool, off: frozenset[str]) -> JsonObject:
 
 def _narrowed(parameters: JsonObject, off: frozenset[str]) -> JsonObject:
     """Take switched-off actions out of the schema that the agent sees (AT-RES-21)."""
-    properties = parameters.get("properties")
-    action = properties.get("action") if isinstance(properties, dict) else None
-    listed = action.get("enum") if isinstance(action, dict) else None
-    if not isinstance(properties, dict) or not isinstance(action, dict):
-        return parameters
-    if not isinstance(listed, list):
-        return parameters
-    kept = [one for one in listed if one not in off]
-    return {**parameters, "properties": {**properties, "action": {**action, "enum": kept}}}
+    match parameters:
+        case {"properties": {"action": {"enum": [*listed]} as action} as properties}:
+            kept = [one for one in listed if one not in off]
+            return {**parameters, "properties": {**properties, "action": {**action, "enum": kept}}}
+        case _:
+            return parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -11,6 +11,7 @@ from kaged.tools.errors import ChangeNotRecorded, ToolRefused
 from kaged.tools.permissions import cage_summary
 
 if TYPE_CHECKING:
+    from kaged.audit import AuditLog
     from kaged.base import JsonObject, JsonValue
     from kaged.tools.context import ToolCallContext
     from kaged.tools.errors import ToolError
@@ -33,32 +34,12 @@ DENYING_CODES: Final = frozenset(
 _log = structlog.get_logger(__name__)
 
 
-class CallAudit(Protocol):
-    """The audit log as dispatch needs it."""
-
-    async def record(self, event: AuditEvent, *, durable: bool | None = None) -> None:
-        """Queue an event, or wait until it is durable."""
-        ...
-
-    def offer(self, event: AuditEvent) -> bool:
-        """Queue an event if there is room; else `record` it."""
-        ...
-
-    def post(self, event: AuditEvent) -> None:
-        """Queue an event without waiting."""
-        ...
-
-    async def flush(self) -> None:
-        """Return when everything recorded before is durable."""
-        ...
-
-
 class CallTrail:
     """The record of one call: `tool.called` first, then `tool.completed` or `tool.denied`."""
 
     __slots__ = ("_audit", "_context", "alias", "changed_by", "tool_name")
 
-    def __init__(self, audit: CallAudit, context: ToolCallContext, name: str) -> None:
+    def __init__(self, audit: AuditLog, context: ToolCallContext, name: str) -> None:
         self._audit = audit
         self._context = context
         self.tool_name = name[:MAX_NAME_CHARS]
@@ -80,9 +61,7 @@ class CallTrail:
             data["alias"] = self.alias
         if source:
             data["source"] = source
-        event = self._event("tool.called", data)
-        if not self._audit.offer(event):
-            await self._record(event)
+        await self._record("tool.called", data)
 
     async def require_durable(self) -> None:
         """Return when all of it is on disk; for calls that would change something (AT-AUD-29).
@@ -101,28 +80,18 @@ class CallTrail:
     async def ended(self, error: ToolError | None, duration_ms: float) -> None:
         """Write how the call ended. A log that cannot be written takes no result away."""
         if error is not None and is_refusal(error):
-            event = self._event("tool.denied", self._denial(error))
+            await self._record("tool.denied", self._denial(error))
         else:
             code = None if error is None else error.code
-            event = self._event("tool.completed", self._completion(code, duration_ms))
-        if not self._audit.offer(event):
-            await self._record(event)
+            await self._record("tool.completed", self._completion(code, duration_ms))
 
     def cancelled(self, duration_ms: float) -> None:
         """Write that the call was cancelled; does not wait, for the caller is being torn down."""
-        try:
-            self._audit.post(
-                self._event("tool.completed", self._completion(CANCELLED, duration_ms))
-            )
-        except AuditUnavailable as error:
-            _log.error("audit.event_lost", audit_event="tool.completed", error=str(error))
+        self._post("tool.completed", self._completion(CANCELLED, duration_ms))
 
     def call_changed(self, data: JsonObject) -> None:
         """Write that a pipeline plugin changed the call."""
-        try:
-            self._audit.post(self._event("pipeline.call_changed", data))
-        except AuditUnavailable as error:
-            _log.error("audit.event_lost", audit_event="pipeline.call_changed", error=str(error))
+        self._post("pipeline.call_changed", data)
 
     def _completion(self, error_code: str | None, duration_ms: float) -> JsonObject:
         data: JsonObject = {
@@ -162,13 +131,23 @@ class CallTrail:
         context = self._context
         return AuditEvent(name, data, project_id=context.project_id, request_id=context.request_id)
 
-    async def _record(self, event: AuditEvent) -> None:
-        """Wait until there is room for an event."""
+    async def _record(self, name: str, data: JsonObject) -> None:
+        """Queue an event; waits until there is room for it."""
+        event = self._event(name, data)
+        if self._audit.offer(event):
+            return
         try:
             await self._audit.record(event, durable=False)
         except AuditUnavailable as error:
             # The gap is counted in the log's health; what only reads goes on (AT-AUD-29).
-            _log.error("audit.event_lost", audit_event=event.name, error=str(error))
+            _log.error("audit.event_lost", audit_event=name, error=str(error))
+
+    def _post(self, name: str, data: JsonObject) -> None:
+        """Queue an event without waiting."""
+        try:
+            self._audit.post(self._event(name, data))
+        except AuditUnavailable as error:
+            _log.error("audit.event_lost", audit_event=name, error=str(error))
 
 
 def is_refusal(error: ToolError) -> bool:

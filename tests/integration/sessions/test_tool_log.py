@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -51,7 +51,7 @@ class LoggedTools:
         self.tool_lab.dispatcher = ToolDispatcher(
             self.tool_lab.registry,
             LabCallers(self.tool_lab.tools, self.tool_lab.workspace),
-            self.tool_lab.audit,
+            cast("Any", self.tool_lab.audit),
             lab.clock,
             outcomes=(self.log,),
             starts=(self.log,),
