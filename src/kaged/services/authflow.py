@@ -85,19 +85,6 @@ class Flow:
         return (*secret_texts(self.flow_state), *state)
 
 
-@dataclass(slots=True)
-class _Poll:
-    not_before_ms: int
-    interval_s: int
-
-
-@dataclass(frozen=True, slots=True)
-class PendingFlow:
-    """A device flow that its person has not decided yet."""
-
-    retry_after_s: int
-
-
 class AuthFlows:
     """Begins, lists, completes and polls flows; links and revokes accounts."""
 
@@ -118,7 +105,8 @@ class AuthFlows:
         self._clock = clock
         self._ttl_s = max(MIN_TTL_S, min(ttl_s, MAX_TTL_S))
         self._claimed: set[str] = set()
-        self._polls: dict[str, _Poll] = {}
+        # When a flow may be asked about again, in ms, and how many seconds lie between questions.
+        self._polls: dict[str, tuple[int, int]] = {}
         self._begins: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # ---- beginning
@@ -308,7 +296,7 @@ class AuthFlows:
 
     async def poll(
         self, caller: ServiceCaller, capability: RegisteredCapability, flow: Flow
-    ) -> AccountRow | PendingFlow:
+    ) -> AccountRow | CapabilityAuthPending:
         """Ask whether a person has agreed on another device, not more often than is allowed."""
         flow_id, entry = flow.row.flow_id, capability.provider
         provider = entry.provider
@@ -318,9 +306,9 @@ class AuthFlows:
         interval = flow.row.poll_interval_s or DEFAULT_POLL_S
         known = self._polls.get(flow_id)
         if known is not None:
-            interval = known.interval_s
-            if now < known.not_before_ms:
-                return PendingFlow(max(1, -(-(known.not_before_ms - now) // 1000)))
+            not_before, interval = known
+            if now < not_before:
+                return CapabilityAuthPending(max(1, -(-(not_before - now) // 1000)))
         self._claim(flow_id)
         try:
             self._remember(flow_id, now, interval)
@@ -332,7 +320,7 @@ class AuthFlows:
             if isinstance(found, CapabilityAuthPending):
                 interval = max(interval, found.retry_after_s or 0)  # a slow-down stays in force
                 self._remember(flow_id, now, interval)
-                return PendingFlow(interval)
+                return CapabilityAuthPending(interval)
             account = await self._link(caller, capability, flow, found, staged)
         except CapabilityError as error:
             if isinstance(error, (*_ENDS, CapabilityAuthFlowInvalid)):
@@ -415,7 +403,7 @@ class AuthFlows:
     def _remember(self, flow_id: str, now_ms: int, interval_s: int) -> None:
         if flow_id not in self._polls and len(self._polls) >= POLLS_REMEMBERED:
             self._polls.pop(next(iter(self._polls)))
-        self._polls[flow_id] = _Poll(now_ms + interval_s * 1000, interval_s)
+        self._polls[flow_id] = (now_ms + interval_s * 1000, interval_s)
 
 
 def flow_json(row: FlowRow) -> JsonObject:

@@ -56,13 +56,13 @@ def secret_texts(value: JsonValue) -> tuple[str, ...]:
             waiting.extend(one.items())
         elif isinstance(one, list):
             waiting.extend((key, item) for item in one)
-        elif isinstance(one, str) and _is_secret(key, one):
+        elif (
+            isinstance(one, str)
+            and len(one) >= SHORTEST_CHARS
+            and (is_secret_key(key) or looks_random(one))
+        ):
             found[one] = None
     return tuple(found)
-
-
-def _is_secret(key: str, text: str) -> bool:
-    return len(text) >= SHORTEST_CHARS and (is_secret_key(key) or looks_random(text))
 
 
 def needles(texts: Iterable[str]) -> tuple[bytes, ...]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 from kaged.base import JsonObject, JsonValue
 from kaged.kernel.service_ids import parse_service_id
 from kaged.services.accounts import Accounts, account_json
 from kaged.services.admission import CallerAdmission, fault_of
-from kaged.services.authflow import AuthFlows, Flow, PendingFlow, flow_json
+from kaged.services.authflow import AuthFlows, Flow, flow_json
 from kaged.services.callback import read_completion
 from kaged.services.caller import ServiceCaller
-from kaged.services.contract import CapabilityCallContext
+from kaged.services.contract import CapabilityAuthPending, CapabilityCallContext
 from kaged.services.errors import (
     CapabilityAuthFlowInvalid,
     CapabilityError,
@@ -25,7 +26,7 @@ from kaged.services.params import (
     required_param,
     text_param,
 )
-from kaged.services.registry import CapabilityRegistry, RegisteredCapability, RegisteredOperation
+from kaged.services.registry import CapabilityRegistry, RegisteredCapability
 from kaged.services.trail import Record
 from kaged.store.service_rows import AccountRow
 
@@ -59,18 +60,14 @@ class AccountLinking:
 
     async def auth_begin(self, token: JsonValue, params: JsonObject) -> JsonObject:
         """Start linking an account."""
-        caller, params = self._admission.admit("capability.auth.begin", token, params)
-
-        async def work(record: Record) -> JsonObject:
-            wanted = capability_param(params)
+        async with self._recorded("auth.begin", token, params) as (record, caller, given):
+            wanted = capability_param(given)
             capability = await self._admission.pass_gates(record, caller, wanted)
-            hint = name_param(params, "account_hint")
+            hint = name_param(given, "account_hint")
             record.gate = "provider"
             flow = await self._flows.begin(caller, capability, hint)
             record.note_flow(flow.flow_id)
             return flow_json(flow)
-
-        return await self._on_record("capability_auth_begin", caller, work)
 
     async def auth_list(self, token: JsonValue, params: JsonObject) -> JsonObject:
         """Return the caller's pending flows, where the caller may still use what they lead to."""
@@ -87,36 +84,28 @@ class AccountLinking:
 
     async def auth_complete(self, token: JsonValue, params: JsonObject) -> JsonObject:
         """Finish linking an account with what the person brought back."""
-        caller, params = self._admission.admit("capability.auth.complete", token, params)
-
-        async def work(record: Record) -> JsonObject:
-            record.gate = "flow"
-            flow_id = required_param(params, "flow_id")
-            record.note_flow(flow_id)
-            flow = await self._flows.find(caller, flow_id)
-            account = await self._complete(record, caller, flow, params)
+        async with self._recorded("auth.complete", token, params) as (record, caller, given):
+            flow = await self._named_flow(record, caller, given)
+            account = await self._complete(record, caller, flow, given)
             return {"ok": True, "account_ref": account.account_ref}
-
-        return await self._on_record("capability_auth_complete", caller, work)
 
     async def auth_complete_callback(self, token: JsonValue, params: JsonObject) -> JsonObject:
         """Finish the flow that a callback belongs to."""
-        caller, params = self._admission.admit("capability.auth.complete_callback", token, params)
-
-        async def work(record: Record) -> JsonObject:
+        async with self._recorded("auth.complete_callback", token, params) as call:
+            record, caller, given = call
             record.gate = "flow"
-            wanted = optional_capability(params)
+            wanted = optional_capability(given)
             completion = read_completion(
-                text_param(params, "callback_url"), text_param(params, "code")
+                text_param(given, "callback_url"), text_param(given, "code")
             )
             flow = await self._flows.find_for(
                 caller,
                 completion.state,
                 wanted.text if wanted else None,
-                name_param(params, "account_hint"),
+                name_param(given, "account_hint"),
             )
             record.note_flow(flow.row.flow_id)
-            account = await self._complete(record, caller, flow, params)
+            account = await self._complete(record, caller, flow, given)
             return {
                 "ok": True,
                 "account_ref": account.account_ref,
@@ -125,44 +114,31 @@ class AccountLinking:
                 "account_hint": flow.row.account_hint,
             }
 
-        return await self._on_record("capability_auth_complete", caller, work)
-
     async def auth_poll(self, token: JsonValue, params: JsonObject) -> JsonObject:
         """Ask whether a device flow has been agreed to."""
-        caller, params = self._admission.admit("capability.auth.poll", token, params)
-
-        async def work(record: Record) -> JsonObject:
-            record.gate = "flow"
-            flow_id = required_param(params, "flow_id")
-            record.note_flow(flow_id)
-            flow = await self._flows.find(caller, flow_id)
+        async with self._recorded("auth.poll", token, params) as (record, caller, given):
+            flow = await self._named_flow(record, caller, given)
             capability = await self._gates_of(record, caller, flow)
             record.gate = "provider"
             found = await self._flows.poll(caller, capability, flow)
-            if isinstance(found, PendingFlow):
+            if isinstance(found, CapabilityAuthPending):
                 return {"status": "pending", "retry_after_seconds": found.retry_after_s}
             record.note("account_ref", found.account_ref)
             return {"ok": True, "account_ref": found.account_ref}
 
-        return await self._on_record("capability_auth_poll", caller, work)
-
     async def auth_revoke(self, token: JsonValue, params: JsonObject) -> JsonObject:
         """Take one of the caller's accounts back."""
-        caller, params = self._admission.admit("capability.auth.revoke", token, params)
-
-        async def work(record: Record) -> JsonObject:
-            wanted = capability_param(params)
+        async with self._recorded("auth.revoke", token, params) as (record, caller, given):
+            wanted = capability_param(given)
             capability = await self._admission.pass_gates(record, caller, wanted)
             record.gate = "account"
-            ref = required_param(params, "account_ref")
+            ref = required_param(given, "account_ref")
             account = await self._accounts.choose(caller.user_id, capability.text, ref, needed=True)
             assert account is not None
             record.note("account_ref", account.account_ref)
             record.gate = "provider"
             told = await self._flows.revoke(caller.context, capability, account)
             return {"ok": True, "account_ref": account.account_ref, "provider_revoked": told}
-
-        return await self._on_record("capability_auth_revoke", caller, work)
 
     async def revoke_any(self, user_id: str, capability_id: str, account_ref: str) -> bool | None:
         """Take any account back for the operator; None when there is no such account."""
@@ -174,6 +150,12 @@ class AccountLinking:
         return None
 
     # ---- own
+
+    async def _named_flow(self, record: Record, caller: ServiceCaller, params: JsonObject) -> Flow:
+        record.gate = "flow"
+        flow_id = required_param(params, "flow_id")
+        record.note_flow(flow_id)
+        return await self._flows.find(caller, flow_id)
 
     async def _complete(
         self, record: Record, caller: ServiceCaller, flow: Flow, params: JsonObject
@@ -207,12 +189,17 @@ class AccountLinking:
                 "the provider of this flow is no longer available"
             ) from None
 
-    async def _on_record(
-        self, event: str, caller: ServiceCaller, work: Callable[[Record], Awaitable[JsonObject]]
-    ) -> JsonObject:
-        record = self._admission.record(event, caller)
+    @asynccontextmanager
+    async def _recorded(
+        self, method: str, token: JsonValue, params: JsonObject
+    ) -> AsyncGenerator[tuple[Record, ServiceCaller, JsonObject]]:
+        """Let a caller in and write the record of what happens within the context."""
+        caller, params = self._admission.admit(f"capability.{method}", token, params)
+        # Both ways to complete a flow are one event.
+        event = method.removesuffix("_callback").replace(".", "_")
+        record = self._admission.record(f"capability_{event}", caller)
         try:
-            answer = await work(record)
+            yield record, caller, params
         except CapabilityError as error:
             error.data.setdefault("request_id", record.request_id)
             await record.failed(error)
@@ -223,7 +210,6 @@ class AccountLinking:
             await record.failed(fault)
             raise fault from error
         await record.ok()
-        return answer
 
     async def _row(
         self,
@@ -249,19 +235,14 @@ class AccountLinking:
         }
         if detailed:
             row["operation_details"] = [
-                _operation_json(capability.operations[name])
-                for name in sorted(capability.operations)
+                {
+                    "name": name,
+                    "description": one.spec.description,
+                    "requires_auth": one.spec.requires_auth,
+                    "mutating": one.spec.mutating,
+                    "input_schema": one.spec.input_schema,
+                    "output_schema": one.spec.output_schema,
+                }
+                for name, one in sorted(capability.operations.items())
             ]
         return row
-
-
-def _operation_json(operation: RegisteredOperation) -> JsonObject:
-    spec = operation.spec
-    return {
-        "name": spec.name,
-        "description": spec.description,
-        "requires_auth": spec.requires_auth,
-        "mutating": spec.mutating,
-        "input_schema": spec.input_schema,
-        "output_schema": spec.output_schema,
-    }

@@ -299,18 +299,14 @@ def _plain(value: object, depth: int = 0) -> Any:
     if isinstance(value, float):
         return float(value)
     if isinstance(value, Mapping):
-        return {_plain_key(key): _plain(item, depth + 1) for key, item in value.items()}
+        if not all(isinstance(key, str) for key in value):
+            _refuse("not JSON", "")
+        return {str.__str__(key): _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item, depth + 1) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
         return {one.name: _plain(getattr(value, one.name), depth + 1) for one in fields(value)}
     raise OutputRefused("not JSON", "")
-
-
-def _plain_key(key: object) -> str:
-    if not isinstance(key, str):
-        _refuse("not JSON", "")
-    return str.__str__(key)
 
 
 def _free_text(schema: JsonValue | Mapping[str, JsonValue], depth: int) -> FreeText:

@@ -18,6 +18,8 @@ from typing import ClassVar, Final
 import structlog
 
 from kaged.base import Clock, JsonObject, KagedError
+from kaged.services.errors import CapabilityBackendUnavailable
+from kaged.services.http_exchange import HttpExchange
 from kaged.wire.strictjson import NotJson, decode_json
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import RoutingClaims, TokenRejected, mint_token, verify_token
@@ -85,17 +87,9 @@ class SidecarIdentity:
         except TokenRejected:
             return False
         routing = found.routing
-        return (
-            found.effective_user_id,
-            routing.provider,
-            routing.session_key,
-            routing.thread_id,
-        ) == (
-            _SUBJECT,
-            self.provider,
-            self.scope,
-            self.target,
-        )
+        theirs = (routing.provider, routing.session_key, routing.thread_id)
+        own = (self.provider, self.scope, self.target)
+        return found.effective_user_id == _SUBJECT and theirs == own
 
 
 class SidecarServer:
@@ -195,32 +189,18 @@ class SidecarClient:
         Raises:
             SidecarError: it cannot be reached, refused or failed.
         """
-        body = json.dumps(params).encode()
-        head = (
-            f"POST {ROUTE} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-            f"Authorization: Bearer {self._identity.token(self._clock)}\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        )
+        headers = {"Authorization": f"Bearer {self._identity.token(self._clock)}"}
+        url = f"http://127.0.0.1:{self._port}{ROUTE}"
+        exchange = HttpExchange("the sidecar", BODY_LIMIT_BYTES, timeout_s=REQUEST_TIMEOUT_S)
         try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-                try:
-                    writer.write(head.encode("ascii") + body)
-                    await writer.drain()
-                    answer = await reader.read(BODY_LIMIT_BYTES + HEAD_LIMIT_BYTES)
-                    while chunk := await reader.read(65536):
-                        answer += chunk
-                        if len(answer) > BODY_LIMIT_BYTES + HEAD_LIMIT_BYTES:
-                            raise SidecarError("the sidecar's answer is too large")
-                finally:
-                    writer.close()
-        except (OSError, TimeoutError) as error:
-            raise SidecarError("the sidecar does not answer") from error
-        status, _, rest = answer.partition(b"\r\n")
-        if b" 200 " not in status + b" ":
+            async with asyncio.timeout(REQUEST_TIMEOUT_S), exchange as http:
+                answer = await http.ask("POST", url, json=params, headers=headers)
+        except (CapabilityBackendUnavailable, TimeoutError) as error:
+            raise SidecarError("the sidecar does not answer within its limits") from error
+        if answer.status != 200:
             raise SidecarError("the sidecar refused or failed")
         try:
-            found = decode_json(rest.partition(b"\r\n\r\n")[2], max_depth=32)
+            found = decode_json(answer.body, max_depth=32)
         except NotJson:
             found = None
         if not isinstance(found, dict):

@@ -43,9 +43,8 @@ class Trail:
         Raises:
             CapabilityBackendUnavailable: it cannot be written, so the operation must not run.
         """
-        data = record.intent_data()
         try:
-            await self._audit.record(AuditEvent("capability_invoke_intent", data))
+            await self._audit.record(AuditEvent("capability_invoke_intent", record.so_far()))
         except AuditUnavailable:
             raise CapabilityBackendUnavailable("the audit log cannot be written now") from None
 
@@ -128,12 +127,10 @@ class Record:
             "capability.id": None,
             "account_ref": None,
         }
-        if context.provider is not None:
-            data["provider"] = context.provider
-        if context.thread_id is not None:
-            data["thread_id"] = context.thread_id
-        if context.session_key is not None:
-            data["session_key"] = context.session_key
+        for name in ("provider", "thread_id", "session_key"):
+            value = getattr(context, name)
+            if value is not None:
+                data[name] = value
         if caller.identity_fields:
             data["identity_fields"] = list(caller.identity_fields)
         if event == "capability_invoke":
@@ -168,8 +165,8 @@ class Record:
         """Add a hash of the idempotency key."""
         self._data["idempotency_key_hash"] = hashlib.sha256(key.encode()).hexdigest()[:32]
 
-    def intent_data(self) -> JsonObject:
-        """Return the data of the record that is written before a mutating operation."""
+    def so_far(self) -> JsonObject:
+        """Return what is known by now."""
         return dict(self._data)
 
     def place(self) -> JsonObject:

@@ -116,11 +116,6 @@ class BridgeProvider:
         return self._spec.namespace
 
     @property
-    def spec(self) -> BridgeSpec:
-        """How it was configured."""
-        return self._spec
-
-    @property
     def most_running(self) -> int:
         """The most processes that ran for it at one time."""
         return 0 if self._runner is None else self._runner.most

@@ -8,7 +8,6 @@ from typing import Final
 
 import structlog
 
-from kaged.base import Tasks
 from kaged.cage import CageProcess
 from kaged.services.errors import CapabilityInvalidOutput, OutcomeLost
 from kaged.services.providers.bridge_process import STDERR_LIMIT_BYTES, BridgeRunner, Collector
@@ -64,7 +63,6 @@ class PersistentBridge:
         self._silent = 0
         self._starting = asyncio.Lock()
         self._slots = asyncio.Semaphore(PENDING_LIMIT)
-        self._tasks = Tasks("persistent bridge", _report_failure)
 
     async def exchange(self, request_id: str, request: bytes) -> BridgeAnswer:
         """Send one request and wait for the answer with its id.
@@ -90,7 +88,6 @@ class PersistentBridge:
     async def close(self) -> None:
         """End the process."""
         self._drop()
-        await self._tasks.close()
 
     # ---- called by the pipe
 
@@ -168,7 +165,3 @@ class PersistentBridge:
             errors.close()
         if process is not None:
             process.close()
-
-
-def _report_failure(name: str, error: BaseException) -> None:
-    _log.error("task.failed", task=name, error=type(error).__name__)

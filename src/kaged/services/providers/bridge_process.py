@@ -149,8 +149,10 @@ class BridgeRunner:
                 self._free()
             raise
         self._free()
-        if self._spec.mode == "standby":
-            self._prepare_soon()
+        idle = not self._closed and self._standby is None and not self._preparing
+        if self._spec.mode == "standby" and idle:
+            self._preparing = True
+            self._tasks.start(self._prepare(), "prepare a bridge")
         return answer
 
     async def spawn(self) -> CageProcess:
@@ -200,7 +202,9 @@ class BridgeRunner:
         finally:
             out.close()
             errors.close()
-        self._log_errors(bytes(errors.kept))
+        if errors.kept.strip():
+            shown = scrub(errors.kept.decode("utf-8", errors="replace"), self._secrets)
+            _log.info("bridge.stderr", provider=self._spec.name, text=shown)
         if out.over:
             raise CapabilityInvalidOutput("the bridge wrote more than it may")
         if report.exit_code != 0:
@@ -208,11 +212,6 @@ class BridgeRunner:
             failed.noted["bridge.exit_code"] = report.exit_code
             raise failed
         return bytes(out.kept)
-
-    def _log_errors(self, text: bytes) -> None:
-        if text.strip():
-            shown = scrub(text.decode("utf-8", errors="replace"), self._secrets)
-            _log.info("bridge.stderr", provider=self._spec.name, text=shown)
 
     async def _end(self, process: CageProcess) -> None:
         try:
@@ -230,20 +229,13 @@ class BridgeRunner:
 
     async def _take(self) -> CageProcess:
         """Return the process that waits, or a new one."""
-        waiting, self._standby = self._standby, None
-        if self._discard is not None:
-            self._discard.cancel()
-            self._discard = None
-        if waiting is not None:
-            if waiting.running:
-                return waiting
-            waiting.close()
+        waiting = self._standby
+        if waiting is not None and waiting.running:
+            self._standby = None
+            self._drop_standby()  # the timer that would discard it
+            return waiting
+        self._drop_standby()
         return await self.spawn()
-
-    def _prepare_soon(self) -> None:
-        if not self._closed and self._standby is None and not self._preparing:
-            self._preparing = True
-            self._tasks.start(self._prepare(), "prepare a bridge")
 
     async def _prepare(self) -> None:
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, cast
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.services.contract import CapabilityDefinition, InvokeCall
 from kaged.services.errors import CapabilityInvalidInput
+from kaged.services.http_exchange import HttpExchange
 from kaged.services.providers.caldav_client import ANSWER_LIMIT_BYTES, CalDavClient
 from kaged.services.providers.events import (
     caldav_moment,
@@ -22,7 +23,6 @@ from kaged.services.providers.events import (
     parse_moment,
     write_event,
 )
-from kaged.services.providers.http_exchange import HttpExchange
 from kaged.services.providers.linking import LinkedProvider
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.oauth import OAuthClient

@@ -17,7 +17,7 @@ from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityInvalidInput,
 )
-from kaged.services.providers.http_exchange import HttpAnswer, HttpExchange
+from kaged.services.http_exchange import HttpAnswer, HttpExchange
 
 ANSWER_LIMIT_BYTES: Final = 8 * 1024 * 1024
 CALENDARS_LIMIT: Final = 200

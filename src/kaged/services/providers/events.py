@@ -22,10 +22,9 @@ PRODUCT: Final = "-//kaged//calendar//EN"
 def parse_moment(name: str, text: str) -> datetime:
     """Read a time with a zone, or a day as its midnight in UTC. Raises CapabilityInvalidInput."""
     try:
-        moment = datetime.fromisoformat(text.strip())
+        return _utc(datetime.fromisoformat(text.strip()))
     except ValueError:
         raise CapabilityInvalidInput(f"{name} is a time such as 2026-02-24T20:10:00Z") from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def caldav_moment(moment: datetime) -> str:

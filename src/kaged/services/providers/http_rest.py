@@ -24,7 +24,7 @@ from kaged.services.errors import (
     CapabilityInvalidInput,
     CapabilityRateLimited,
 )
-from kaged.services.providers.http_exchange import AnswerTooLarge, HttpAnswer, HttpExchange
+from kaged.services.http_exchange import AnswerTooLarge, HttpAnswer, HttpExchange
 from kaged.services.providers.linking import LinkedProvider
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.oauth import OAuthClient

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import smtplib
-import ssl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -84,8 +83,8 @@ class ImapEmail(LinkedProvider):
         assert call.credentials is not None, "every operation needs an account"
         runner = {
             "folders": self._folders,
-            "list": self._list,
-            "search": self._search,
+            "list": self._found,
+            "search": self._found,
             "read": self._read,
             "send": self._send,
             "draft": self._put_draft,
@@ -112,23 +111,17 @@ class ImapEmail(LinkedProvider):
             names: list[JsonValue] = [*box.folders()]
         return {"folders": names}
 
-    def _list(self, login: Login, _sender: str, call: InvokeCall) -> JsonObject:
+    def _found(self, login: Login, _sender: str, call: InvokeCall) -> JsonObject:
+        """List a folder, or search it: only `list` takes `before_uid`, only `search` criteria."""
         given = call.input_data
-        before = given.get("before_uid")
-        return self._found(login, given, [], before if isinstance(before, int) else None)
-
-    def _search(self, login: Login, _sender: str, call: InvokeCall) -> JsonObject:
-        return self._found(login, call.input_data, _criteria(call.input_data), None)
-
-    def _found(
-        self, login: Login, given: JsonObject, criteria: list[Criterion], before_uid: int | None
-    ) -> JsonObject:
         limit = cast("int", given.get("limit", 20))
         folder = str(given.get("folder", "INBOX"))
+        criteria = _criteria(given)
+        before_uid = given.get("before_uid")
         with self._mailbox(login) as box:
             box.open(folder)
             uids = box.search(criteria)
-            if before_uid is not None:
+            if isinstance(before_uid, int):
                 uids = [uid for uid in uids if uid < before_uid]
             chosen = uids[-limit:][::-1]
             heads: list[JsonValue] = [describe_head(one) for one in box.heads(chosen)]
@@ -229,7 +222,7 @@ class ImapEmail(LinkedProvider):
             raise CapabilityInvalidInput("the mail server accepts none of the addresses") from error
         except (smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:
             raise CapabilityInvalidInput("the mail server does not accept this message") from error
-        except (smtplib.SMTPException, OSError, ssl.SSLError) as error:
+        except (smtplib.SMTPException, OSError) as error:
             raise CapabilityBackendUnavailable(
                 "the mail server cannot be reached or broke off"
             ) from error

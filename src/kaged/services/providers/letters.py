@@ -54,8 +54,8 @@ def describe_head(found: FetchedMessage) -> JsonObject:
     head = BytesHeaderParser(policy=policy.compat32).parsebytes(found.content)
     return {
         "uid": found.uid,
-        "from": _one(_addresses(head, "from")),
-        "to": list(_addresses(head, "to")),
+        "from": next(iter(_addresses(head, "from")), ""),
+        "to": [*_addresses(head, "to")],
         "subject": _header(head, "subject"),
         "date": _date(head),
         "seen": "\\Seen" in found.flags,
@@ -92,7 +92,7 @@ def read_letter(found: FetchedMessage, max_chars: int) -> JsonObject:
                 {
                     "name": _clean(name or "")[:255],
                     "content_type": kind[:100],
-                    "size_bytes": _size(part),
+                    "size_bytes": len(_payload(part)),
                 }
             )
     text = "\n".join(plain) if any(one.strip() for one in plain) else "\n".join(rich)
@@ -185,20 +185,17 @@ def _parts(message: Message) -> Sequence[Message]:
     return found
 
 
+def _payload(part: Message) -> bytes:
+    payload = part.get_payload(decode=True)
+    return payload if isinstance(payload, bytes) else b""
+
+
 def _text(part: Message) -> str:
-    payload = part.get_payload(decode=True)
-    if not isinstance(payload, bytes):
-        return ""
-    charset = part.get_content_charset("utf-8") or "utf-8"
+    payload = _payload(part)[: TEXT_LIMIT_CHARS * 4]
     try:
-        return payload[: TEXT_LIMIT_CHARS * 4].decode(charset, "replace")
+        return payload.decode(part.get_content_charset("utf-8") or "utf-8", "replace")
     except (LookupError, ValueError):
-        return payload[: TEXT_LIMIT_CHARS * 4].decode("utf-8", "replace")
-
-
-def _size(part: Message) -> int:
-    payload = part.get_payload(decode=True)
-    return len(payload) if isinstance(payload, bytes) else 0
+        return payload.decode("utf-8", "replace")
 
 
 def _header(head: Message, name: str) -> str:
@@ -218,10 +215,6 @@ def _addresses(head: Message, name: str) -> list[str]:
     written = _header(head, name)
     pairs = getaddresses([written])[:ADDRESSES_LIMIT]
     return [_clean(f"{shown} <{addr}>" if shown else addr) for shown, addr in pairs if addr]
-
-
-def _one(found: Sequence[str]) -> str:
-    return found[0] if found else ""
 
 
 def _date(head: Message) -> str | None:

@@ -94,7 +94,11 @@ class LinkPage:
         Raises:
             CapabilityRateLimited: too many are open.
         """
-        await self._start()
+        async with self._starting:
+            if self._server is None:
+                self._server = await asyncio.start_server(
+                    self._serve, self._host, self._port, limit=HEAD_LIMIT_BYTES
+                )
         self._forget_old()
         if len(self._offers) >= OFFERS_LIMIT:
             raise CapabilityRateLimited(
@@ -128,13 +132,6 @@ class LinkPage:
 
     # -- own -------------------------------------------------------------------------------------
 
-    async def _start(self) -> None:
-        async with self._starting:
-            if self._server is None:
-                self._server = await asyncio.start_server(
-                    self._serve, self._host, self._port, limit=HEAD_LIMIT_BYTES
-                )
-
     def _base_url(self) -> str:
         if self._public_url is not None:
             return self._public_url.rstrip("/")
@@ -151,7 +148,9 @@ class LinkPage:
         try:
             async with self._turns, asyncio.timeout(REQUEST_S):
                 status, body = await self._answer(reader)
-                writer.write(_response(status, body))
+                data = body.encode("utf-8")
+                head = f"HTTP/1.1 {status}\r\n{_HEADERS}Content-Length: {len(data)}\r\n\r\n"
+                writer.write(head.encode("ascii") + data)
                 await writer.drain()
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, ValueError):
             # A browser that left, or something that is no browser: nobody to answer.
@@ -169,7 +168,9 @@ class LinkPage:
             name.strip().lower(): value.strip()
             for name, _, value in (line.partition(":") for line in lines if line)
         }
-        if not self._is_ours(headers.get("host", "")):
+        scheme, _, rest = self._base_url().lower().partition("://")
+        own = rest.partition("/")[0]
+        if headers.get("host", "").lower() != own:  # a foreign name is a rebinding attack
             return "421 Misdirected Request", _page("Wrong address", "<p>Open the link itself.</p>")
         self._forget_old()
         prefix, ticket = path[:6], path[6:]
@@ -185,7 +186,8 @@ class LinkPage:
         length = headers.get("content-length", "")
         if not length.isdecimal() or int(length) > BODY_LIMIT_BYTES:
             return "413 Content Too Large", _page("Too long", "")
-        if not self._same_page(headers.get("origin")):
+        origin = headers.get("origin", "null")  # pages without a referrer send null
+        if origin != "null" and origin.lower() != f"{scheme}://{own}":
             return "403 Forbidden", _page("Another page sent this", "")
         fields = parse_qs((await reader.readexactly(int(length))).decode("utf-8", "replace"))
         return await self._try(ticket, offer, {name: values[-1] for name, values in fields.items()})
@@ -221,17 +223,6 @@ class LinkPage:
             f"<p><code>{html.escape(code)}</code></p>",
         )
 
-    def _is_ours(self, host: str) -> bool:
-        # A foreign name that leads here is a rebinding attack.
-        own = self._base_url().partition("://")[2].partition("/")[0]
-        return host.lower() == own.lower()
-
-    def _same_page(self, origin: str | None) -> bool:
-        if origin is None or origin == "null":  # no-referrer pages send null
-            return True
-        scheme, _, rest = self._base_url().partition("://")
-        return origin.lower() == f"{scheme}://{rest.partition('/')[0]}".lower()
-
 
 def _form(offer: _Offer, problem: str = "") -> str:
     said = f'<p class="no">{html.escape(problem)}</p>' if problem else ""
@@ -252,12 +243,6 @@ def _page(title: str, body: str) -> str:
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style><h1>{title}</h1>{body}</html>"
     )
-
-
-def _response(status: str, body: str) -> bytes:
-    data = body.encode("utf-8")
-    head = f"HTTP/1.1 {status}\r\n{_HEADERS}Content-Length: {len(data)}\r\n\r\n"
-    return head.encode("ascii") + data
 
 
 def _hashed(code: str) -> bytes:

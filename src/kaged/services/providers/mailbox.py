@@ -131,7 +131,7 @@ class Mailbox:
             raw = line[0] + b" " + quoted_bytes(line[1]) if isinstance(line, tuple) else line
             match = _LIST_LINE.match(raw) if isinstance(raw, bytes) else None
             if match is not None and b"\\Noselect" not in match["flags"]:
-                found.append(_decode_name(match["name"]))
+                found.append(decode_name(_unquoted(match["name"])))
         return found
 
     def open(self, folder: str, *, change: bool = False) -> int:
@@ -316,11 +316,11 @@ def decode_name(name: str) -> str:
     return re.sub(r"&([A-Za-z0-9+,]*)-", replace, name)
 
 
-def _decode_name(raw: bytes) -> str:
+def _unquoted(raw: bytes) -> str:
     text = raw.decode("ascii", "replace").strip()
     if text.startswith('"') and text.endswith('"') and len(text) > 1:
-        text = re.sub(r"\\(.)", r"\1", text[1:-1])
-    return decode_name(text)
+        return re.sub(r"\\(.)", r"\1", text[1:-1])
+    return text
 
 
 def _log_in(imap: imaplib.IMAP4, login: Login) -> None:
@@ -332,20 +332,18 @@ def _log_in(imap: imaplib.IMAP4, login: Login) -> None:
         else:
             secret = f"\0{login.username}\0{login.password}".encode()
             imap.authenticate("PLAIN", lambda _: secret)
-    except imaplib.IMAP4.abort as error:
+    except (imaplib.IMAP4.abort, OSError) as error:
         raise _unavailable() from error
     except imaplib.IMAP4.error as error:
         # The server's own words may repeat what it was given.
         raise CapabilityAuthRequired("the mail server does not accept this login") from error
-    except (OSError, ssl.SSLError) as error:
-        raise _unavailable() from error
 
 
 def _guarded(ask: Callable[[], Any]) -> Any:
     """Raise one error for whatever goes wrong with the connection or the server."""
     try:
         return ask()
-    except (imaplib.IMAP4.error, OSError, ssl.SSLError, EOFError) as error:
+    except (imaplib.IMAP4.error, OSError, EOFError) as error:
         raise _unavailable() from error
 
 

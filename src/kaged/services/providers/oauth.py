@@ -23,7 +23,7 @@ from kaged.services.errors import (
     CapabilityAuthRequired,
     CapabilityBackendUnavailable,
 )
-from kaged.services.providers.http_exchange import HttpExchange
+from kaged.services.http_exchange import HttpExchange
 
 if TYPE_CHECKING:
     from httpx import AsyncBaseTransport
