@@ -7,7 +7,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 PROGRAM = "ash-sb"
 
@@ -46,6 +46,12 @@ class Option:
         self.short = short
         self.required = required
 
+    def row(self) -> tuple[str, str]:
+        """Return what the help says: how it is written, and what it means."""
+        short = f", -{self.short}" if self.short else ""
+        left = f"--{self.name} {self.value}".rstrip() + short
+        return left, self.help + (" Required." if self.required else "")
+
 
 class CliCommand:
     """One command: its words, what it does, its options."""
@@ -59,7 +65,7 @@ class CliCommand:
 
     def usage(self) -> str:
         """Return the help text of this command."""
-        rows = [_row(one) for one in self.options]
+        rows = [one.row() for one in self.options]
         width = max(len(left) for left, _ in rows)
         lines = [f"Usage: {PROGRAM} {self.words} [OPTIONS]", "", f"  {self.help}", "", "Options:"]
         lines += [f"  {left.ljust(width)}  {right}".rstrip() for left, right in rows]
@@ -184,7 +190,8 @@ def _below(group: str) -> list[CliCommand]:
 
 def _options(command: CliCommand, rest: list[str]) -> Given:
     given: Given = {}
-    known = _names(command)
+    known = {f"--{one.name}": one for one in command.options}
+    known |= {f"-{one.short}": one for one in command.options if one.short}
     while rest:
         word = rest.pop(0)
         if word == "--help":
@@ -209,24 +216,12 @@ def _options(command: CliCommand, rest: list[str]) -> Given:
     return given
 
 
-def _names(command: CliCommand) -> Mapping[str, Option]:
-    names = {f"--{one.name}": one for one in command.options}
-    return names | {f"-{one.short}": one for one in command.options if one.short}
-
-
 def _split(word: str) -> tuple[str, str | None]:
     if word.startswith("--"):
         name, equals, value = word.partition("=")
         return name, value if equals else None
     # -cgog.email is -c gog.email; a lone dash and plain words are no options at all.
     return word[:2], word[2:] or None
-
-
-def _row(option: Option) -> tuple[str, str]:
-    left = f"--{option.name} {option.value}".rstrip()
-    if option.short:
-        left += f", -{option.short}"
-    return left, option.help + (" Required." if option.required else "")
 
 
 _BY_WORDS = {one.words: one for one in COMMANDS}

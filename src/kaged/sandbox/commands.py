@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 DEFAULT_POLL_S = 5
 MIN_POLL_S = 1
 INPUT_LIMIT_BYTES = 9 * 1024 * 1024
+_HINT = {"account": "account_hint"}
+_FILTER = {"capability": "capability", **_HINT}
 
 
 class Surroundings:
@@ -64,43 +66,38 @@ def _invoke(given: Given, around: Surroundings) -> Answer:
         # So that sending a request again after a lost connection never acts twice.
         "idempotency_key": _text(given, "idempotency-key") or f"ash-{os.urandom(16).hex()}",
     }
-    _copy(given, params, account="account_ref")
-    params |= {
-        name: value
-        for name, option in (
-            ("mutation_plan_id", "plan-id"),
-            ("target_fingerprint", "target-fingerprint"),
-        )
-        if (value := _text(given, option))
-    }
+    params |= _named(
+        given,
+        {
+            "account": "account_ref",
+            "plan-id": "mutation_plan_id",
+            "target-fingerprint": "target_fingerprint",
+        },
+    )
     result = around.call("capability.invoke", params)
     return result, lines.invoked_lines(result, capability, operation)
 
 
 def _auth_begin(given: Given, around: Surroundings) -> Answer:
-    params: dict[str, Any] = {"capability": _needed(given, "capability")}
-    _copy(given, params, account="account_hint")
+    params = {"capability": _needed(given, "capability"), **_named(given, _HINT)}
     result = around.call("capability.auth.begin", params)
     return result, lines.begun_lines(result)
 
 
 def _auth_list(given: Given, around: Surroundings) -> Answer:
-    params: dict[str, Any] = {}
-    _copy(given, params, capability="capability", account="account_hint")
-    result = around.call("capability.auth.list", params)
+    result = around.call("capability.auth.list", _named(given, _FILTER))
     return result, lines.pending_lines(result)
 
 
 def _auth_complete(given: Given, around: Surroundings) -> Answer:
     flow_id = _needed(given, "flow-id")
-    params: dict[str, Any] = {"flow_id": flow_id, **_answer_of_user(given)}
+    params = {"flow_id": flow_id, **_answer_of_user(given)}
     result = around.call("capability.auth.complete", params)
     return result, [lines.completed_line(result, flow_id)]
 
 
 def _auth_complete_callback(given: Given, around: Surroundings) -> Answer:
-    params: dict[str, Any] = _answer_of_user(given)
-    _copy(given, params, capability="capability", account="account_hint")
+    params = {**_answer_of_user(given), **_named(given, _FILTER)}
     result = around.call("capability.auth.complete_callback", params)
     flow_id = lines.text(result, "flow_id")
     return result, [lines.completed_line(result, flow_id, capability=True)]
@@ -139,11 +136,7 @@ def _auth_revoke(given: Given, around: Surroundings) -> Answer:
 
 
 def _answer_of_user(given: Given) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, option in (("callback_url", "callback-url"), ("code", "code")):
-        value = _text(given, option)
-        if value:
-            found[name] = value
+    found = _named(given, {"callback-url": "callback_url", "code": "code"})
     if not found:
         raise CommandFailure("one of --callback-url and --code is needed", "invalid_input")
     return found
@@ -185,11 +178,9 @@ def _text(given: Given, option: str) -> str:
     return given.get(option, "").strip()
 
 
-def _copy(given: Given, params: dict[str, Any], **names: str) -> None:
-    for option, name in names.items():
-        value = _text(given, option)
-        if value:
-            params[name] = value
+def _named(given: Given, names: dict[str, str]) -> dict[str, Any]:
+    """Return the options that were given, under the names of their parameters."""
+    return {name: value for option, name in names.items() if (value := _text(given, option))}
 
 
 def _seconds(given: Given, option: str, *, least: int) -> int | None:

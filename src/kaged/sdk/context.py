@@ -62,7 +62,7 @@ def split_params(
     own = dict(params)
     raw = own.pop("_context", None)
     config = own.pop("_config", None)
-    read = cast("dict[str, JsonValue]", raw).get if isinstance(raw, dict) else _absent
+    read = cast("dict[str, JsonValue]", raw if isinstance(raw, dict) else {}).get
     return own, CallContext(
         _text(read("operator_id")),
         _text(read("project_id")),
@@ -72,10 +72,6 @@ def split_params(
         cast("JsonObject", config) if isinstance(config, dict) else None,
         cancellation,
     )
-
-
-def _absent(_member: str) -> None:
-    """Read a member of a context that is not there."""
 
 
 def _text(value: JsonValue) -> str | None:

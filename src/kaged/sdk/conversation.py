@@ -10,10 +10,10 @@ import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kaged.sdk.context import Cancellation, split_params
-from kaged.sdk.handshake import API_VERSION, HandshakePhase, Introduced, introduction
+from kaged.sdk.handshake import API_VERSION, DeclaredPlugin, HandshakePhase, introduction
 from kaged.sdk.outlet import Outlet
 from kaged.sdk.threads import Threads
 from kaged.wire.correlator import Correlator, Ignored
@@ -42,7 +42,6 @@ from kaged.wire.strictjson import decode_message, encode_json, encode_message
 if TYPE_CHECKING:
     from kaged.base.jsonvalue import JsonObject, JsonValue
     from kaged.sdk.context import CallContext
-    from kaged.sdk.log import Log
     from kaged.wire.messages import MessageId
 
 CANCEL = "kaged.cancel"
@@ -50,15 +49,6 @@ CANCELLED = "cancelled by the host"
 _OPEN_REQUESTS = 1024
 
 T = TypeVar("T")
-
-
-class Declared(Introduced, Protocol):
-    """What a conversation needs to know of a plugin: its name, its handlers, its log."""
-
-    on_config_update: Callable[..., Any] | None
-    on_project_activated: Callable[..., Any] | None
-    on_project_deactivated: Callable[..., Any] | None
-    log: Log
 
 
 class _OpenCall:
@@ -82,7 +72,7 @@ class Conversation:
 
     def __init__(
         self,
-        plugin: Declared,
+        plugin: DeclaredPlugin,
         write: Callable[[bytes], None],
         phase: HandshakePhase = HandshakePhase.NEW,
     ) -> None:

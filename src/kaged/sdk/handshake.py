@@ -12,6 +12,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, NoReturn, Protocol
 
+from kaged.sdk.log import Log
 from kaged.wire.framing import Unsendable
 from kaged.wire.lines import encode_line
 from kaged.wire.methods import HOOK_NAMESPACE, SystemMethod
@@ -31,15 +32,19 @@ class HandshakePhase(Enum):
     STOPPING = "stopping"
 
 
-class Introduced(Protocol):
-    """What a greeting needs to know of a plugin."""
+class DeclaredPlugin(Protocol):
+    """What a greeting and a conversation need to know of a plugin."""
 
     name: str
     version: str
     handlers: dict[str, Callable[..., Any]]
     notifications: list[str]
     capabilities_used: list[str]
+    on_config_update: Callable[..., Any] | None
     on_shutdown: Callable[..., Any] | None
+    on_project_activated: Callable[..., Any] | None
+    on_project_deactivated: Callable[..., Any] | None
+    log: Log
 
 
 class GuestHandshake:
@@ -48,7 +53,7 @@ class GuestHandshake:
     It answers exactly what `Conversation` would answer, which goes on in the `phase` reached here.
     """
 
-    def __init__(self, plugin: Introduced, write: Callable[[bytes], None]) -> None:
+    def __init__(self, plugin: DeclaredPlugin, write: Callable[[bytes], None]) -> None:
         self.phase = HandshakePhase.NEW
         self._plugin = plugin
         self._write = write
@@ -74,14 +79,11 @@ class GuestHandshake:
             self.phase = HandshakePhase.READY
             return True
         elif method == SystemMethod.SHUTDOWN and not asked:
-            return self._end()
+            return self.end()
         return False
 
-    def input_ended(self) -> None:
-        """Called when the host is gone."""
-        self._end()
-
-    def _end(self) -> bool:
+    def end(self) -> bool:
+        """Stop, at a shutdown or when the host is gone; False when the conversation has to."""
         if self._plugin.on_shutdown is None:
             self.phase = HandshakePhase.STOPPING
         return self.phase is HandshakePhase.STOPPING
@@ -97,7 +99,7 @@ class GuestHandshake:
         return True
 
 
-def introduction(plugin: Introduced) -> dict[str, Any]:
+def introduction(plugin: DeclaredPlugin) -> dict[str, Any]:
     """Return the result of `initialize`."""
     return {
         "name": plugin.name,
@@ -110,7 +112,7 @@ def introduction(plugin: Introduced) -> dict[str, Any]:
     }
 
 
-def is_for(plugin: Introduced, params: object) -> bool:
+def is_for(plugin: DeclaredPlugin, params: object) -> bool:
     """Return whether a greeting is meant for this plugin and has its version of the API."""
     if not isinstance(params, dict):
         return False

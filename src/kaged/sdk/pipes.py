@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from kaged.sdk.handshake import HandshakePhase, Introduced
+from kaged.sdk.handshake import DeclaredPlugin, HandshakePhase
 from kaged.wire.framing import OversizeMessage
 
 if TYPE_CHECKING:
@@ -20,10 +20,8 @@ STDIN = 0
 READ_BYTES = 64 * 1024  # what a pipe holds
 
 
-class Startable(Introduced, Protocol):
-    """What is served on the pipes: who it is, somewhere to log, and a conversation."""
-
-    log: Log
+class Startable(DeclaredPlugin, Protocol):
+    """What is served on the pipes: a plugin and its conversation."""
 
     def converse(self, write: Callable[[bytes], None], phase: HandshakePhase) -> Conversation:
         """Begin a conversation in `phase` whose answers go to `write`."""

@@ -46,7 +46,7 @@ def _greet(plugin: Startable, greeting: GuestHandshake, framer: LineFramer) -> l
             waiting.unregister(bell)
         lines = read_lines(framer, plugin.log) if STDIN in ready else []
         if lines is None:  # the host is gone without a word
-            greeting.input_ended()
+            greeting.end()
             return []
         for place, line in enumerate(lines):
             if line and not greeting.take(line):

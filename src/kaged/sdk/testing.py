@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from kaged.wire.errors import MethodNotFound, RpcError, rpc_error
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from kaged.sdk.conversation import Conversation
     from kaged.sdk.plugin import Plugin
 
@@ -69,12 +67,7 @@ class PluginDriver:
         self.tell("initialized")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Send shutdown and wait until the plugin has flushed."""
         await self.shutdown()
 

@@ -45,12 +45,12 @@ class Threads:
         answer: asyncio.Future[Any] = loop.create_future()
 
         def work() -> None:
+            result, problem = None, None
             try:
                 result = function(*args)
-            except BaseException as problem:  # noqa: BLE001 - handed to whoever waits
-                loop.call_soon_threadsafe(_fail, answer, problem)
-            else:
-                loop.call_soon_threadsafe(_settle, answer, result)
+            except BaseException as raised:  # noqa: BLE001 - handed to whoever waits
+                problem = raised
+            loop.call_soon_threadsafe(_settle, answer, result, problem)
 
         self.submit(work)
         return await answer
@@ -74,14 +74,13 @@ class Threads:
                     self._unfinished -= 1
 
 
-def _settle(answer: asyncio.Future[Any], result: Any) -> None:
-    if not answer.done():
+def _settle(answer: asyncio.Future[Any], result: Any, problem: BaseException | None) -> None:
+    if answer.done():
+        return
+    if problem is None:
         answer.set_result(result)
-
-
-def _fail(answer: asyncio.Future[Any], problem: BaseException) -> None:
-    if not answer.done():
-        # A future refuses this one, which means the end of an iteration to whoever awaits it.
-        if isinstance(problem, StopIteration):
-            problem = RuntimeError(f"the handler raised {problem!r}")
+    # A future refuses this one, which means the end of an iteration to whoever awaits it.
+    elif isinstance(problem, StopIteration):
+        answer.set_exception(RuntimeError(f"the handler raised {problem!r}"))
+    else:
         answer.set_exception(problem)

@@ -107,9 +107,11 @@ class ToolMetrics:
         # A tool that is not there has no hash; its name is whatever the caller made up.
         name = outcome.tool_name if outcome.schema_hash else UNKNOWN
         key = (context.project_id, context.caller, name)
+        if key not in self._series and len(self._series) >= MAX_SERIES:
+            key = (OTHER, OTHER, OTHER)
         series = self._series.get(key)
         if series is None:
-            series = self._begin(key)
+            series = self._series[key] = ToolSeries(*key)
         series.count(outcome)
 
     def __iter__(self) -> Iterator[ToolSeries]:
@@ -130,11 +132,3 @@ class ToolMetrics:
         found.sort(key=lambda one: (-one.calls, one.tool, one.agent, one.project_id))
         series: list[JsonValue] = [one.as_json() for one in found]
         return {"since": self._since, "series": series}
-
-    def _begin(self, key: Key) -> ToolSeries:
-        if len(self._series) >= MAX_SERIES:
-            key = (OTHER, OTHER, OTHER)
-        series = self._series.get(key)
-        if series is None:
-            series = self._series[key] = ToolSeries(*key)
-        return series

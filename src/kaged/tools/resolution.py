@@ -98,7 +98,15 @@ class AgentTools:
         """
         entries = [(registry.get(name), one.off) for name, one in self.enabled.items()]
         entries += [(one, _NO_ACTIONS) for one in self.synthetic.values()]
-        exported = [_exported(entry, off) for entry, off in entries if entry is not None]
+        exported: list[JsonObject] = [
+            {
+                "name": entry.name,
+                "description": entry.definition.description,
+                "parameters": _narrowed(entry.definition.parameters, off),
+            }
+            for entry, off in entries
+            if entry is not None
+        ]
         return sorted(exported, key=lambda one: str(one["name"]))
 
 
@@ -260,7 +268,11 @@ def _warnings(
     agent: ResolvedAgent, rules: list[ToolRule], registry: ToolRegistry
 ) -> Iterable[RuleWarning]:
     for rule in rules:
-        if not any(_touches(rule, entry) for entry in registry.list()):
+        matched = any(
+            _is_about(rule, entry, None) or any(map(rule.matches, entry.tool.aliases))
+            for entry in registry.list()
+        )
+        if not matched:
             yield RuleWarning(
                 agent=agent.path,
                 pattern=rule.pattern,
@@ -269,23 +281,10 @@ def _warnings(
             )
 
 
-def _touches(rule: ToolRule, entry: RegisteredTool) -> bool:
-    return _is_about(rule, entry, None) or any(map(rule.matches, entry.tool.aliases))
-
-
-def _exported(entry: RegisteredTool, off: frozenset[str]) -> JsonObject:
-    definition = entry.definition
-    return {
-        "name": entry.name,
-        "description": definition.description,
-        "parameters": _narrowed(definition.parameters, off) if off else definition.parameters,
-    }
-
-
 def _narrowed(parameters: JsonObject, off: frozenset[str]) -> JsonObject:
     """Take switched-off actions out of the schema that the agent sees (AT-RES-21)."""
     match parameters:
-        case {"properties": {"action": {"enum": [*listed]} as action} as properties}:
+        case {"properties": {"action": {"enum": [*listed]} as action} as properties} if off:
             kept = [one for one in listed if one not in off]
             return {**parameters, "properties": {**properties, "action": {**action, "enum": kept}}}
         case _:

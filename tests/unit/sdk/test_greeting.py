@@ -74,7 +74,7 @@ def test_a_plugin_with_something_to_flush_is_ended_by_the_conversation(ends: str
     if ends == "shutdown":
         assert not greeting.take(SHUTDOWN)
     else:
-        greeting.input_ended()
+        greeting.end()
     assert greeting.phase is HandshakePhase.NEW
 
 
