@@ -45,9 +45,7 @@ class Accounts:
         """
         if not needed and wanted is None:
             return None
-        found = self._cache.get((user_id, capability_id))
-        if found is None:
-            found = await self.of(user_id, capability_id)
+        found = await self.of(user_id, capability_id)
         if wanted is not None:
             for account in found:
                 if account.account_ref == wanted:

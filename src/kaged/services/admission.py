@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from typing import Final
 
 import structlog
 
@@ -23,8 +22,6 @@ from kaged.services.registry import CapabilityRegistry, RegisteredCapability
 from kaged.services.skills import SkillRegistry
 from kaged.services.trail import Record, Trail
 from kaged.wire.tokens import TokenRejected
-
-ID_BYTES: Final = 8
 
 _log = structlog.get_logger("kaged.services")
 
@@ -46,7 +43,6 @@ class CallerAdmission:
         self._skills = skills
         self._trail = trail
         self._require_skill = require_skill
-        self._random = b""
 
     def admit(
         self, method: str, token: JsonValue, params: JsonObject
@@ -65,7 +61,7 @@ class CallerAdmission:
 
     def record(self, event: str, caller: ServiceCaller) -> Record:
         """Begin the audit record of a call."""
-        return self._trail.start(event, self._request_id(), caller)
+        return self._trail.start(event, f"cap_{secrets.token_bytes(8).hex()}", caller)
 
     async def pass_gates(
         self, record: Record, caller: ServiceCaller, wanted: ServiceId
@@ -101,13 +97,6 @@ class CallerAdmission:
             record.note("gate", f"{record.gate}: broke")
             raise CapabilityAccessDenied("the permission check failed")
         raise CapabilityAccessDenied(decision.detail or "denied")
-
-    def _request_id(self) -> str:
-        # Asking the system for eight bytes costs more than a gate; a page of them lasts.
-        if len(self._random) < ID_BYTES:
-            self._random = secrets.token_bytes(512 * ID_BYTES)
-        taken, self._random = self._random[:ID_BYTES], self._random[ID_BYTES:]
-        return f"cap_{taken.hex()}"
 
     async def _revived(self, wanted: ServiceId) -> RegisteredCapability:
         """Look behind an id that nobody offers: perhaps its provider is only down."""

@@ -237,14 +237,8 @@ class AuthFlows:
 
     def _opened(self, row: FlowRow) -> Flow:
         binding = _binding(row.flow_id, row.user_id, row.capability_id)
-        hidden = msgspec.json.decode(self._vault.unseal(binding, row.sealed))
-        return Flow(
-            row,
-            hidden["flow_state"],
-            hidden["expected_state"],
-            hidden["uses_pkce"],
-            hidden["redirect_uri"],
-        )
+        # What was hidden in `_checked_begin`, under the names it has here.
+        return Flow(row, **msgspec.json.decode(self._vault.unseal(binding, row.sealed)))
 
     # ---- completing
 
