@@ -21,9 +21,9 @@ from kaged.services.contract import (
     InvokeCall,
     PollingProvider,
     RevokingProvider,
+    StateHandle,
 )
 from kaged.services.sanitize import harden
-from kaged.services.state import BoundState
 
 MIN_SECRET_CHARS = 7
 ANN = CapabilityCallContext("ann", chat_type="private")
@@ -108,7 +108,7 @@ class ProviderLab:
                 idempotency_key=key,
                 context=ANN,
                 credentials=self.credential,
-                state=cast("BoundState", None),
+                state=cast("StateHandle", None),
             )
         )
         compile_schema(spec.output_schema).validate(output)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from kaged.base import JsonObject
-from kaged.services.state import BoundState
 
 FlowType: TypeAlias = Literal["authorization_code", "device_code"]
 Confirm: TypeAlias = Literal["never", "chat", "always"]
@@ -93,6 +92,25 @@ class CredentialHandle(Protocol):
         When somebody has renewed it meanwhile, that one is given and `renew` is not called. If
         `renew` raises, the stored credential stays as it is.
         """
+        ...
+
+
+class StateHandle(Protocol):
+    """What a provider remembers about one user of one capability, apart from credentials.
+
+    With `chat=True` an entry belongs to the verified chat of the call as well.
+    """
+
+    async def get(self, name: str, *, chat: bool = False) -> JsonObject | None:
+        """Read an entry."""
+        ...
+
+    async def put(self, name: str, value: JsonObject, *, chat: bool = False) -> None:
+        """Write an entry."""
+        ...
+
+    async def delete(self, name: str, *, chat: bool = False) -> bool:
+        """Remove an entry; returns whether it was there."""
         ...
 
 
@@ -198,7 +216,7 @@ class InvokeCall(NamedTuple):
     idempotency_key: str | None
     context: CapabilityCallContext
     credentials: CredentialHandle | None
-    state: BoundState
+    state: StateHandle
 
 
 @runtime_checkable
