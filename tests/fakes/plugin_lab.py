@@ -20,9 +20,10 @@ from kaged.cage import CageSettings, Spawner
 from kaged.config.manifest import parse_manifest
 from kaged.kernel.capabilities import CapabilitySet, parse_capabilities
 from kaged.plugins.installed import InstalledPlugin
-from kaged.plugins.parts import HostParts, HostSettings, StoragePort
+from kaged.plugins.parts import HostParts, HostSettings
 from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.states import PluginState
+from kaged.plugins.storage import StorageBroker
 from kaged.wire.context import WireContext
 
 STUB = Path(__file__).parents[1] / "guests" / "stub_plugin.py"
@@ -60,7 +61,7 @@ class PluginLab:
         self.parts: HostParts
         self.spawner: Spawner
 
-    async def open(self, storage: StoragePort | None = None) -> None:
+    async def open(self, storage: StorageBroker | None = None) -> None:
         clock = SystemClock()
         ids = Ids(clock)
         self.root.chmod(0o755)

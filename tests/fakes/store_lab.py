@@ -11,8 +11,7 @@ import yaml
 from fakes.audit_sink import MemorySink
 from kaged.audit import AuditLog, AuditRow, ChainKey
 from kaged.base import Clock, Ids, SystemClock
-from kaged.plugins.installation import PluginStore
-from kaged.plugins.ownedtables import PluginTablesPort
+from kaged.plugins.installation import PluginStore, PluginTablesPort
 
 MANIFEST: dict[str, Any] = {
     "name": "sample",

@@ -20,7 +20,6 @@ from kaged.peer import Connection, PeerGone, PeerProcess
 from kaged.plugins.conversation_commands import (
     Audit,
     AwaitExit,
-    Command,
     Commands,
     DeliverConfig,
     Fail,
@@ -61,7 +60,7 @@ class PluginConversation:
             daemon_version=parts.settings.daemon_version,
             initialize_timeout_s=parts.settings.initialize_timeout_s,
         )
-        self._killed_by_force = False
+        self.killed_by_force = False  # whether SIGKILL was needed to end it
         self._tasks = Tasks(f"plugin {plugin.name}", self._failed)
         self._peer: PeerProcess | None = None
         self._ended: asyncio.Task[ExitReport] | None = None
@@ -95,11 +94,6 @@ class PluginConversation:
         """Why the host ended it (health, hang, protocol), None when it ended by itself."""
         return self._machine.end_reason
 
-    @property
-    def killed_by_force(self) -> bool:
-        """Whether SIGKILL was needed to end it."""
-        return self._killed_by_force
-
     # -- beginning -----------------------------------------------------------------------------
 
     async def open(
@@ -118,7 +112,7 @@ class PluginConversation:
                 slot.watch(lambda: waited_for_cpu_s(self.peer.process.command_pid))
                 await self._carry_through(self._begin(sorted(projects)), config)
             except BaseException:
-                await self._abandon()
+                await self.release()
                 raise
         greeting = self._machine.greeting
         assert greeting is not None  # otherwise one of the commands was to fail
@@ -220,13 +214,6 @@ class PluginConversation:
     async def _take_late(self, update: asyncio.Task[KagedError | None]) -> None:
         self._carry_out(self._machine.config_answered(await update))
 
-    async def _abandon(self) -> None:
-        self._machine.drain()
-        if self._peer is not None:
-            await self._peer.close()
-        self._machine.close()
-        await self._tasks.close()
-
     # -- asking --------------------------------------------------------------------------------
 
     def request(
@@ -302,9 +289,10 @@ class PluginConversation:
         return await asyncio.shield(self._ended)
 
     async def release(self) -> None:
-        """Close what is left after the end."""
+        """Close what is left after the end, or after a start that failed."""
         self._machine.drain()
-        await self.peer.close()
+        if self._peer is not None:
+            await self._peer.close()
         self._machine.close()
         await self._tasks.close()
 
@@ -364,26 +352,23 @@ class PluginConversation:
     def _carry_out(self, commands: Commands) -> None:
         """Carry out commands that need not be waited for."""
         for command in commands:
-            self._do(command)
-
-    def _do(self, command: Command) -> None:
-        match command:
-            case Audit(event, data):
-                self._parts.post(event, {"name": self.plugin.name, **data})
-            case LogLine(level, event, values):
-                (self._log.info if level == "info" else self._log.warning)(event, **values)
-            case Forward(kind, params):
-                self._parts.on_notification(self.plugin.name, kind, params)
-            case Notify(method):
-                self._notify(method)
-            case Kill():
-                self._tasks.start(self._kill(self.peer), "end")
-            case KillUnlessExited(reason):
-                self._tasks.start(self._end_if_alive(reason), reason)
-            case Fail(error):
-                raise error
-            case Initialize() | FetchConfig() | DeliverConfig() | AwaitExit():
-                raise AssertionError(f"{command} belongs to the start")
+            match command:
+                case Audit(event, data):
+                    self._parts.post(event, {"name": self.plugin.name, **data})
+                case LogLine(level, event, values):
+                    (self._log.info if level == "info" else self._log.warning)(event, **values)
+                case Forward(kind, params):
+                    self._parts.on_notification(self.plugin.name, kind, params)
+                case Notify(method):
+                    self._notify(method)
+                case Kill():
+                    self._tasks.start(self._kill(self.peer), "end")
+                case KillUnlessExited(reason):
+                    self._tasks.start(self._end_if_alive(reason), reason)
+                case Fail(error):
+                    raise error
+                case Initialize() | FetchConfig() | DeliverConfig() | AwaitExit():
+                    raise AssertionError(f"{command} belongs to the start")
 
     def _notify(self, method: str) -> None:
         try:
@@ -393,7 +378,7 @@ class PluginConversation:
 
     async def _kill(self, peer: PeerProcess) -> None:
         report = await peer.process.stop(0.0, None)
-        self._killed_by_force = report.step == "killed"
+        self.killed_by_force = report.step == "killed"
 
     async def _end_if_alive(self, reason: str) -> None:
         assert self._ended is not None

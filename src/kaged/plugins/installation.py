@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Protocol
 
 import structlog
 
@@ -23,7 +23,6 @@ from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.install_errors import ConsentMissing, StoreFailed
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.journal import JournalEntry, JournalOperation, Pin
-from kaged.plugins.ownedtables import PluginTablesPort
 from kaged.plugins.prompt import Change, InstallPrompt
 from kaged.plugins.storereader import (
     Discovered,
@@ -33,22 +32,28 @@ from kaged.plugins.storereader import (
 from kaged.plugins.storesteps import Before, StoreSteps, remove_tree
 from kaged.plugins.treecopy import copy_tree
 
-MAX_PLUGINS: Final = 1000
 
+class PluginTablesPort(Protocol):
+    """The tables that plugins own in the daemon's database, for uninstalling.
 
-@dataclass(frozen=True, slots=True)
-class StoreChange:
-    """What an install or upgrade did."""
+    They go last, after the removal is in the journal and in the audit log: a crash before leaves
+    them to the plugin, a crash after is finished at the next start.
+    """
 
-    prompt: InstallPrompt
-    plugin: InstalledPlugin
+    def tables_of(self, plugin: str) -> list[str]:
+        """Return the names of a plugin's tables, as the plugin knows them."""
+        ...
+
+    async def drop(self, plugin: str) -> list[str]:
+        """Drop every table of a plugin and return their names; none are left to drop twice."""
+        ...
 
 
 def _default_limits(_name: str) -> CageLimits:
     return CageLimits()
 
 
-class PluginStore:
+class PluginStore(StoreReader):
     """The store directory with `local.toml` (what is installed) and `config.toml` (what is on)."""
 
     def __init__(
@@ -65,9 +70,8 @@ class PluginStore:
         limits: Callable[[str], CageLimits] = _default_limits,
         tables: PluginTablesPort | None = None,
     ) -> None:
-        self._steps = StoreSteps(directory, local_toml, config_toml)
-        self._reader = StoreReader(
-            self._steps,
+        super().__init__(
+            StoreSteps(directory, local_toml, config_toml),
             data_dir=data_dir,
             local_toml=local_toml,
             environ=dict(environ or {}),
@@ -143,26 +147,9 @@ class PluginStore:
 
     # -- looking -------------------------------------------------------------------------------
 
-    def discover(self) -> Discovered:
-        """Read every plugin of the store. Blocks on the disk; changes nothing."""
-        return self._reader.discover()
-
-    def get(self, name: str) -> InstalledPlugin:
-        """Read one plugin of the store. Blocks on the disk.
-
-        Raises:
-            PluginNotFound: it is not in the store.
-            StoreFailed: it is, but cannot be used; `trouble` says why.
-        """
-        return self._reader.get(name)
-
     def enabled(self) -> tuple[str, ...]:
         """Return the names in `[plugins] enabled` of config.toml."""
         return self._steps.enabled()
-
-    def may_use(self, project_id: str, plugin: InstalledPlugin) -> bool:
-        """Return whether a project may use a plugin; any may use a local one (PH-INST-15, 16)."""
-        return self._reader.may_use(project_id, plugin)
 
     async def prepare(self, path: Path, *, source: str = "") -> InstallPrompt:
         """Check a plugin's directory and return what the operator is to be shown. Changes nothing.
@@ -173,7 +160,7 @@ class PluginStore:
             TreeRefused: the directory holds something that is never copied.
             AlreadyInstalled: this very version is installed.
         """
-        return await asyncio.to_thread(self._reader.prepare, path, source)
+        return await asyncio.to_thread(self.prompt_for, path, source)
 
     # -- changing ------------------------------------------------------------------------------
 
@@ -185,7 +172,7 @@ class PluginStore:
         source: str = "",
         project_id: str | None = None,
         request_id: str | None = None,
-    ) -> StoreChange:
+    ) -> tuple[InstallPrompt, InstalledPlugin]:
         """Install or upgrade a plugin that the operator said yes to; it stays disabled.
 
         `digest` is the one of the prompt that was answered. With `project_id` the plugin is for
@@ -198,7 +185,7 @@ class PluginStore:
         async with self._turn:
             with self._steps.locked():
                 await self._settle()
-                prompt = await asyncio.to_thread(self._reader.prepare, path, source)
+                prompt = await asyncio.to_thread(self.prompt_for, path, source)
                 if prompt.digest != digest:
                     raise ConsentMissing(
                         f"the files of {prompt.name} are not the ones that were shown",
@@ -209,15 +196,15 @@ class PluginStore:
                     await asyncio.to_thread(self._stage, path, token, digest)
                     entry = await asyncio.to_thread(self._entry, prompt, token, project_id)
                     await self._commit(entry, request_id)
-            return StoreChange(prompt, await asyncio.to_thread(self.get, prompt.name))
+            return prompt, await asyncio.to_thread(self.get, prompt.name)
 
     async def uninstall(self, name: str, *, request_id: str | None = None) -> None:
         """Remove a plugin's directory, its tables, its pin and its entries in both files."""
         async with self._turn:
             with self._steps.locked():
                 await self._settle()
-                self._reader.require(name)
-                version, _ = await asyncio.to_thread(self._reader.agreed, name)
+                self.require(name)
+                version, _ = await asyncio.to_thread(self.agreed, name)
                 data: JsonObject = {"name": name, "version": version or "unknown"}
                 tables: list[JsonValue] = []
                 if self._tables is not None:
@@ -248,7 +235,7 @@ class PluginStore:
         """Approve the files of an installed plugin as they are now (see `prepare_approval`)."""
         async with self._turn:
             with self._steps.locked():
-                prompt = await asyncio.to_thread(self._reader.changed_files_prompt, name)
+                prompt = await asyncio.to_thread(self.changed_files_prompt, name)
                 if prompt.digest != digest:
                     raise ConsentMissing(
                         f"the files of {name} changed again", fix="look at them again"
@@ -273,13 +260,13 @@ class PluginStore:
 
     async def prepare_approval(self, name: str) -> InstallPrompt:
         """Return the prompt for approving changed files. Raises ConfigInvalid."""
-        return await asyncio.to_thread(self._reader.changed_files_prompt, name)
+        return await asyncio.to_thread(self.changed_files_prompt, name)
 
     async def allow_project(self, name: str, project_id: str) -> None:
         """Let a further project use a plugin that is not everybody's."""
         async with self._turn:
             with self._steps.locked():
-                self._reader.require(name)
+                self.require(name)
                 pin = await asyncio.to_thread(self._steps.pin, name)
                 if pin is None:
                     raise PluginNotFound(f"{name} was not installed for a project", name=name)
@@ -327,7 +314,7 @@ class PluginStore:
     def _entry(self, prompt: InstallPrompt, token: str, project_id: str | None) -> JournalEntry:
         upgrade = prompt.change is not Change.INSTALL
         before = self._steps.pin(prompt.name) if upgrade else None
-        local = project_id is None or (upgrade and self._reader.is_local(prompt.name))
+        local = project_id is None or (upgrade and self.is_local(prompt.name))
         projects = () if before is None else before.projects
         if project_id is not None and project_id not in projects:
             projects = (*projects, project_id)

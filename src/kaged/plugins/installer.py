@@ -102,10 +102,9 @@ class PluginInstaller:
         request_id: str | None = None,
     ) -> InstallOutcome:
         """Install or upgrade what the operator said yes to; a running plugin is restarted."""
-        done = await self.store.install(
+        prompt, plugin = await self.store.install(
             path, digest, source=source, project_id=project_id, request_id=request_id
         )
-        prompt, plugin = done.prompt, done.plugin
         self._problems.pop(plugin.name, None)
         running = await self._take_in(plugin)
         if prompt.change is Change.INSTALL:

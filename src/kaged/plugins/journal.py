@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, cast
+
+import msgspec
 
 from kaged.base import JsonObject
 from kaged.plugins.treecopy import sync_directory
@@ -43,22 +45,14 @@ class Pin:
 
     def as_json(self) -> JsonObject:
         """Return the fields as JSON."""
-        return cast("JsonObject", json.loads(json.dumps(asdict(self))))
+        return cast("JsonObject", msgspec.to_builtins(self))
 
     @classmethod
     def from_json(cls, data: Any) -> Pin:
         """Read the fields back. Raises ValueError when they are not a pin's."""
         try:
-            return cls(
-                name=_text(data["name"]),
-                version=_text(data["version"]),
-                digest=_text(data["digest"]),
-                capabilities=tuple(map(_text, data["capabilities"])),
-                source=_text(data.get("source", "")),
-                projects=tuple(map(_text, data.get("projects", ()))),
-                approved_at=_text(data.get("approved_at", "")),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
+            return msgspec.convert(data, cls)
+        except msgspec.ValidationError as error:
             raise ValueError("this is no record of consent") from error
 
 
@@ -161,14 +155,8 @@ def write_json(path: Path, value: JsonObject) -> None:
     sync_directory(path.parent)
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("text is expected")
-    return value
-
-
 def _one_name(value: Any) -> str:
     """Take text that names one entry of a directory and cannot lead elsewhere."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", _text(value)):
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", value):
         raise ValueError("the journal names something outside the store")
-    return str(value)
+    return value

@@ -7,35 +7,19 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, Ids, JsonObject, JsonValue
 from kaged.cage import Spawner
-from kaged.kernel.capabilities import CapabilitySet
 from kaged.peer import ConnectionLimits
 from kaged.pipeline.policy_pipeline import ActivePipeline
 from kaged.plugins.starts import Starts
 
-
-class StoragePort(Protocol):
-    """The broker of plugins' tables, as the conversation needs it."""
-
-    def available(self, plugin: str) -> bool:
-        """Return whether storage is ready for this plugin."""
-        ...
-
-    async def answer(
-        self, plugin: str, capabilities: CapabilitySet, method: str, params: JsonValue
-    ) -> JsonValue:
-        """Answer one `kaged.storage.*` request. Raises RpcError to refuse."""
-        ...
-
-    async def plugin_exited(self, plugin: str) -> None:
-        """Roll back what the ended process left open."""
-        ...
+if TYPE_CHECKING:
+    from kaged.plugins.storage import StorageBroker
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +51,7 @@ class HostParts:
     clock: Clock
     ids: Ids
     settings: HostSettings
-    storage: StoragePort | None = None
+    storage: StorageBroker | None = None
     active_pipeline: ActivePipeline = field(default_factory=ActivePipeline)
     on_notification: Callable[[str, str, JsonValue], None] = _nobody
     starts: Starts = field(default_factory=Starts)

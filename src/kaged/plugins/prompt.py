@@ -88,8 +88,8 @@ class InstallPrompt:
     def lines(self) -> tuple[str, ...]:
         """Return the text above the question."""
         if self.change is Change.INSTALL:
-            return (*self._facts("Validating manifest..."), *self._all_capabilities())
-        return (*self._already(), *self._changes(), *self._all_capabilities())
+            return (*self._facts("Validating manifest..."), *capability_text(self.capabilities))
+        return (*self._already(), *self._changes(), *capability_text(self.capabilities))
 
     def as_json(self) -> JsonObject:
         """Return the fields as JSON, for HTTP answers."""
@@ -116,21 +116,16 @@ class InstallPrompt:
         }
 
     def _facts(self, title: str) -> list[str]:
-        found = [
+        optional = {"license": self.license, "author": self.author, "source": self.source}
+        return [
             title,
             f"  name: {self.name}",
             f"  version: {self.version}",
             f"  kaged_api: {self.kaged_api}",
             f"  description: {self.description}",
+            *(f"  {name}: {value}" for name, value in optional.items() if value),
+            *(f"  warning: {warning}" for warning in self.warnings),
         ]
-        if self.license:
-            found.append(f"  license: {self.license}")
-        if self.author:
-            found.append(f"  author: {self.author}")
-        if self.source:
-            found.append(f"  source: {self.source}")
-        found += [f"  warning: {warning}" for warning in self.warnings]
-        return found
 
     def _already(self) -> list[str]:
         if self.change is Change.RENEW:
@@ -153,9 +148,6 @@ class InstallPrompt:
         if self.widens and not any(line.widening for line in self.added):
             found.append("  !! Removing these widens what it may do: a narrower entry is gone")
         return found
-
-    def _all_capabilities(self) -> list[str]:
-        return capability_text(self.capabilities)
 
 
 def install_prompt(

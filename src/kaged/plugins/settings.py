@@ -7,6 +7,7 @@ and the plugin never sees it. Schemas are compiled once per manifest.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,10 +16,11 @@ from typing import Any, cast
 from kaged.base import JsonObject, JsonValue
 from kaged.config.jsonschemas import compile_schema
 from kaged.config.manifest import Manifest
-from kaged.plugins.method_schemas import MethodSchemas
+from kaged.wire.errors import InvalidParams
 
 _MASK = "***"
 MAX_ERRORS = 50
+MAX_METHOD_ERRORS = 10
 
 
 class Side(StrEnum):
@@ -34,6 +36,30 @@ class HalfInvalid:
 
     side: Side
     errors: tuple[str, ...]
+
+
+class MethodSchemas:
+    """What a manifest promises about its methods, compiled once and held against each call."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._params: dict[str, Any] = {}
+        self._result: dict[str, Any] = {}
+        for method, schemas in manifest.method_schemas.items():
+            if schemas.params is not None:
+                self._params[method] = compile_schema(schemas.params)
+            if schemas.result is not None:
+                self._result[method] = compile_schema(schemas.result)
+
+    def require_params(self, method: str, params: JsonObject) -> None:
+        """Refuse params that do not fit, before anything is sent. Raises InvalidParams."""
+        problems = _errors(self._params.get(method), params, MAX_METHOD_ERRORS)
+        if problems:
+            found: list[JsonValue] = list(problems)
+            raise InvalidParams(f"{method}: {problems[0]}", detail={"errors": found})
+
+    def result_problems(self, method: str, result: JsonValue) -> list[str]:
+        """Return what about a result is not as promised; a result is passed on all the same."""
+        return _errors(self._result.get(method), result, MAX_METHOD_ERRORS)
 
 
 class ConfigSchemas:
@@ -93,15 +119,13 @@ def _compile(schema: JsonObject | None) -> Any:
     return None if schema is None else compile_schema(schema, mask=_MASK)
 
 
-def _errors(check: Any, half: JsonObject) -> list[str]:
-    if check is None:
+def _errors(check: Any, value: JsonValue, most: int = MAX_ERRORS) -> list[str]:
+    if check is None or check.is_valid(value):
         return []
     found: list[str] = []
-    for error in check.iter_errors(half):
-        where = ".".join(str(part) for part in error.instance_path) or "(top)"
-        found.append(f"{where}: {error.message}")
-        if len(found) >= MAX_ERRORS:
-            break
+    for error in itertools.islice(check.iter_errors(value), most):
+        where = ".".join(str(part) for part in cast("list[object]", error.instance_path))
+        found.append(f"{where or '(top)'}: {error.message}")
     return found
 
 

@@ -107,7 +107,7 @@ class StoreReader:
         return Discovered(tuple(plugins), tuple(problems))
 
     def get(self, name: str) -> InstalledPlugin:
-        """Read one plugin of the store.
+        """Read one plugin of the store. Blocks on the disk.
 
         Raises:
             PluginNotFound: it is not in the store.
@@ -214,15 +214,12 @@ class StoreReader:
 
     # -- asking --------------------------------------------------------------------------------
 
-    def prepare(self, path: Path, source: str) -> InstallPrompt:
+    def prompt_for(self, path: Path, source: str) -> InstallPrompt:
         """Check a plugin's directory and return what is shown; see `PluginStore.prepare`."""
         directory = path.resolve()
         loaded = read_manifest(directory)
         if self._steps.directory.resolve().is_relative_to(directory):
             raise StoreFailed(f"{directory} holds the plugin store itself", fix="choose another")
-        return self._prompt(directory, loaded, source or str(path))
-
-    def _prompt(self, directory: Path, loaded: Loaded[Manifest], source: str) -> InstallPrompt:
         manifest = loaded.value
         old_version, old = self.agreed(manifest.name)
         change = Change.INSTALL if old_version is None else _direction(old_version, manifest)
@@ -235,7 +232,7 @@ class StoreReader:
             manifest,
             read_tree(directory).digest,
             change=change,
-            source=source,
+            source=source or str(path),
             old_version=old_version or "",
             old=old,
             grants=grants,
