@@ -17,169 +17,127 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kaged.kernel.extension_caps import ExtensionCapability as Capability
-    from kaged.pipeline.constraints import validate_tier_constraints
-    from kaged.pipeline.contexts import (
-        GlobalContext,
-        PluginContext,
-        PluginContextTable,
-        UserContext,
-    )
-    from kaged.pipeline.decorator import hook
-    from kaged.pipeline.document import PipelineDocument, parse_document
-    from kaged.pipeline.errors import (
-        PayloadSizeError,
-        PipelineNotReady,
-        PluginError,
-        PluginErrorModel,
-        PluginViolationError,
-    )
-    from kaged.pipeline.filter import filter_extensions
-    from kaged.pipeline.merge import DiscardedChange, merge_extensions
-    from kaged.pipeline.modes import OnError, PluginMode
-    from kaged.pipeline.payloads import (
-        AgentPostInvokePayload,
-        AgentPostInvokeResult,
-        AgentPreInvokePayload,
-        AgentPreInvokeResult,
-        HttpHeaderPayload,
-        PluginPayload,
-        PromptPosthookPayload,
-        PromptPosthookResult,
-        PromptPrehookPayload,
-        PromptPrehookResult,
-        ResourcePostFetchPayload,
-        ResourcePostFetchResult,
-        ResourcePreFetchPayload,
-        ResourcePreFetchResult,
-        ToolPostInvokePayload,
-        ToolPostInvokeResult,
-        ToolPreInvokePayload,
-        ToolPreInvokeResult,
-    )
-    from kaged.pipeline.pipeline import LoadReport, Pipeline, PipelineStatus
-    from kaged.pipeline.plugin import Plugin
-    from kaged.pipeline.records import ControlExecutionRecord, ControlExecutionStatus
-    from kaged.pipeline.results import PluginResult
-    from kaged.pipeline.runner import Runner
-    from kaged.pipeline.settings import PluginCondition, PluginConfig
-    from kaged.pipeline.slots import (
-        AgentExtension,
-        CompletionExtension,
-        ConversationContext,
-        DataPolicy,
-        DelegationExtension,
-        DelegationHop,
-        Extensions,
-        FrameworkExtension,
-        HttpExtension,
-        LLMExtension,
-        MCPExtension,
-        MetaExtension,
-        ObjectSecurityProfile,
-        PromptMetadata,
-        ProvenanceExtension,
-        RequestExtension,
-        ResourceMetadata,
-        RetentionPolicy,
-        SecurityExtension,
-        StopReason,
-        SubjectExtension,
-        SubjectType,
-        TokenUsage,
-        ToolMetadata,
-    )
-    from kaged.pipeline.tiers import (
-        SLOT_POLICIES,
-        AccessPolicy,
-        MutabilityTier,
-        SlotName,
-        SlotPolicy,
-        TierViolationError,
-    )
-    from kaged.pipeline.violations import PluginViolation
-    from kaged.pipeline.watchers import PipelineObserver
+    from kaged.pipeline.auditing import PipelineObserver as PipelineObserver
+    from kaged.pipeline.constraints import validate_tier_constraints as validate_tier_constraints
+    from kaged.pipeline.contexts import GlobalContext as GlobalContext
+    from kaged.pipeline.contexts import PluginContext as PluginContext
+    from kaged.pipeline.contexts import PluginContextTable as PluginContextTable
+    from kaged.pipeline.contexts import UserContext as UserContext
+    from kaged.pipeline.document import PipelineDocument as PipelineDocument
+    from kaged.pipeline.document import parse_document as parse_document
+    from kaged.pipeline.errors import PayloadSizeError as PayloadSizeError
+    from kaged.pipeline.errors import PipelineNotReady as PipelineNotReady
+    from kaged.pipeline.errors import PluginError as PluginError
+    from kaged.pipeline.errors import PluginErrorModel as PluginErrorModel
+    from kaged.pipeline.errors import PluginViolationError as PluginViolationError
+    from kaged.pipeline.merge import DiscardedChange as DiscardedChange
+    from kaged.pipeline.merge import merge_extensions as merge_extensions
+    from kaged.pipeline.modes import OnError as OnError
+    from kaged.pipeline.modes import PluginMode as PluginMode
+    from kaged.pipeline.payloads.base import HttpHeaderPayload as HttpHeaderPayload
+    from kaged.pipeline.payloads.base import PluginPayload as PluginPayload
+    from kaged.pipeline.payloads.calls import AgentPostInvokePayload as AgentPostInvokePayload
+    from kaged.pipeline.payloads.calls import AgentPostInvokeResult as AgentPostInvokeResult
+    from kaged.pipeline.payloads.calls import AgentPreInvokePayload as AgentPreInvokePayload
+    from kaged.pipeline.payloads.calls import AgentPreInvokeResult as AgentPreInvokeResult
+    from kaged.pipeline.payloads.calls import PromptPosthookPayload as PromptPosthookPayload
+    from kaged.pipeline.payloads.calls import PromptPosthookResult as PromptPosthookResult
+    from kaged.pipeline.payloads.calls import PromptPrehookPayload as PromptPrehookPayload
+    from kaged.pipeline.payloads.calls import PromptPrehookResult as PromptPrehookResult
+    from kaged.pipeline.payloads.calls import ResourcePostFetchPayload as ResourcePostFetchPayload
+    from kaged.pipeline.payloads.calls import ResourcePostFetchResult as ResourcePostFetchResult
+    from kaged.pipeline.payloads.calls import ResourcePreFetchPayload as ResourcePreFetchPayload
+    from kaged.pipeline.payloads.calls import ResourcePreFetchResult as ResourcePreFetchResult
+    from kaged.pipeline.payloads.calls import ToolPostInvokePayload as ToolPostInvokePayload
+    from kaged.pipeline.payloads.calls import ToolPostInvokeResult as ToolPostInvokeResult
+    from kaged.pipeline.payloads.calls import ToolPreInvokePayload as ToolPreInvokePayload
+    from kaged.pipeline.payloads.calls import ToolPreInvokeResult as ToolPreInvokeResult
+    from kaged.pipeline.pipeline import LoadReport as LoadReport
+    from kaged.pipeline.pipeline import Pipeline as Pipeline
+    from kaged.pipeline.pipeline import PipelineStatus as PipelineStatus
+    from kaged.pipeline.plugin import Plugin as Plugin
+    from kaged.pipeline.plugin import hook as hook
+    from kaged.pipeline.records import ControlExecutionRecord as ControlExecutionRecord
+    from kaged.pipeline.records import ControlExecutionStatus as ControlExecutionStatus
+    from kaged.pipeline.records import PluginViolation as PluginViolation
+    from kaged.pipeline.results import PluginResult as PluginResult
+    from kaged.pipeline.runner import Runner as Runner
+    from kaged.pipeline.settings import PluginCondition as PluginCondition
+    from kaged.pipeline.settings import PluginConfig as PluginConfig
+    from kaged.pipeline.slots import AgentExtension as AgentExtension
+    from kaged.pipeline.slots import CompletionExtension as CompletionExtension
+    from kaged.pipeline.slots import ConversationContext as ConversationContext
+    from kaged.pipeline.slots import DataPolicy as DataPolicy
+    from kaged.pipeline.slots import DelegationExtension as DelegationExtension
+    from kaged.pipeline.slots import DelegationHop as DelegationHop
+    from kaged.pipeline.slots import Extensions as Extensions
+    from kaged.pipeline.slots import FrameworkExtension as FrameworkExtension
+    from kaged.pipeline.slots import HttpExtension as HttpExtension
+    from kaged.pipeline.slots import LLMExtension as LLMExtension
+    from kaged.pipeline.slots import MCPExtension as MCPExtension
+    from kaged.pipeline.slots import MetaExtension as MetaExtension
+    from kaged.pipeline.slots import ObjectSecurityProfile as ObjectSecurityProfile
+    from kaged.pipeline.slots import PromptMetadata as PromptMetadata
+    from kaged.pipeline.slots import ProvenanceExtension as ProvenanceExtension
+    from kaged.pipeline.slots import RequestExtension as RequestExtension
+    from kaged.pipeline.slots import ResourceMetadata as ResourceMetadata
+    from kaged.pipeline.slots import RetentionPolicy as RetentionPolicy
+    from kaged.pipeline.slots import SecurityExtension as SecurityExtension
+    from kaged.pipeline.slots import StopReason as StopReason
+    from kaged.pipeline.slots import SubjectExtension as SubjectExtension
+    from kaged.pipeline.slots import SubjectType as SubjectType
+    from kaged.pipeline.slots import TokenUsage as TokenUsage
+    from kaged.pipeline.slots import ToolMetadata as ToolMetadata
+    from kaged.pipeline.tiers import SLOT_POLICIES as SLOT_POLICIES
+    from kaged.pipeline.tiers import AccessPolicy as AccessPolicy
+    from kaged.pipeline.tiers import Capability as Capability
+    from kaged.pipeline.tiers import MutabilityTier as MutabilityTier
+    from kaged.pipeline.tiers import SlotName as SlotName
+    from kaged.pipeline.tiers import SlotPolicy as SlotPolicy
+    from kaged.pipeline.tiers import TierViolationError as TierViolationError
+    from kaged.pipeline.view import filter_extensions as filter_extensions
 
 _HOMES = {
-    "SLOT_POLICIES": "tiers",
-    "AccessPolicy": "tiers",
-    "AgentExtension": "slots",
-    "AgentPostInvokePayload": "payloads",
-    "AgentPostInvokeResult": "payloads",
-    "AgentPreInvokePayload": "payloads",
-    "AgentPreInvokeResult": "payloads",
-    "Capability": "tiers",
-    "CompletionExtension": "slots",
-    "ControlExecutionRecord": "records",
-    "ControlExecutionStatus": "records",
-    "ConversationContext": "slots",
-    "DataPolicy": "slots",
-    "DelegationExtension": "slots",
-    "DelegationHop": "slots",
-    "DiscardedChange": "merge",
-    "Extensions": "slots",
-    "FrameworkExtension": "slots",
-    "GlobalContext": "contexts",
-    "HttpExtension": "slots",
-    "HttpHeaderPayload": "payloads",
-    "LLMExtension": "slots",
-    "LoadReport": "pipeline",
-    "MCPExtension": "slots",
-    "MetaExtension": "slots",
-    "MutabilityTier": "tiers",
-    "ObjectSecurityProfile": "slots",
-    "OnError": "modes",
-    "PayloadSizeError": "errors",
-    "Pipeline": "pipeline",
-    "PipelineDocument": "document",
-    "PipelineNotReady": "errors",
-    "PipelineObserver": "watchers",
-    "PipelineStatus": "pipeline",
-    "Plugin": "plugin",
-    "PluginCondition": "settings",
-    "PluginConfig": "settings",
-    "PluginContext": "contexts",
-    "PluginContextTable": "contexts",
-    "PluginError": "errors",
-    "PluginErrorModel": "errors",
-    "PluginMode": "modes",
-    "PluginPayload": "payloads",
-    "PluginResult": "results",
-    "PluginViolation": "results",
-    "PluginViolationError": "errors",
-    "PromptMetadata": "slots",
-    "PromptPosthookPayload": "payloads",
-    "PromptPosthookResult": "payloads",
-    "PromptPrehookPayload": "payloads",
-    "PromptPrehookResult": "payloads",
-    "ProvenanceExtension": "slots",
-    "RequestExtension": "slots",
-    "ResourceMetadata": "slots",
-    "ResourcePostFetchPayload": "payloads",
-    "ResourcePostFetchResult": "payloads",
-    "ResourcePreFetchPayload": "payloads",
-    "ResourcePreFetchResult": "payloads",
-    "RetentionPolicy": "slots",
-    "Runner": "runner",
-    "SecurityExtension": "slots",
-    "SlotName": "tiers",
-    "SlotPolicy": "tiers",
-    "StopReason": "slots",
-    "SubjectExtension": "slots",
-    "SubjectType": "slots",
-    "TierViolationError": "tiers",
-    "TokenUsage": "slots",
-    "ToolMetadata": "slots",
-    "ToolPostInvokePayload": "payloads",
-    "ToolPostInvokeResult": "payloads",
-    "ToolPreInvokePayload": "payloads",
-    "ToolPreInvokeResult": "payloads",
-    "UserContext": "contexts",
-    "filter_extensions": "filter",
-    "hook": "decorator",
-    "merge_extensions": "merge",
-    "parse_document": "document",
-    "validate_tier_constraints": "constraints",
+    name: module
+    for module, names in {
+        "auditing": "PipelineObserver",
+        "constraints": "validate_tier_constraints",
+        "contexts": "GlobalContext PluginContext PluginContextTable UserContext",
+        "document": "PipelineDocument parse_document",
+        "errors": (
+            "PayloadSizeError PipelineNotReady PluginError PluginErrorModel PluginViolationError"
+        ),
+        "merge": "DiscardedChange merge_extensions",
+        "modes": "OnError PluginMode",
+        "payloads.base": "HttpHeaderPayload PluginPayload",
+        "payloads.calls": (
+            "AgentPostInvokePayload AgentPostInvokeResult AgentPreInvokePayload"
+            " AgentPreInvokeResult PromptPosthookPayload PromptPosthookResult"
+            " PromptPrehookPayload PromptPrehookResult ResourcePostFetchPayload"
+            " ResourcePostFetchResult ResourcePreFetchPayload ResourcePreFetchResult"
+            " ToolPostInvokePayload ToolPostInvokeResult ToolPreInvokePayload"
+            " ToolPreInvokeResult"
+        ),
+        "pipeline": "LoadReport Pipeline PipelineStatus",
+        "plugin": "Plugin hook",
+        "records": "ControlExecutionRecord ControlExecutionStatus PluginViolation",
+        "results": "PluginResult",
+        "runner": "Runner",
+        "settings": "PluginCondition PluginConfig",
+        "slots": (
+            "AgentExtension CompletionExtension ConversationContext DataPolicy"
+            " DelegationExtension DelegationHop Extensions FrameworkExtension HttpExtension"
+            " LLMExtension MCPExtension MetaExtension ObjectSecurityProfile PromptMetadata"
+            " ProvenanceExtension RequestExtension ResourceMetadata RetentionPolicy"
+            " SecurityExtension StopReason SubjectExtension SubjectType TokenUsage ToolMetadata"
+        ),
+        "tiers": (
+            "SLOT_POLICIES AccessPolicy Capability MutabilityTier SlotName SlotPolicy"
+            " TierViolationError"
+        ),
+        "view": "filter_extensions",
+    }.items()
+    for name in names.split()
 }
 
 
@@ -191,84 +149,4 @@ def __getattr__(name: str) -> object:
     return getattr(importlib.import_module(f"{__name__}.{home}"), name)
 
 
-__all__ = [
-    "SLOT_POLICIES",
-    "AccessPolicy",
-    "AgentExtension",
-    "AgentPostInvokePayload",
-    "AgentPostInvokeResult",
-    "AgentPreInvokePayload",
-    "AgentPreInvokeResult",
-    "Capability",
-    "CompletionExtension",
-    "ControlExecutionRecord",
-    "ControlExecutionStatus",
-    "ConversationContext",
-    "DataPolicy",
-    "DelegationExtension",
-    "DelegationHop",
-    "DiscardedChange",
-    "Extensions",
-    "FrameworkExtension",
-    "GlobalContext",
-    "HttpExtension",
-    "HttpHeaderPayload",
-    "LLMExtension",
-    "LoadReport",
-    "MCPExtension",
-    "MetaExtension",
-    "MutabilityTier",
-    "ObjectSecurityProfile",
-    "OnError",
-    "PayloadSizeError",
-    "Pipeline",
-    "PipelineDocument",
-    "PipelineNotReady",
-    "PipelineObserver",
-    "PipelineStatus",
-    "Plugin",
-    "PluginCondition",
-    "PluginConfig",
-    "PluginContext",
-    "PluginContextTable",
-    "PluginError",
-    "PluginErrorModel",
-    "PluginMode",
-    "PluginPayload",
-    "PluginResult",
-    "PluginViolation",
-    "PluginViolationError",
-    "PromptMetadata",
-    "PromptPosthookPayload",
-    "PromptPosthookResult",
-    "PromptPrehookPayload",
-    "PromptPrehookResult",
-    "ProvenanceExtension",
-    "RequestExtension",
-    "ResourceMetadata",
-    "ResourcePostFetchPayload",
-    "ResourcePostFetchResult",
-    "ResourcePreFetchPayload",
-    "ResourcePreFetchResult",
-    "RetentionPolicy",
-    "Runner",
-    "SecurityExtension",
-    "SlotName",
-    "SlotPolicy",
-    "StopReason",
-    "SubjectExtension",
-    "SubjectType",
-    "TierViolationError",
-    "TokenUsage",
-    "ToolMetadata",
-    "ToolPostInvokePayload",
-    "ToolPostInvokeResult",
-    "ToolPreInvokePayload",
-    "ToolPreInvokeResult",
-    "UserContext",
-    "filter_extensions",
-    "hook",
-    "merge_extensions",
-    "parse_document",
-    "validate_tier_constraints",
-]
+__all__ = list(_HOMES)  # pyright: ignore[reportUnsupportedDunderAll] - the table is the list

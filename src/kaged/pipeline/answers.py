@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kaged.base import KagedError
-from kaged.pipeline.accepted import Accepted
+from kaged.pipeline.chain import Accepted
 from kaged.pipeline.edits import accept_payload, apply_policy
 from kaged.pipeline.merge import merge_extensions
-from kaged.pipeline.payloads import PluginPayload
+from kaged.pipeline.payloads.base import PluginPayload
+from kaged.pipeline.records import PluginViolation
 from kaged.pipeline.results import PluginResult
-from kaged.pipeline.violations import PluginViolation
 
 if TYPE_CHECKING:
     from kaged.pipeline.chain import Chain

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
-from enum import Enum, auto
+from collections.abc import Callable, Coroutine
 from typing import Any, ClassVar, TypeAlias
 
 from kaged.base import KagedError
-from kaged.pipeline.decorator import get_hook_metadata
+from kaged.pipeline.plugin import get_hook_metadata
 
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -24,45 +22,13 @@ class HookNotBound(KagedError):
     code: ClassVar[str] = "pipeline_hook_not_bound"
 
 
-class Passing(Enum):
-    """How a method takes extensions."""
-
-    NOT = auto()
-    BY_POSITION = auto()
-    BY_KEYWORD = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """A hook method with the way to call it."""
-
-    method: Callable[..., Awaitable[Any]]
-    passing: Passing
-    keyword: str = ""
-
-
 HookCall: TypeAlias = Callable[[Any, Any, Any], Coroutine[Any, Any, Any]]
 """Takes payload, context and extensions; returns a coroutine. No code of the plugin runs until the
 coroutine does."""
 
 
-def compile_call(method: Callable[..., Awaitable[Any]], passing: Passing, keyword: str) -> HookCall:
-    """Return the one way in which a hook is called, whatever parameters its method takes."""
-    if passing is Passing.BY_POSITION and inspect.iscoroutinefunction(method):
-        return method
-
-    async def call(payload: Any, context: Any, extensions: Any) -> Any:
-        if passing is Passing.NOT:
-            return await method(payload, context)
-        if passing is Passing.BY_KEYWORD:
-            return await method(payload, context, **{keyword: extensions})
-        return await method(payload, context, extensions)
-
-    return call
-
-
-def bind_hook(plugin: object, plugin_name: str, hook: str) -> Binding:
-    """Find the method of `plugin` for `hook`: by name first, then by `@hook`.
+def bind_hook(plugin: object, plugin_name: str, hook: str) -> HookCall:
+    """Return how to call the method of `plugin` for `hook`, found by name or else by `@hook`.
 
     Raises:
         HookNotBound: there is none, or it is not async, or it takes neither two parameters
@@ -110,7 +76,8 @@ def _is_async(method: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(inspect.unwrap(method))
 
 
-def _bind(method: Callable[..., Any], plugin_name: str, hook: str) -> Binding:
+def _bind(method: Callable[..., Any], plugin_name: str, hook: str) -> HookCall:
+    """Return the one way in which a hook is called, whatever parameters its method takes."""
     try:
         parameters = list(inspect.signature(method).parameters.values())
     except (ValueError, TypeError) as error:
@@ -133,10 +100,19 @@ def _bind(method: Callable[..., Any], plugin_name: str, hook: str) -> Binding:
             plugin=plugin_name,
             hook=hook,
         )
-    if len(parameters) == 2:
-        return Binding(method, Passing.NOT)
-    third = parameters[2]
-    if third.kind in _POSITIONAL:
-        return Binding(method, Passing.BY_POSITION)
-    keyword = third.name if third.kind is inspect.Parameter.KEYWORD_ONLY else "extensions"
-    return Binding(method, Passing.BY_KEYWORD, keyword)
+    third = parameters[2] if len(parameters) == 3 else None
+    by_position = third is not None and third.kind in _POSITIONAL
+    if by_position and inspect.iscoroutinefunction(method):
+        return method
+    keyword = "extensions"
+    if third is not None and third.kind is inspect.Parameter.KEYWORD_ONLY:
+        keyword = third.name
+
+    async def call(payload: Any, context: Any, extensions: Any) -> Any:
+        if third is None:
+            return await method(payload, context)
+        if by_position:
+            return await method(payload, context, extensions)
+        return await method(payload, context, **{keyword: extensions})
+
+    return call

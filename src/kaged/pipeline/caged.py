@@ -23,9 +23,9 @@ from kaged.cage import CageKind, CageRequest, HostMount, Spawner
 from kaged.kernel.net import parse_target
 from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
 from kaged.peer import Connection, PeerProcess
-from kaged.pipeline.binding import HookNotBound, Passing
-from kaged.pipeline.kinds import BoundHook, PluginNotLoaded, StartedPlugin
-from kaged.pipeline.payloads import HookRegistry
+from kaged.pipeline.binding import HookCall, HookNotBound
+from kaged.pipeline.kinds import PluginNotLoaded, StartedPlugin
+from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.remote import decode_answer, encode_call
 from kaged.wire.errors import RpcError
 
@@ -121,7 +121,6 @@ class CagedPlugin:
         self._plain_config = plain_config
         self._name = config.name
         self._hooks = frozenset(config.hooks)
-        self._registry = HookRegistry()
         self._tasks = Tasks(f"pipeline {config.name}", self._task_failed)
         self._worker: PeerProcess | None = None
         self._starting: Awaitable[PeerProcess] | None = None
@@ -137,11 +136,11 @@ class CagedPlugin:
                 key="config",
             ) from error
 
-    def bind(self, hook: str) -> BoundHook:
+    def bind(self, hook: str) -> HookCall:
         """Return what to call for a hook; the worker has checked its method when it was loaded."""
         if hook not in self._hooks:
             raise HookNotBound(f"plugin {self._name!r} lists no hook {hook!r}", hook=hook)
-        kind = self._registry.kind(hook)
+        kind = HookRegistry().kind(hook)
 
         async def call(
             payload: Any, context: PluginContext, extensions: Extensions | None
@@ -150,7 +149,7 @@ class CagedPlugin:
             answer = await self._ask(params)
             return decode_answer(answer, kind, context, extensions)
 
-        return call, Passing.BY_POSITION, ""
+        return call
 
     async def shutdown(self) -> None:
         """End the worker: ask, then signal."""
@@ -228,23 +227,23 @@ class _CagedOwner:
     async def answer(self, request: Request) -> JsonValue:
         raise RpcError("pipeline plugins cannot ask the host", number=-32601)
 
-    def printed(self, line: str) -> None:
-        _log.info("pipeline.plugin_output", plugin=self._name, line=line)
-
     def asked(self, request: Request) -> None:
         """Called for a request as it arrives; `answer` refuses it."""
 
     def notified(self, notification: Notification) -> None:
         """Called for each notification; all are ignored."""
 
-    def refused(self, refused: Refused) -> None:
-        _log.warning("pipeline.worker_message_invalid", plugin=self._name)
-
     def ignored(self, response: Response, why: Ignored) -> None:
         """Called when an answer arrives after its caller has given up."""
 
     def out_of_step(self, message_id: MessageId) -> None:
         """Called for request ids out of order; its requests are refused anyway."""
+
+    def printed(self, line: str) -> None:
+        _log.info("pipeline.plugin_output", plugin=self._name, line=line)
+
+    def refused(self, refused: Refused) -> None:
+        _log.warning("pipeline.worker_message_invalid", plugin=self._name)
 
     def broke(self, error: KagedError) -> None:
         _log.warning("pipeline.worker_broken", plugin=self._name, error=error.message)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
-from kaged.pipeline.accepted import Accepted
 from kaged.pipeline.contexts import PluginContext, lend, lent_context, returned
 from kaged.pipeline.isolation import isolate_payload, model_dict
-from kaged.pipeline.payloads import HttpHeaderPayload, PluginPayload
+from kaged.pipeline.payloads.base import HttpHeaderPayload, PluginPayload
 from kaged.pipeline.records import (
     ControlExecutionRecord,
     ControlExecutionStatus,
@@ -21,12 +20,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kaged.pipeline.contexts import GlobalContext, PluginContextTable
+    from kaged.pipeline.merge import DiscardedChange
     from kaged.pipeline.plan import Plan, Step
+    from kaged.pipeline.records import PluginViolation
     from kaged.pipeline.slots import Extensions
-    from kaged.pipeline.violations import PluginViolation
 
 RESERVED_METADATA = "_decision_plugin"
 MAX_METADATA_KEYS = 1024
+
+
+@final
+@dataclass(slots=True)
+class Accepted:
+    """The part of a policy plugin's answer that the host accepted, in types of the host's own.
+
+    `extensions` is None when no change was accepted, `payload` when it was not changed.
+    """
+
+    denied: bool = False
+    violation: PluginViolation | None = None
+    denial_metadata: Any = None
+    extensions: Extensions | None = None
+    discarded: tuple[DiscardedChange, ...] = ()
+    payload: Any = None
+    metadata: dict[str, Any] | None = None
+    retry_delay_ms: int = 0
+
 
 CompletedStep: TypeAlias = "tuple[Step, float, float, Accepted | None] | ControlExecutionRecord"
 """A completed step with its start and end and what was accepted of its answer (None for a plain
@@ -141,39 +160,6 @@ class Chain:
         if len(self.metadata) + len(merged) <= MAX_METADATA_KEYS:
             self.metadata.update(merged)
 
-    def record(
-        self,
-        step: Step,
-        status: ControlExecutionStatus,
-        duration_ns: int,
-        *,
-        requested_allow: bool | None,
-        effective_allow: bool,
-        matched: bool | None,
-        applied: bool,
-        reason: str | None = None,
-        error_code: str | None = None,
-    ) -> None:
-        """Record a step that did not simply complete."""
-        self.completed.append(
-            ControlExecutionRecord(
-                plugin_id=step.plugin_id,
-                plugin_name=step.name,
-                plugin_kind=step.kind,
-                hook_name=step.hook,
-                mode=step.mode,
-                status=status,
-                requested_allow=requested_allow,
-                effective_allow=effective_allow,
-                matched=matched,
-                applied=applied,
-                duration_ns=duration_ns,
-                reason=None if reason is None else shorten(reason),
-                error_code=None if error_code is None else shorten(error_code),
-                config_keys=step.config_keys,
-            )
-        )
-
     def records(self) -> list[ControlExecutionRecord]:
         """Return one record per step that ran, in the order in which they ended."""
         return [
@@ -206,25 +192,44 @@ def _completed(
     denied = accepted.denied and step.may_deny
     edited = accepted.payload is not None or accepted.extensions is not None
     violation = accepted.violation
-    return ControlExecutionRecord(
-        plugin_id=step.plugin_id,
-        plugin_name=step.name,
-        plugin_kind=step.kind,
-        hook_name=step.hook,
-        mode=step.mode,
-        status=ControlExecutionStatus.COMPLETED,
+    return make_record(
+        step,
+        ControlExecutionStatus.COMPLETED,
+        nanoseconds(ended - started),
+        None if violation is None else violation.reason,
+        None if violation is None else violation.code,
         requested_allow=not accepted.denied,
         effective_allow=not denied,
         matched=denied or edited,
         applied=denied or edited,
         payload_modified=accepted.payload is not None,
         extensions_modified=accepted.extensions is not None,
-        duration_ns=nanoseconds(ended - started),
-        reason=None if violation is None else shorten(violation.reason),
-        error_code=None if violation is None else shorten(violation.code),
-        config_keys=step.config_keys,
         suppressed=accepted.denied and not denied,
         discarded=accepted.discarded,
+    )
+
+
+def make_record(
+    step: Step,
+    status: ControlExecutionStatus,
+    duration_ns: int,
+    reason: str | None = None,
+    error_code: str | None = None,
+    **outcome: Any,
+) -> ControlExecutionRecord:
+    """Return the record of a step; `outcome` are the record's fields about what came of it."""
+    return ControlExecutionRecord(
+        plugin_id=step.plugin_id,
+        plugin_name=step.name,
+        plugin_kind=step.kind,
+        hook_name=step.hook,
+        mode=step.mode,
+        status=status,
+        duration_ns=duration_ns,
+        reason=None if reason is None else shorten(reason),
+        error_code=None if error_code is None else shorten(error_code),
+        config_keys=step.config_keys,
+        **outcome,
     )
 
 

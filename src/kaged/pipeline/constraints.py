@@ -16,7 +16,7 @@ from kaged.pipeline.tiers import (
 )
 
 if TYPE_CHECKING:
-    from kaged.pipeline.slots import DelegationExtension, Extensions
+    from kaged.pipeline.slots import Extensions
 
 
 def validate_tier_constraints(
@@ -52,9 +52,5 @@ def _grew(slot: SlotName, old: Any, new: Any) -> bool:
     if new is None:
         return False
     if slot is SlotName.DELEGATION:
-        return _chain_grew(old, new)
+        return new.chain[: len(old.chain)] == old.chain
     return old <= new
-
-
-def _chain_grew(old: DelegationExtension, new: DelegationExtension) -> bool:
-    return new.chain[: len(old.chain)] == old.chain

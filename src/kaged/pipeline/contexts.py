@@ -41,16 +41,6 @@ class GlobalContext(PlainRecord):
     After a plugin that may write shared state, `state` and `metadata` of its copy are carried over.
     """
 
-    __slots__ = (
-        "content_type",
-        "metadata",
-        "request_id",
-        "server_id",
-        "state",
-        "tenant_id",
-        "user",
-        "user_context",
-    )
     shape: ClassVar[tuple[str, ...]] = (
         "request_id",
         "user",
@@ -61,6 +51,7 @@ class GlobalContext(PlainRecord):
         "state",
         "metadata",
     )
+    __slots__ = shape
 
     def __init__(
         self,

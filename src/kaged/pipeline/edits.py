@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from kaged.base import KagedError
 from kaged.pipeline.errors import PayloadSizeError
 from kaged.pipeline.isolation import isolate_payload, model_dict
-from kaged.pipeline.payloads import HOST, HookKind, PluginPayload
+from kaged.pipeline.payloads.base import HOST, PluginPayload
+from kaged.pipeline.payloads.registry import HookKind
 from kaged.pipeline.shapes import plain
 
 MAX_PAYLOAD_CHARS = 1_000_000

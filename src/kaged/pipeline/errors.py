@@ -11,8 +11,7 @@ from kaged.pipeline.shapes import PlainRecord
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kaged.pipeline.records import ControlExecutionRecord
-    from kaged.pipeline.violations import PluginViolation
+    from kaged.pipeline.records import ControlExecutionRecord, PluginViolation
 
 MCP_INTERNAL_ERROR = -32603
 
@@ -20,7 +19,6 @@ MCP_INTERNAL_ERROR = -32603
 class PluginErrorModel(PlainRecord):
     """What went wrong inside a plugin, as data."""
 
-    __slots__ = ("code", "details", "mcp_error_code", "message", "plugin_name")
     shape: ClassVar[tuple[str, ...]] = (
         "message",
         "plugin_name",
@@ -28,6 +26,7 @@ class PluginErrorModel(PlainRecord):
         "details",
         "mcp_error_code",
     )
+    __slots__ = shape
 
     def __init__(
         self,

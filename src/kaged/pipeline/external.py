@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from kaged.base import JsonObject, JsonValue, KagedError
-from kaged.pipeline.binding import HookNotBound, Passing
-from kaged.pipeline.kinds import BoundHook, PluginNotLoaded, StartedPlugin
-from kaged.pipeline.payloads import HookRegistry
+from kaged.pipeline.binding import HookCall, HookNotBound
+from kaged.pipeline.kinds import PluginNotLoaded, StartedPlugin
+from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.remote import RemoteAnswerInvalid, decode_answer, encode_call
 from kaged.pipeline.slots import Extensions
 
@@ -76,7 +76,6 @@ class ExternalPlugin:
         self._name = config.name
         self._hooks = frozenset(config.hooks)
         self._offered: frozenset[str] | None = None
-        self._registry = HookRegistry()
 
     async def check(self) -> None:
         """Ask the server for its own configuration of this plugin. Raises PluginNotLoaded."""
@@ -97,7 +96,7 @@ class ExternalPlugin:
         if isinstance(hooks, list):
             self._offered = frozenset(str(hook) for hook in hooks)
 
-    def bind(self, hook: str) -> BoundHook:
+    def bind(self, hook: str) -> HookCall:
         """Return what to call for a hook. Raises HookNotBound when the server does not offer it."""
         if hook not in self._hooks or (self._offered is not None and hook not in self._offered):
             raise HookNotBound(
@@ -105,7 +104,7 @@ class ExternalPlugin:
                 plugin=self._name,
                 hook=hook,
             )
-        kind = self._registry.kind(hook)
+        kind = HookRegistry().kind(hook)
 
         async def call(
             payload: Any, context: PluginContext, extensions: Extensions | None
@@ -114,7 +113,7 @@ class ExternalPlugin:
             answer = await self._session.call_tool(INVOKE, {**arguments, "plugin_name": self._name})
             return decode_answer(_only_changes(answer, extensions), kind, context, extensions)
 
-        return call, Passing.BY_POSITION, ""
+        return call
 
     async def shutdown(self) -> None:
         """End the connection."""

@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kaged.base import KagedError
+from kaged.pipeline.chain import Chain, make_record
 from kaged.pipeline.errors import PluginError, PluginErrorModel, PluginViolationError
 from kaged.pipeline.hook_call import HookTimedOut
 from kaged.pipeline.isolation import exact_text
 from kaged.pipeline.modes import OnError, PluginMode
-from kaged.pipeline.records import ControlExecutionStatus, nanoseconds, shown
-from kaged.pipeline.violations import PluginViolation
+from kaged.pipeline.records import ControlExecutionStatus, PluginViolation, nanoseconds, shown
 
 if TYPE_CHECKING:
-    from kaged.pipeline.chain import Chain
+    from kaged.pipeline.auditing import PipelineObserver
     from kaged.pipeline.plan import Step
-    from kaged.pipeline.watchers import PipelineObserver
 
 
 def record_failure(
@@ -34,17 +33,18 @@ def record_failure(
     if isinstance(error, PluginViolationError):
         denial = _own_violation(step, error)
         violation = denial.violation
-        chain.record(
+        record = make_record(
             step,
             ControlExecutionStatus.COMPLETED,
             duration_ns,
+            denial.message if violation is None else violation.reason,
+            "plugin_violation" if violation is None else violation.code,
             requested_allow=False,
             effective_allow=False,
             matched=True,
             applied=True,
-            reason=denial.message if violation is None else violation.reason,
-            error_code="plugin_violation" if violation is None else violation.code,
         )
+        chain.completed.append(record)
         if observer is not None:
             observer.call_denied(step, violation, request_id)
         return denial
@@ -52,17 +52,16 @@ def record_failure(
     reason = error.message if isinstance(error, KagedError) else shown(error)
     code = "plugin_timeout" if timed_out else "plugin_error"
     ends_call = step.on_error is OnError.FAIL
-    chain.record(
+    record = make_record(
         step,
         ControlExecutionStatus.TIMEOUT if timed_out else ControlExecutionStatus.ERROR,
         duration_ns,
-        requested_allow=None,
+        reason,
+        code,
         effective_allow=not ends_call,
-        matched=None,
         applied=ends_call or (timed_out and step.mode is PluginMode.SEQUENTIAL),
-        reason=reason,
-        error_code=code,
     )
+    chain.completed.append(record)
     if step.on_error is OnError.DISABLE:
         step.switch.off = True
     if observer is not None:

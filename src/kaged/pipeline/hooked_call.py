@@ -13,8 +13,8 @@ from kaged.kernel.decision import Decision
 from kaged.pipeline.contexts import GlobalContext
 from kaged.pipeline.errors import PluginViolationError
 from kaged.pipeline.origin import fill_slots
-from kaged.pipeline.payloads import (
-    HOST,
+from kaged.pipeline.payloads.base import HOST
+from kaged.pipeline.payloads.calls import (
     AgentPostInvokePayload,
     AgentPreInvokePayload,
     PromptPosthookPayload,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from kaged.pipeline.origin import CallOrigin
     from kaged.pipeline.payloads.messages import Message
     from kaged.pipeline.pipeline import Pipeline
+    from kaged.pipeline.records import PluginViolation
     from kaged.pipeline.slots import CompletionExtension, Extensions
-    from kaged.pipeline.violations import PluginViolation
 
 _ALLOWED = Decision.allow("pipeline")
 

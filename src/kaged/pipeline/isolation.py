@@ -22,7 +22,7 @@ from uuid import UUID
 from pydantic import BaseModel, SecretBytes, SecretStr
 
 from kaged.base.errors import KagedError
-from kaged.pipeline.slots.base import LIGHT_MODELS, Frozen
+from kaged.pipeline.shapes import LIGHT_MODELS, Frozen
 
 MAX_DEPTH = 64
 """Containers nested deeper than this, or in a circle, are refused."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Protocol
 
 from kaged.base import KagedError
-from kaged.pipeline.binding import Passing, bind_hook
+from kaged.pipeline.binding import HookCall, bind_hook
 from kaged.pipeline.cpex_compat import install_cpex_compat
 from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.settings import PluginConfig
@@ -37,8 +37,6 @@ _ELSEWHERE = {
     "isolated_venv": "an environment of its own is not made here",
 }
 
-BoundHook: TypeAlias = tuple[Callable[..., Awaitable[Any]], Passing, str]
-
 
 class PluginNotLoaded(KagedError):
     """A plugin of the configuration could not be brought to life; `data.key` names the culprit."""
@@ -49,7 +47,7 @@ class PluginNotLoaded(KagedError):
 class StartedPlugin(Protocol):
     """A plugin that is alive, wherever it runs."""
 
-    def bind(self, hook: str) -> BoundHook:
+    def bind(self, hook: str) -> HookCall:
         """Return what to call for a hook. Raises HookNotBound."""
         ...
 
@@ -96,9 +94,8 @@ class _InProcess:
         self.plugin = plugin
         self._name = name
 
-    def bind(self, hook: str) -> BoundHook:
-        bound = bind_hook(self.plugin, self._name, hook)
-        return bound.method, bound.passing, bound.keyword
+    def bind(self, hook: str) -> HookCall:
+        return bind_hook(self.plugin, self._name, hook)
 
     async def shutdown(self) -> None:
         await self.plugin.shutdown()

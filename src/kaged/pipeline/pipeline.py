@@ -24,16 +24,16 @@ from kaged.pipeline.kinds import (
     resolve_kind,
 )
 from kaged.pipeline.modes import PluginMode
-from kaged.pipeline.payloads import HookRegistry
+from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.plan import LoadedPlugin, Plan, compile_plan, load_plugin
 from kaged.pipeline.runner import Runner
 
 if TYPE_CHECKING:
+    from kaged.pipeline.auditing import PipelineObserver, StepTracer
     from kaged.pipeline.contexts import GlobalContext, PluginContextTable
     from kaged.pipeline.results import PluginResult
     from kaged.pipeline.settings import PluginConfig
     from kaged.pipeline.slots import Extensions
-    from kaged.pipeline.watchers import PipelineObserver, StepTracer
 
 DEFAULT_TIMEOUT_S = 30.0
 START_TIMEOUT_S = 60.0

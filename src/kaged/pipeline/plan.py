@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kaged.pipeline.binding import HookCall, Passing, compile_call
+from kaged.pipeline.binding import HookCall
 from kaged.pipeline.conditions import Matcher, compile_conditions
 from kaged.pipeline.edits import HookPayloadPolicy
 from kaged.pipeline.modes import MODE_RULES, OnError, PluginMode
-from kaged.pipeline.payloads import HookKind
+from kaged.pipeline.payloads.registry import HookKind
 from kaged.pipeline.records import MAX_CONFIG_KEYS
 from kaged.pipeline.settings import PluginConfig
 from kaged.pipeline.tiers import Rights, resolve_rights
@@ -37,8 +37,7 @@ class LoadedPlugin:
     rights: Rights
     timeout_s: float
     switch: Switch
-    bind: Callable[[str], tuple[Callable[..., Awaitable[Any]], Passing, str]]
-    """Returns, for a hook, what to call, how it takes extensions and the keyword if by keyword."""
+    bind: Callable[[str], HookCall]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +124,7 @@ def load_plugin(
     config: PluginConfig,
     plugin_id: str,
     default_timeout_s: float,
-    bind: Callable[[str], tuple[Callable[..., Awaitable[Any]], Passing, str]],
+    bind: Callable[[str], HookCall],
 ) -> LoadedPlugin:
     """Put a plugin's identity, rights and limits together, from the host's configuration alone."""
     return LoadedPlugin(
@@ -155,7 +154,7 @@ def _compile_step(hook: str, plugin: LoadedPlugin) -> Step:
         timeout_s=plugin.timeout_s,
         rights=plugin.rights,
         matches=compile_conditions(config.conditions, hook),
-        call=compile_call(*plugin.bind(hook)),
+        call=plugin.bind(hook),
         config_keys=tuple(list(config.config or {})[:MAX_CONFIG_KEYS]),
         switch=plugin.switch,
         hides_headers=has_headers and not plugin.rights.headers,

@@ -1,21 +1,19 @@
-"""What happened, plugin by plugin: `ControlExecutionRecord`, and the safe outcome of a denial."""
+"""What happened, plugin by plugin: `PluginViolation`, `ControlExecutionRecord`, `DenialOutcome`."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
+from kaged.pipeline.isolation import exact_text, isolate_payload
 from kaged.pipeline.merge import DiscardedChange
 from kaged.pipeline.modes import PluginMode
 from kaged.pipeline.shapes import PlainRecord
-
-if TYPE_CHECKING:
-    from kaged.pipeline.violations import PluginViolation
 
 MAX_TEXT_BYTES = 256
 MAX_CONFIG_KEYS = 64
@@ -26,6 +24,68 @@ _INT64_MAX = 2**63 - 1
 _INT32_MAX = 2**31 - 1
 
 DenialMetric: TypeAlias = "bool | int | float"
+
+
+class PluginViolation(PlainRecord):
+    """Why a plugin says no: a short reason, a description and a code, plus what to answer."""
+
+    shape: ClassVar[tuple[str, ...]] = (
+        "reason",
+        "description",
+        "code",
+        "details",
+        "mcp_error_code",
+        "http_status_code",
+        "http_headers",
+    )
+    __slots__ = ("_plugin_name", *shape)
+
+    def __init__(
+        self,
+        reason: str,
+        description: str,
+        code: str,
+        details: dict[str, Any] | None = None,
+        mcp_error_code: int | None = None,
+        http_status_code: int | None = None,
+        http_headers: dict[str, str] | None = None,
+    ) -> None:
+        for name, text in (("reason", reason), ("description", description), ("code", code)):
+            if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are plugins
+                raise TypeError(f"{name} of a violation is text, not {type(text).__name__}")
+        self.reason = reason
+        self.description = description
+        self.code = code
+        self.details: dict[str, Any] = {} if details is None else details
+        self.mcp_error_code = mcp_error_code
+        self.http_status_code = http_status_code
+        self.http_headers = http_headers
+        self._plugin_name = ""
+
+    @property
+    def plugin_name(self) -> str:
+        """Return the name of the plugin that denied; set by the host."""
+        return self._plugin_name
+
+    @plugin_name.setter
+    def plugin_name(self, name: str) -> None:
+        if not name.strip():
+            raise ValueError("the plugin name of a violation is not empty")
+        self._plugin_name = name
+
+    def for_host(self, plugin_name: str) -> PluginViolation:
+        """Copy this into the host's hands, with the name of the plugin that it came from."""
+        own = PluginViolation(
+            exact_text(self.reason) or "",
+            exact_text(self.description) or "",
+            exact_text(self.code) or "",
+            isolate_payload(self.details),
+            self.mcp_error_code if type(self.mcp_error_code) is int else None,
+            self.http_status_code if type(self.http_status_code) is int else None,
+            isolate_payload(self.http_headers),
+        )
+        own._plugin_name = plugin_name
+        return own
 
 
 class ControlExecutionStatus(StrEnum):
@@ -46,27 +106,6 @@ class ControlExecutionRecord(PlainRecord):
     `matched` is None when no result was obtained. `suppressed` marks a denial from a mode that
     cannot deny. `discarded` names the changes that did not come through, never their values.
     """
-
-    shape: ClassVar[tuple[str, ...]] = (
-        "plugin_id",
-        "plugin_name",
-        "plugin_kind",
-        "hook_name",
-        "mode",
-        "status",
-        "requested_allow",
-        "effective_allow",
-        "matched",
-        "applied",
-        "payload_modified",
-        "extensions_modified",
-        "duration_ns",
-        "reason",
-        "error_code",
-        "config_keys",
-        "suppressed",
-        "discarded",
-    )
 
     plugin_id: str
     plugin_name: str
@@ -97,6 +136,9 @@ class ControlExecutionRecord(PlainRecord):
         return data
 
 
+ControlExecutionRecord.shape = tuple(field.name for field in fields(ControlExecutionRecord))
+
+
 @dataclass(frozen=True, slots=True)
 class DenialExecutionRecord:
     """A record without free text and configuration, safe to send to a metrics system."""
@@ -119,22 +161,10 @@ class DenialExecutionRecord:
     @classmethod
     def from_execution(cls, execution: ControlExecutionRecord) -> DenialExecutionRecord:
         """Take the safe part of a record."""
-        return cls(
-            plugin_id=execution.plugin_id,
-            plugin_name=execution.plugin_name,
-            plugin_kind=execution.plugin_kind,
-            hook_name=execution.hook_name,
-            mode=execution.mode,
-            status=execution.status.value,
-            requested_allow=execution.requested_allow,
-            effective_allow=execution.effective_allow,
-            matched=execution.matched,
-            applied=execution.applied,
-            payload_modified=execution.payload_modified,
-            extensions_modified=execution.extensions_modified,
-            duration_ns=execution.duration_ns,
-            error_code=_label(execution.error_code),
-        )
+        values = {field.name: getattr(execution, field.name) for field in fields(cls)}
+        values["status"] = execution.status.value
+        values["error_code"] = _label(execution.error_code)
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +185,16 @@ class DenialOutcome:
         metadata: Mapping[str, DenialMetric] | None,
     ) -> DenialOutcome:
         """Build the outcome from the host's record and the plugin's violation."""
+        code = mcp_code = http_code = None
+        if violation is not None:
+            code = _label(violation.code)
+            mcp_code = _integer(violation.mcp_error_code, -_INT32_MAX - 1, _INT32_MAX)
+            http_code = _integer(violation.http_status_code, 100, 599)
         return cls(
             execution=DenialExecutionRecord.from_execution(execution),
-            violation_code=None if violation is None else _label(violation.code),
-            mcp_error_code=None
-            if violation is None
-            else _integer(violation.mcp_error_code, -_INT32_MAX - 1, _INT32_MAX),
-            http_status_code=None
-            if violation is None
-            else _integer(violation.http_status_code, 100, 599),
+            violation_code=code,
+            mcp_error_code=mcp_code,
+            http_status_code=http_code,
             metadata=MappingProxyType(dict(metadata or {})),
         )
 

@@ -14,12 +14,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from kaged.base import JsonObject, KagedError
 from kaged.pipeline.contexts import GlobalContext, PluginContext, UserContext
 from kaged.pipeline.errors import PluginViolationError
-from kaged.pipeline.payloads import HOST, HookKind, PluginPayload, StructuredData
-from kaged.pipeline.records import shown
+from kaged.pipeline.payloads.base import HOST, StructuredData
+from kaged.pipeline.payloads.registry import HookKind, parse_result
+from kaged.pipeline.records import PluginViolation, shown
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.shapes import plain
 from kaged.pipeline.slots import Extensions
-from kaged.pipeline.violations import PluginViolation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -85,27 +85,9 @@ def decode_answer(
     if not isinstance(data, dict):
         raise RemoteAnswerInvalid("the plugin's answer has no result")
     try:
-        return _result(data, kind, view)
-    except (ValidationError, TypeError) as error:
+        return parse_result(kind, data, _changed(data, view))
+    except ValueError as error:
         raise RemoteAnswerInvalid(f"the plugin's result does not fit: {error}") from error
-
-
-def _result(
-    data: dict[str, Any], kind: HookKind | None, view: Extensions | None
-) -> PluginResult[Any]:
-    payload = data.get("modified_payload")
-    violation = data.get("violation")
-    if payload is not None and kind is not None and issubclass(kind.modified, PluginPayload):
-        payload = kind.modified.model_validate(payload, context={HOST: True})
-    return PluginResult(
-        continue_processing=data.get("continue_processing", True),
-        modified_payload=payload,
-        modified_extensions=_changed(data, view),
-        violation=None if violation is None else PluginViolation(**violation),
-        metadata=data.get("metadata") or None,
-        denial_metadata=data.get("denial_metadata"),
-        retry_delay_ms=data.get("retry_delay_ms", 0),
-    )
 
 
 def _changed(data: dict[str, Any], view: Extensions | None) -> Extensions | None:
@@ -147,14 +129,12 @@ def _take_memory(memory: object, context: PluginContext) -> None:
     if not isinstance(memory, dict):
         return
     shared = memory.get("global_context")
+    shared = shared if isinstance(shared, dict) else {}
     for own, theirs in (
         (context.state, memory.get("state")),
         (context.metadata, memory.get("metadata")),
-        (context.global_context.state, shared.get("state") if isinstance(shared, dict) else None),
-        (
-            context.global_context.metadata,
-            shared.get("metadata") if isinstance(shared, dict) else None,
-        ),
+        (context.global_context.state, shared.get("state")),
+        (context.global_context.metadata, shared.get("metadata")),
     ):
         if isinstance(theirs, dict) and len(theirs) <= MAX_STATE_KEYS:
             own.clear()
@@ -184,12 +164,8 @@ def decode_call(
         memory.get("state"),
         memory.get("metadata"),
     )
-    extensions = params.get("extensions")
-    return (
-        payload,
-        context,
-        None if extensions is None else Extensions.model_validate(extensions),
-    )
+    slots = params.get("extensions")
+    return payload, context, None if slots is None else Extensions.model_validate(slots)
 
 
 def encode_result(
@@ -200,9 +176,9 @@ def encode_result(
     Raises:
         NotSendable: payload, metadata or memory hold something that has no JSON form.
     """
-    answer: JsonObject = {}
+    data: JsonObject = {}
     if result is not None:
-        data: JsonObject = {
+        data = {
             "continue_processing": result.continue_processing,
             "modified_payload": to_json(result.modified_payload),
             "violation": to_json(result.violation),
@@ -211,11 +187,7 @@ def encode_result(
             "retry_delay_ms": result.retry_delay_ms,
         }
         _encode_slots(result.modified_extensions, shown or Extensions(), data)
-        answer["result"] = data
-    else:
-        answer["result"] = {}
-    answer["context"] = _memory(context)
-    return answer
+    return {"result": data, "context": _memory(context)}
 
 
 def encode_error(error: BaseException, context: PluginContext) -> JsonObject:

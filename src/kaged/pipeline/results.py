@@ -1,12 +1,12 @@
-"""What a hook returns: `PluginResult`, and the `PluginViolation` of a denial."""
+"""What a hook returns: `PluginResult`."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
+from kaged.pipeline.records import PluginViolation
 from kaged.pipeline.shapes import PlainRecord
-from kaged.pipeline.violations import PluginViolation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from kaged.pipeline.answers import accept_answer
-from kaged.pipeline.chain import Chain, Denial
+from kaged.pipeline.chain import Chain, Denial, make_record
 from kaged.pipeline.edits import check_size
 from kaged.pipeline.errors import (
     PipelineRecursion,
@@ -18,18 +18,18 @@ from kaged.pipeline.errors import (
 from kaged.pipeline.failures import record_failure
 from kaged.pipeline.hook_call import call_hook
 from kaged.pipeline.isolation import isolate, isolate_payload
-from kaged.pipeline.payloads import HttpHeaderPayload
+from kaged.pipeline.payloads.base import HttpHeaderPayload
 from kaged.pipeline.records import ControlExecutionStatus
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.view import view_of
 
 if TYPE_CHECKING:
     from kaged.base import Clock, Tasks
-    from kaged.pipeline.accepted import Accepted
+    from kaged.pipeline.auditing import PipelineObserver, StepTracer
+    from kaged.pipeline.chain import Accepted
     from kaged.pipeline.contexts import GlobalContext, PluginContextTable
     from kaged.pipeline.plan import Plan, Step
     from kaged.pipeline.slots import Extensions
-    from kaged.pipeline.watchers import PipelineObserver, StepTracer
 
 MAX_DEPTH = 8
 MAX_AT_ONCE = 10
@@ -217,15 +217,7 @@ class Runner:
                 None,
                 None if chain.extensions is None else isolate(chain.extensions),
             )
-            chain.record(
-                step,
-                ControlExecutionStatus.COMPLETED,
-                0,
-                requested_allow=None,
-                effective_allow=True,
-                matched=None,
-                applied=False,
-            )
+            chain.completed.append(make_record(step, ControlExecutionStatus.COMPLETED, 0))
             work = self._run_in_background(step, private, at_once)
             tasks.append(self._background.start(work, f"{step.hook}/{step.name}"))
         return tasks

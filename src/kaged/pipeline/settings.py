@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import (
     BaseModel,
@@ -54,8 +54,6 @@ class PluginConfig(BaseModel):
     """What the operator says about one plugin. The host keeps its own; a plugin gets a copy."""
 
     model_config = ConfigDict(frozen=True, defer_build=True)
-
-    known_keys: ClassVar[frozenset[str]]
 
     name: str = Field(min_length=1)
     kind: str = Field(min_length=1)

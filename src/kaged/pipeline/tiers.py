@@ -72,10 +72,15 @@ class SlotPolicy:
 
 _IMMUTABLE: Final = SlotPolicy(MutabilityTier.IMMUTABLE)
 
+
+def _shown_with(capability: Capability) -> SlotPolicy:
+    return SlotPolicy(MutabilityTier.IMMUTABLE, capability)
+
+
 SLOT_POLICIES: Final[Mapping[SlotName, SlotPolicy]] = MappingProxyType(
     {
         SlotName.REQUEST: _IMMUTABLE,
-        SlotName.AGENT: SlotPolicy(MutabilityTier.IMMUTABLE, Capability.READ_AGENT),
+        SlotName.AGENT: _shown_with(Capability.READ_AGENT),
         # Guarded rather than a fourth tier: whole replacement with the capability, fixed without.
         SlotName.HTTP: SlotPolicy(
             MutabilityTier.IMMUTABLE, Capability.READ_HEADERS, Capability.WRITE_HEADERS
@@ -84,19 +89,11 @@ SLOT_POLICIES: Final[Mapping[SlotName, SlotPolicy]] = MappingProxyType(
             MutabilityTier.MONOTONIC, Capability.READ_LABELS, Capability.APPEND_LABELS
         ),
         SlotName.SECURITY_CLASSIFICATION: _IMMUTABLE,
-        SlotName.SECURITY_SUBJECT: SlotPolicy(MutabilityTier.IMMUTABLE, Capability.READ_SUBJECT),
-        SlotName.SECURITY_SUBJECT_ROLES: SlotPolicy(
-            MutabilityTier.IMMUTABLE, Capability.READ_ROLES
-        ),
-        SlotName.SECURITY_SUBJECT_TEAMS: SlotPolicy(
-            MutabilityTier.IMMUTABLE, Capability.READ_TEAMS
-        ),
-        SlotName.SECURITY_SUBJECT_CLAIMS: SlotPolicy(
-            MutabilityTier.IMMUTABLE, Capability.READ_CLAIMS
-        ),
-        SlotName.SECURITY_SUBJECT_PERMISSIONS: SlotPolicy(
-            MutabilityTier.IMMUTABLE, Capability.READ_PERMISSIONS
-        ),
+        SlotName.SECURITY_SUBJECT: _shown_with(Capability.READ_SUBJECT),
+        SlotName.SECURITY_SUBJECT_ROLES: _shown_with(Capability.READ_ROLES),
+        SlotName.SECURITY_SUBJECT_TEAMS: _shown_with(Capability.READ_TEAMS),
+        SlotName.SECURITY_SUBJECT_CLAIMS: _shown_with(Capability.READ_CLAIMS),
+        SlotName.SECURITY_SUBJECT_PERMISSIONS: _shown_with(Capability.READ_PERMISSIONS),
         SlotName.SECURITY_OBJECTS: _IMMUTABLE,
         SlotName.SECURITY_DATA: _IMMUTABLE,
         SlotName.DELEGATION: SlotPolicy(

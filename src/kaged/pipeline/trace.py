@@ -9,7 +9,8 @@ from kaged.pipeline.contexts import GlobalContext
 from kaged.pipeline.errors import PluginError, PluginViolationError
 from kaged.pipeline.explain import visible_slots
 from kaged.pipeline.isolation import model_dict
-from kaged.pipeline.payloads import HookRegistry, PluginPayload
+from kaged.pipeline.payloads.base import PluginPayload
+from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.pipeline import Pipeline
 from kaged.pipeline.remote import NotSendable, to_json
 from kaged.pipeline.shapes import plain
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 
     from kaged.base import Clock, Ids
     from kaged.config.problems import Problem
-    from kaged.pipeline.accepted import Accepted
-    from kaged.pipeline.chain import Chain, TraceEnd
+    from kaged.pipeline.chain import Accepted, Chain, TraceEnd
     from kaged.pipeline.kinds import PluginKind
     from kaged.pipeline.plan import Step
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from kaged.pipeline.copies import copy_custom, copy_slot, visible_security
 from kaged.pipeline.isolation import model_dict, new_frozen, set_model_dict
 from kaged.pipeline.slots import Extensions
+from kaged.pipeline.tiers import RESOLVED, resolve_rights
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +61,7 @@ class ExtensionsView(Extensions):
         if update:
             values.update(update)
         twin = _new(ExtensionsView)
-        set_origin(twin, origin_of(self))
+        _set_origin(twin, origin_of(self))
         set_model_dict(twin, values)
         return twin
 
@@ -77,10 +78,24 @@ class ExtensionsView(Extensions):
         return "Extensions"
 
 
+def filter_extensions(
+    extensions: Extensions | None, capabilities: frozenset[str]
+) -> Extensions | None:
+    """Return a new container that holds only what these capabilities show; None for None.
+
+    Hidden slots are None, hidden sub-fields empty. Everything in the result is a read-only copy:
+    nothing done to it reaches `extensions` or another view. Names that are no capabilities give
+    nothing (they are refused when the configuration is loaded).
+    """
+    if extensions is None:
+        return None
+    return view_of(extensions, RESOLVED.get(capabilities) or resolve_rights(capabilities))
+
+
 def view_of(source: Extensions, rights: Rights) -> ExtensionsView:
     """Return a new view of `source` for a holder of `rights`; nothing is copied yet."""
     view = _new(ExtensionsView)
-    set_origin(view, (source, rights))
+    _set_origin(view, (source, rights))
     return view
 
 
@@ -118,24 +133,12 @@ def _open(slot: Slot, _rights: Rights) -> Slot:
     return copy_slot(slot)
 
 
-def _agent(slot: Slot, rights: Rights) -> Slot | None:
-    return copy_slot(slot) if rights.agent else None
-
-
-def _http(slot: Slot, rights: Rights) -> Slot | None:
-    return copy_slot(slot) if rights.headers else None
-
-
-def _delegation(slot: Slot, rights: Rights) -> Slot | None:
-    return copy_slot(slot) if rights.delegation else None
-
-
 _COPIES: dict[str, Callable[[Any, Rights], Any]] = {
     "request": _open,
-    "agent": _agent,
-    "http": _http,
+    "agent": lambda slot, rights: copy_slot(slot) if rights.agent else None,
+    "http": lambda slot, rights: copy_slot(slot) if rights.headers else None,
     "security": visible_security,
-    "delegation": _delegation,
+    "delegation": lambda slot, rights: copy_slot(slot) if rights.delegation else None,
     "mcp": _open,
     "completion": _open,
     "provenance": _open,
@@ -156,8 +159,7 @@ _put = object.__setattr__
 _place = vars(ExtensionsView)["_origin"]
 origin_of: Callable[[Extensions], Origin] = _place.__get__
 """Tells where a view came from; raises AttributeError for one that `view_of` did not make."""
-set_origin: Callable[[Extensions, Origin], None] = _place.__set__
-"""Says where a view comes from; for `filter`, which makes views without a call in between."""
+_set_origin: Callable[[Extensions, Origin], None] = _place.__set__
 # From here on the place has no name; only this module holds the way to it.
 type.__delattr__(ExtensionsView, "_origin")
 # Set below the metaclass, which would take these for new fields.

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from kaged.pipeline.binding import Binding, Passing, bind_hook
+from kaged.pipeline.binding import HookCall, bind_hook
 from kaged.pipeline.kinds import load_class
-from kaged.pipeline.payloads import HookRegistry
+from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.records import shown
 from kaged.pipeline.remote import decode_call, encode_error, encode_result
@@ -34,7 +34,7 @@ class Worker:
         self._write = write
         self._registry = HookRegistry()
         self._plugin: Plugin | None = None
-        self._bindings: dict[str, Binding] = {}
+        self._hooks: dict[str, HookCall] = {}
         self._calls: dict[Any, asyncio.Task[None]] = {}
         self._ending = asyncio.Event()
 
@@ -86,21 +86,16 @@ class Worker:
         config = PluginConfig.model_validate(params["config"])
         plugin = load_class(params["class_name"])(config)
         await plugin.initialize()
-        self._bindings = {hook: bind_hook(plugin, config.name, hook) for hook in config.hooks}
+        self._hooks = {hook: bind_hook(plugin, config.name, hook) for hook in config.hooks}
         self._plugin = plugin
-        return {"hooks": list(self._bindings)}
+        return {"hooks": list(self._hooks)}
 
     async def _invoke(self, params: dict[str, Any]) -> dict[str, Any]:
         hook = str(params["hook_type"])
-        binding = self._bindings[hook]
+        call = self._hooks[hook]
         payload, context, extensions = decode_call(params, self._registry.kind(hook))
         try:
-            if binding.passing is Passing.NOT:
-                result = await binding.method(payload, context)
-            elif binding.passing is Passing.BY_POSITION:
-                result = await binding.method(payload, context, extensions)
-            else:
-                result = await binding.method(payload, context, **{binding.keyword: extensions})
+            result = await call(payload, context, extensions)
         except Exception as error:  # noqa: BLE001 - boundary: the hook's failure is the answer
             return encode_error(error, context)
         if result is not None and not isinstance(result, PluginResult):

@@ -9,7 +9,7 @@ from fakes.loop_lab import loop_lab
 from fakes.played_model import PlayedModel, call, say
 from fakes.tool_lab import Spy, make_tool
 from kaged.pipeline import Plugin, PluginResult, PluginViolation
-from kaged.pipeline.decorator import hook
+from kaged.pipeline.plugin import hook
 from unit.pipeline.lab import Lab, entry
 from unit.pipeline.material import ALL_CAPABILITIES
 

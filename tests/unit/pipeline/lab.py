@@ -16,9 +16,9 @@ from kaged.pipeline import (
     PluginResult,
     ToolPreInvokePayload,
 )
-from kaged.pipeline.binding import bind_hook
+from kaged.pipeline.binding import HookCall, bind_hook
 from kaged.pipeline.contexts import PluginContextTable
-from kaged.pipeline.kinds import BoundHook, StartedPlugin
+from kaged.pipeline.kinds import StartedPlugin
 
 HOOK = "tool_pre_invoke"
 CALL = ToolPreInvokePayload(name="db.query", args={"q": "select 1", "deep": {"list": [1]}})
@@ -40,9 +40,8 @@ class Started:
     def __init__(self, plugin: Plugin) -> None:
         self.plugin = plugin
 
-    def bind(self, hook: str) -> BoundHook:
-        bound = bind_hook(self.plugin, self.plugin.name, hook)
-        return bound.method, bound.passing, bound.keyword
+    def bind(self, hook: str) -> HookCall:
+        return bind_hook(self.plugin, self.plugin.name, hook)
 
     async def shutdown(self) -> None:
         await self.plugin.shutdown()

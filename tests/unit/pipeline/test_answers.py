@@ -14,7 +14,6 @@ from kaged.pipeline import (
     ToolPreInvokePayload,
 )
 from kaged.pipeline.answers import ForeignResult, accept_answer
-from kaged.pipeline.binding import Passing
 from kaged.pipeline.chain import Chain
 from kaged.pipeline.edits import (
     DefaultHookPolicy,
@@ -24,7 +23,7 @@ from kaged.pipeline.edits import (
     apply_policy,
     resolve_policy,
 )
-from kaged.pipeline.payloads import HookRegistry
+from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.plan import compile_plan, load_plugin
 from kaged.pipeline.settings import PluginConfig
 from unit.pipeline.lab import CALL, HOOK, Lab, entry
@@ -37,9 +36,9 @@ def a_chain(mode: str = "sequential") -> tuple[Any, Chain]:
         {"name": "p", "kind": "a.B", "hooks": [HOOK], "mode": mode}
     )
 
-    async def call(payload: Any, context: Any) -> None: ...
+    async def call(payload: Any, context: Any, extensions: Any) -> None: ...
 
-    plugin = load_plugin(config, "0" * 32, 1.0, lambda _hook: (call, Passing.NOT, ""))
+    plugin = load_plugin(config, "0" * 32, 1.0, lambda _hook: call)
     plan = compile_plan(HOOK, [plugin], KIND, None)
     return plan.steps[0], Chain(plan, CALL, GlobalContext("r"), None, None)
 
@@ -150,7 +149,8 @@ async def test_a_dict_given_back_by_an_auth_hook_is_the_result_and_the_payload_s
             got.append(payload)
             return PluginResult(modified_payload={"user": self.name})
 
-    from kaged.pipeline.payloads import HOST, HttpAuthResolveUserPayload
+    from kaged.pipeline.payloads.base import HOST
+    from kaged.pipeline.payloads.calls import HttpAuthResolveUserPayload
 
     payload = HttpAuthResolveUserPayload.model_validate({"headers": {}}, context={HOST: True})
     hooks = ["http_auth_resolve_user"]

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import functools
 from typing import Any
 
 import pytest
 
 from kaged.pipeline import Plugin, PluginConfig, PluginMode, hook
-from kaged.pipeline.binding import HookNotBound, Passing, bind_hook
-from kaged.pipeline.decorator import HookMetadata, get_hook_metadata, has_hook_metadata
-from kaged.pipeline.payloads import ToolPreInvokePayload
+from kaged.pipeline.binding import HookNotBound, bind_hook
+from kaged.pipeline.payloads.calls import ToolPreInvokePayload
+from kaged.pipeline.plugin import HookMetadata, get_hook_metadata, has_hook_metadata
 from requirements import requirement
 
 CONFIG = PluginConfig(name="p", kind="a.B", hooks=["h"], tags=["t"], priority=7)
@@ -23,26 +24,47 @@ def passes_along(function: Any) -> Any:
 
 
 class Many(Plugin):
-    async def two(self, payload: Any, context: Any) -> None: ...
-    async def three(self, payload: Any, context: Any, extensions: Any) -> None: ...
-    async def three_default(self, payload: Any, context: Any, extensions: Any = None) -> None: ...
-    async def star(self, payload: Any, context: Any, *args: Any) -> None: ...
-    async def keyword_only(self, payload: Any, context: Any, *, ext: Any = None) -> None: ...
-    async def double_star(self, payload: Any, context: Any, **kw: Any) -> None: ...
-    async def anything(self, *args: Any, **kw: Any) -> None: ...
+    async def two(self, payload: Any, context: Any) -> Any:
+        return ((payload, context), {})
+
+    async def three(self, payload: Any, context: Any, extensions: Any) -> Any:
+        return ((payload, context, extensions), {})
+
+    async def three_default(self, payload: Any, context: Any, extensions: Any = None) -> Any:
+        return ((payload, context, extensions), {})
+
+    async def star(self, payload: Any, context: Any, *args: Any) -> Any:
+        return ((payload, context, *args), {})
+
+    async def keyword_only(self, payload: Any, context: Any, *, ext: Any = None) -> Any:
+        return ((payload, context), {"ext": ext})
+
+    async def double_star(self, payload: Any, context: Any, **kw: Any) -> Any:
+        return ((payload, context), kw)
+
+    async def anything(self, *args: Any, **kw: Any) -> Any:
+        return (args, kw)
+
     async def one(self, payload: Any) -> None: ...
     async def four(self, payload: Any, context: Any, extensions: Any, more: Any) -> None: ...
     async def split(self, payload: Any, *, context: Any) -> None: ...
     def plain(self, payload: Any, context: Any) -> None: ...
 
     @passes_along
-    async def wrapped(self, payload: Any, context: Any, extensions: Any) -> None: ...
+    async def wrapped(self, payload: Any, context: Any, extensions: Any) -> Any:
+        return ((payload, context, extensions), {})
 
     @passes_along
     def wrapped_plain(self, payload: Any, context: Any) -> None: ...
 
+    @passes_along
+    @passes_along
+    async def awaited(self, payload: Any, context: Any) -> Any:
+        return ((payload, context), {})
+
     @hook(["first.event", "second.event"])
-    async def decorated(self, payload: Any, context: Any) -> None: ...
+    async def decorated(self, payload: Any, context: Any) -> str:
+        return "decorated"
 
     @hook("first.event")
     async def z_later(self, payload: Any, context: Any) -> None: ...
@@ -55,55 +77,89 @@ class Many(Plugin):
         raise AssertionError("looking for hooks ran a property")
 
 
+class Later:
+    """Something to await that is not a coroutine."""
+
+    def __await__(self) -> Any:
+        yield from asyncio.sleep(0).__await__()
+        return "done"
+
+
 @requirement("EX-AMB-10")
 @pytest.mark.parametrize(
-    ("name", "passing", "keyword"),
+    ("name", "taken"),
     [
-        ("two", Passing.NOT, ""),
-        ("three", Passing.BY_POSITION, ""),
-        ("three_default", Passing.BY_POSITION, ""),
-        ("star", Passing.BY_POSITION, ""),
-        ("keyword_only", Passing.BY_KEYWORD, "ext"),
-        ("double_star", Passing.BY_KEYWORD, "extensions"),
-        ("wrapped", Passing.BY_POSITION, ""),
-        ("anything", Passing.NOT, ""),
-        ("one", None, ""),
-        ("four", None, ""),
-        ("split", None, ""),
-        ("plain", None, ""),
-        ("wrapped_plain", None, ""),
+        ("two", (("payload", "context"), {})),
+        ("three", (("payload", "context", "view"), {})),
+        ("three_default", (("payload", "context", "view"), {})),
+        ("star", (("payload", "context", "view"), {})),
+        ("keyword_only", (("payload", "context"), {"ext": "view"})),
+        ("double_star", (("payload", "context"), {"extensions": "view"})),
+        ("wrapped", (("payload", "context", "view"), {})),
+        ("awaited", (("payload", "context"), {})),
+        ("anything", (("payload", "context"), {})),
+        ("one", None),
+        ("four", None),
+        ("split", None),
+        ("plain", None),
+        ("wrapped_plain", None),
     ],
 )
-def test_how_a_hook_takes_extensions_is_counted_once_from_its_signature(
-    name: str, passing: Passing | None, keyword: str
+async def test_a_hook_is_called_the_way_its_signature_takes_extensions(
+    name: str, taken: Any
 ) -> None:
     plugin = Many(CONFIG)
-    if passing is None:
+    if taken is None:
         with pytest.raises(HookNotBound, match=name) as caught:
             bind_hook(plugin, "p", name)
         assert caught.value.fix
     else:
-        bound = bind_hook(plugin, "p", name)
-        assert (bound.passing, bound.keyword) == (passing, keyword)
+        assert await bind_hook(plugin, "p", name)("payload", "context", "view") == taken
 
 
-def test_a_hook_is_found_by_name_first_and_then_by_its_mark() -> None:
+async def test_no_code_of_a_plugin_runs_before_its_hook_is_awaited() -> None:
+    got: list[str] = []
+
+    async def wrapped(payload: Any, context: Any) -> None: ...
+
+    @functools.wraps(wrapped)
+    def awaitable(payload: Any, context: Any) -> Later:
+        got.append("called")
+        return Later()
+
+    @functools.wraps(wrapped)
+    def number(payload: Any, context: Any) -> int:
+        return 5
+
     plugin = Many(CONFIG)
-    assert bind_hook(plugin, "p", "two").method == plugin.two
-    assert bind_hook(plugin, "p", "first.event").method == plugin.decorated
-    assert bind_hook(plugin, "p", "second.event").method == plugin.decorated
+    plugin.event = awaitable  # pyright: ignore[reportAttributeAccessIssue] - set by an author
+    waiting = bind_hook(plugin, "p", "event")(1, 2, 3)
+    assert got == []
+    assert await waiting == "done"
+    assert got == ["called"]
+    plugin.event = number  # pyright: ignore[reportAttributeAccessIssue] - set by an author
+    with pytest.raises(TypeError):
+        await bind_hook(plugin, "p", "event")(1, 2, 3)
+
+
+async def test_a_hook_is_found_by_name_first_and_then_by_its_mark() -> None:
+    plugin = Many(CONFIG)
+    assert await bind_hook(plugin, "p", "two")(1, 2, 3) == ((1, 2), {})
+    assert await bind_hook(plugin, "p", "first.event")(1, 2, 3) == "decorated"
+    assert await bind_hook(plugin, "p", "second.event")(1, 2, 3) == "decorated"
     for unknown in ("third.event", "private.event"):
         with pytest.raises(HookNotBound, match="no method"):
             bind_hook(plugin, "p", unknown)
 
 
-def test_a_callable_object_with_an_async_call_is_a_hook_and_a_bare_one_is_not() -> None:
+async def test_a_callable_object_with_an_async_call_is_a_hook_and_a_bare_one_is_not() -> None:
     class Callable:
-        async def __call__(self, payload: Any, context: Any) -> None: ...
+        async def __call__(self, payload: Any, context: Any) -> str:
+            return "called"
 
     plugin = Many(CONFIG)
     plugin.event = Callable()  # pyright: ignore[reportAttributeAccessIssue] - set by an author
-    assert bind_hook(plugin, "p", "event").passing is Passing.NOT
+    assert await bind_hook(plugin, "p", "event")(1, 2, 3) == "called"
     plugin.event = print  # pyright: ignore[reportAttributeAccessIssue] - set by an author
     with pytest.raises(HookNotBound, match="not async"):
         bind_hook(plugin, "p", "event")

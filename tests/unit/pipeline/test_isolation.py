@@ -25,7 +25,7 @@ from kaged.pipeline.isolation import (
     isolate_payload,
     same_value,
 )
-from kaged.pipeline.payloads import PluginPayload, StructuredData
+from kaged.pipeline.payloads.base import PluginPayload, StructuredData
 from unit.pipeline.material import full_extensions, plain_data
 
 

@@ -19,7 +19,8 @@ from kaged.pipeline import (
 from kaged.pipeline import trace as trace_module
 from kaged.pipeline.auditing import PipelineAudit
 from kaged.pipeline.explain import check_file, explain_pipeline
-from kaged.pipeline.payloads import HOST, HttpPreRequestPayload
+from kaged.pipeline.payloads.base import HOST
+from kaged.pipeline.payloads.calls import HttpPreRequestPayload
 from kaged.pipeline.trace import Tracer, trace_file
 from requirements import requirement
 from unit.pipeline.lab import HOOK, Lab, entry

@@ -16,16 +16,17 @@ from kaged.pipeline import (
     PromptPosthookPayload,
     ToolPreInvokePayload,
 )
-from kaged.pipeline.payloads import (
+from kaged.pipeline.payloads.base import (
     HOST,
-    HookRegistry,
-    HttpAuthResolveUserPayload,
-    HttpPostRequestPayload,
+    MAX_COERCE_BREADTH,
     StructuredData,
+    coerce_messages,
+    coerce_nested,
 )
-from kaged.pipeline.payloads.base import MAX_COERCE_BREADTH, coerce_messages, coerce_nested
+from kaged.pipeline.payloads.calls import HttpAuthResolveUserPayload, HttpPostRequestPayload
 from kaged.pipeline.payloads.identity import IdentityPayload
 from kaged.pipeline.payloads.messages import Message, MessagePayload, TextContent
+from kaged.pipeline.payloads.registry import HookRegistry
 
 
 def test_payloads_are_frozen_and_changed_by_copy() -> None:

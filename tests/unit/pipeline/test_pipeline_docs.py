@@ -33,8 +33,7 @@ from kaged.pipeline import (
     policies,
 )
 from kaged.pipeline.document import parse_document
-from kaged.pipeline.payloads import HookRegistry
-from kaged.pipeline.payloads.registry import _LATE_HOOKS
+from kaged.pipeline.payloads.registry import _LATE_HOOKS, HookRegistry
 from kaged.pipeline.policies.redaction import KNOWN_SECRETS
 
 SECRET = "AKIAIOSFODNN7EXAMPLE"

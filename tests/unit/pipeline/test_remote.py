@@ -23,7 +23,8 @@ from kaged.pipeline import (
     filter_extensions,
 )
 from kaged.pipeline.external import ExternalKind
-from kaged.pipeline.payloads import HookRegistry, StructuredData
+from kaged.pipeline.payloads.base import StructuredData
+from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.remote import (
     NotSendable,
     RemoteAnswerInvalid,

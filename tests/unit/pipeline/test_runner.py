@@ -29,7 +29,8 @@ from kaged.pipeline import (
 )
 from kaged.pipeline.edits import MAX_PAYLOAD_CHARS, DefaultHookPolicy, HookPayloadPolicy
 from kaged.pipeline.errors import PipelineRecursion
-from kaged.pipeline.payloads import HOST, HttpPreRequestPayload
+from kaged.pipeline.payloads.base import HOST
+from kaged.pipeline.payloads.calls import HttpPreRequestPayload
 from requirements import requirement
 from unit.pipeline.lab import CALL, HOOK, Lab, entry, outcome
 from unit.pipeline.material import ALL_CAPABILITIES, full_extensions

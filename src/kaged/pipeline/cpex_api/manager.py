@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kaged.base import Ids, SystemClock
 from kaged.config.problems import ConfigFileInvalid
-from kaged.pipeline.cpex_api.environment import settings
-from kaged.pipeline.cpex_api.models import Config
+from kaged.pipeline.cpex_api.models import Config, settings
 from kaged.pipeline.cpex_api.spans import SpanTracer, current_trace_id
 from kaged.pipeline.document import parse_document
 from kaged.pipeline.edits import DefaultHookPolicy, HookPayloadPolicy
 from kaged.pipeline.kinds import load_class
-from kaged.pipeline.payloads import HookRegistry
+from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.pipeline import DEFAULT_TIMEOUT_S, Pipeline
 from kaged.pipeline.plan import compile_plan
 
@@ -117,28 +116,22 @@ class TenantPluginManager:
         """Take a payload through the plugins of a hook."""
         trace_id = current_trace_id.get()
         provider = self.observability
+        calling = self._ready().invoke_hook(
+            str(hook_type),
+            payload,
+            global_context,
+            local_contexts,
+            violations_as_exceptions,
+            extensions,
+        )
         if provider is None or trace_id is None:
-            return await self._ready().invoke_hook(
-                str(hook_type),
-                payload,
-                global_context,
-                local_contexts,
-                violations_as_exceptions,
-                extensions,
-            )
+            return await calling
         span = provider.start_span(
             trace_id=trace_id, name="plugin.hook.invoke", attributes={"plugin.hook": str(hook_type)}
         )
         status = "error"
         try:
-            answer = await self._ready().invoke_hook(
-                str(hook_type),
-                payload,
-                global_context,
-                local_contexts,
-                violations_as_exceptions,
-                extensions,
-            )
+            answer = await calling
             status = "ok"
             return answer
         finally:
@@ -274,12 +267,3 @@ def get_plugin_manager(
 
 
 _registry = HookRegistry()
-
-__all__ = [
-    "ConfigLoader",
-    "PluginLoader",
-    "PluginManager",
-    "TenantPluginManager",
-    "get_hook_registry",
-    "get_plugin_manager",
-]

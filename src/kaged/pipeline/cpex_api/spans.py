@@ -6,8 +6,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from kaged.pipeline.accepted import Accepted
-    from kaged.pipeline.chain import Chain, TraceEnd
+    from kaged.pipeline.chain import Accepted, Chain, TraceEnd
     from kaged.pipeline.plan import Step
     from kaged.pipeline.slots import Extensions
 
@@ -36,26 +35,8 @@ class ObservabilityProvider(Protocol):
         ...
 
 
-class NullObservability:
-    """Keeps nothing."""
-
-    def start_span(
-        self,
-        trace_id: str,
-        name: str,
-        kind: str = "internal",
-        resource_type: str | None = None,
-        resource_name: str | None = None,
-        attributes: dict[str, Any] | None = None,
-    ) -> str | None:
-        """Begin no span."""
-        del trace_id, name, kind, resource_type, resource_name, attributes
-
-    def end_span(
-        self, span_id: str | None, status: str = "ok", attributes: dict[str, Any] | None = None
-    ) -> None:
-        """End no span."""
-        del span_id, status, attributes
+class NullObservability(ObservabilityProvider):
+    """Keeps nothing: the methods of the protocol do nothing."""
 
 
 class SpanTracer:
@@ -88,6 +69,3 @@ class SpanTracer:
 
 def _nobody(accepted: Accepted | None, error: BaseException | None) -> None:
     del accepted, error
-
-
-__all__ = ["NullObservability", "ObservabilityProvider", "SpanTracer", "current_trace_id"]

@@ -8,9 +8,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kaged.pipeline.conditions import compile_conditions, matchable_value
-from kaged.pipeline.payloads import StructuredData
-from kaged.pipeline.payloads.base import coerce_messages, coerce_nested
-from kaged.pipeline.settings import PluginCondition, normalize_content_type
+from kaged.pipeline.isolation import isolate_payload
+from kaged.pipeline.settings import PluginCondition
 
 if TYPE_CHECKING:
     from kaged.pipeline.contexts import GlobalContext
@@ -57,15 +56,19 @@ def import_module(mod_name: str) -> ModuleType:
     return importlib.import_module(mod_name)
 
 
-__all__ = [
-    "StructuredData",
-    "coerce_messages",
-    "coerce_nested",
-    "get_attr",
-    "get_matchable_value",
-    "import_module",
-    "matches",
-    "normalize_content_type",
-    "parse_class_name",
-    "payload_matches",
-]
+class CopyOnWriteDict(dict[Any, Any]):
+    """A private copy of a dict; native code sees its contents like any dict's."""
+
+
+class CopyOnWriteList(list[Any]):
+    """A private copy of a list."""
+
+
+def copyonwrite(value: Any) -> Any:
+    """Return a private copy."""
+    return isolate_payload(value)
+
+
+def wrap_payload_for_isolation(payload: Any) -> Any:
+    """Return a private copy of a payload."""
+    return isolate_payload(payload)

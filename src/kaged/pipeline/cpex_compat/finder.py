@@ -77,6 +77,3 @@ def remove_cpex_compat() -> None:
     for name in CPEX_NAMES:
         if hasattr(sys.modules.get(name), _MARK):
             del sys.modules[name]
-
-
-__all__ = ["CpexCompatUnavailable", "install_cpex_compat", "remove_cpex_compat"]

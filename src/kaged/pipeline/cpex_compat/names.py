@@ -3,238 +3,168 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
-_P = "kaged.pipeline"
+_Names: TypeAlias = dict[str, tuple[str, str]]
 
+
+def _from(module: str, names: str) -> _Names:
+    """Return, for each of the names, our module that holds it and its name there."""
+    return {name: (f"kaged.pipeline.{module}", name) for name in names.split()}
+
+
+_AGENTS = _from(
+    "payloads.calls",
+    "AgentHookType AgentPostInvokePayload AgentPostInvokeResult AgentPreInvokePayload"
+    " AgentPreInvokeResult",
+)
+_CMF = _from(
+    "payloads.messages",
+    "AudioContentPart Channel ContentPart ContentType DocumentContentPart ImageContentPart Message"
+    " PromptRequest PromptRequestContentPart PromptResult PromptResultContentPart Resource"
+    " ResourceContentPart ResourceRefContentPart ResourceReference ResourceType Role TextContent"
+    " ThinkingContent ToolCall ToolCallContentPart ToolResult ToolResultContentPart"
+    " VideoContentPart",
+)
+_DENIALS = _from("records", "DenialExecutionRecord DenialOutcome")
+_ERRORS = _from(
+    "errors", "PluginError PluginErrorModel PluginViolationError convert_exception_to_error"
+)
 _EXTENSIONS = {
-    "agent": ("AgentExtension", "ConversationContext"),
-    "completion": ("CompletionExtension", "StopReason", "TokenUsage"),
-    "delegation": ("DelegationExtension", "DelegationHop"),
-    "extensions": ("Extensions",),
-    "framework": ("FrameworkExtension",),
-    "http": ("HttpExtension",),
-    "llm": ("LLMExtension",),
-    "mcp": ("MCPExtension", "PromptMetadata", "ResourceMetadata", "ToolMetadata"),
-    "meta": ("MetaExtension",),
-    "provenance": ("ProvenanceExtension",),
-    "request": ("RequestExtension",),
-    "security": (
-        "DataPolicy",
-        "ObjectSecurityProfile",
-        "RetentionPolicy",
-        "SecurityExtension",
-        "SubjectExtension",
-        "SubjectType",
+    "agent": _from("slots", "AgentExtension ConversationContext"),
+    "completion": _from("slots", "CompletionExtension StopReason TokenUsage"),
+    "delegation": _from("slots", "DelegationExtension DelegationHop"),
+    "extensions": _from("slots", "Extensions"),
+    "framework": _from("slots", "FrameworkExtension"),
+    "http": _from("slots", "HttpExtension"),
+    "llm": _from("slots", "LLMExtension"),
+    "mcp": _from("slots", "MCPExtension PromptMetadata ResourceMetadata ToolMetadata"),
+    "meta": _from("slots", "MetaExtension"),
+    "provenance": _from("slots", "ProvenanceExtension"),
+    "request": _from("slots", "RequestExtension"),
+    "security": _from(
+        "slots",
+        "DataPolicy ObjectSecurityProfile RetentionPolicy SecurityExtension SubjectExtension"
+        " SubjectType",
     ),
 }
-_TIERS = (
-    "AccessPolicy",
-    "Capability",
-    "MutabilityTier",
-    "SlotName",
-    "SlotPolicy",
-    "TierViolationError",
+_HTTP = _from(
+    "payloads.calls",
+    "HttpAuthCheckPermissionPayload HttpAuthCheckPermissionResult"
+    " HttpAuthCheckPermissionResultPayload HttpAuthResolveUserPayload HttpAuthResolveUserResult"
+    " HttpHeaderPayload HttpHeaderPayloadResult HttpHookType HttpPostRequestPayload"
+    " HttpPostRequestResult HttpPreRequestPayload HttpPreRequestResult",
 )
-_CONTEXTS = ("GlobalContext", "PluginContext", "PluginContextTable", "UserContext")
-_RECORDS = ("ControlExecutionRecord", "ControlExecutionStatus")
-_DENIALS = ("DenialExecutionRecord", "DenialOutcome")
-_ERRORS = ("PluginError", "PluginErrorModel", "PluginViolationError", "convert_exception_to_error")
-_RESULTS = ("PluginResult", "PluginViolation")
-_SETTINGS = ("PluginCondition", "PluginConfig")
-_TOOLS = (
-    "ToolHookType",
-    "ToolPostInvokePayload",
-    "ToolPostInvokeResult",
-    "ToolPreInvokePayload",
-    "ToolPreInvokeResult",
+_IDENTITY = _from(
+    "payloads.identity",
+    "AttenuationConfig DelegationPayload DelegationResult IdentityHookType IdentityPayload"
+    " IdentityResolveResult IdentityResult TokenDelegateResult",
 )
-_PROMPTS = (
-    "PromptHookType",
-    "PromptPosthookPayload",
-    "PromptPosthookResult",
-    "PromptPrehookPayload",
-    "PromptPrehookResult",
+_MANAGERS = _from("cpex_api.manager", "PluginManager TenantPluginManager get_plugin_manager")
+_MODELS = {
+    **_from("contexts", "GlobalContext PluginContext PluginContextTable UserContext"),
+    **_from("records", "ControlExecutionRecord ControlExecutionStatus PluginViolation"),
+    **_from("results", "PluginResult"),
+    **_from("settings", "PluginCondition PluginConfig"),
+    **_from("modes", "OnError PluginMode"),
+    **_from("errors", "PluginErrorModel"),
+    **_from("payloads.base", "PluginPayload"),
+    **_from("cpex_api.models", "Config MCPClientConfig MCPServerConfig TransportType"),
+}
+_PROMPTS = _from(
+    "payloads.calls",
+    "PromptHookType PromptPosthookPayload PromptPosthookResult PromptPrehookPayload"
+    " PromptPrehookResult",
 )
-_RESOURCES = (
-    "ResourceHookType",
-    "ResourcePostFetchPayload",
-    "ResourcePostFetchResult",
-    "ResourcePreFetchPayload",
-    "ResourcePreFetchResult",
+_RESOURCES = _from(
+    "payloads.calls",
+    "ResourceHookType ResourcePostFetchPayload ResourcePostFetchResult ResourcePreFetchPayload"
+    " ResourcePreFetchResult",
 )
-_AGENTS = (
-    "AgentHookType",
-    "AgentPostInvokePayload",
-    "AgentPostInvokeResult",
-    "AgentPreInvokePayload",
-    "AgentPreInvokeResult",
-)
-_HTTP = (
-    "HttpAuthCheckPermissionPayload",
-    "HttpAuthCheckPermissionResult",
-    "HttpAuthCheckPermissionResultPayload",
-    "HttpAuthResolveUserPayload",
-    "HttpAuthResolveUserResult",
-    "HttpHeaderPayload",
-    "HttpHeaderPayloadResult",
-    "HttpHookType",
-    "HttpPostRequestPayload",
-    "HttpPostRequestResult",
-    "HttpPreRequestPayload",
-    "HttpPreRequestResult",
-)
-_IDENTITY = (
-    "AttenuationConfig",
-    "DelegationPayload",
-    "DelegationResult",
-    "IdentityHookType",
-    "IdentityPayload",
-    "IdentityResolveResult",
-    "IdentityResult",
-    "TokenDelegateResult",
-)
-_CMF = (
-    "AudioContentPart",
-    "Channel",
-    "ContentPart",
-    "ContentType",
-    "DocumentContentPart",
-    "ImageContentPart",
-    "Message",
-    "PromptRequest",
-    "PromptRequestContentPart",
-    "PromptResult",
-    "PromptResultContentPart",
-    "Resource",
-    "ResourceContentPart",
-    "ResourceRefContentPart",
-    "ResourceReference",
-    "ResourceType",
-    "Role",
-    "TextContent",
-    "ThinkingContent",
-    "ToolCall",
-    "ToolCallContentPart",
-    "ToolResult",
-    "ToolResultContentPart",
-    "VideoContentPart",
-)
-_MESSAGES = ("CmfHookType", "MessageHookType", "MessagePayload", "MessageResult")
-_MANAGERS = ("PluginManager", "TenantPluginManager", "get_plugin_manager")
-_UTILS = (
-    "StructuredData",
-    "coerce_messages",
-    "coerce_nested",
-    "get_attr",
-    "get_matchable_value",
-    "import_module",
-    "matches",
-    "normalize_content_type",
-    "parse_class_name",
-    "payload_matches",
+_TIERS = _from("tiers", "AccessPolicy Capability MutabilityTier SlotName TierViolationError")
+_TOOLS = _from(
+    "payloads.calls",
+    "ToolHookType ToolPostInvokePayload ToolPostInvokeResult ToolPreInvokePayload"
+    " ToolPreInvokeResult",
 )
 
-
-def _from(module: str, names: tuple[str, ...]) -> dict[str, tuple[str, str]]:
-    return {name: (f"{_P}.{module}", name) for name in names}
-
-
-def _models() -> dict[str, tuple[str, str]]:
-    return {
-        **_from("contexts", _CONTEXTS),
-        **_from("records", _RECORDS),
-        **_from("results", _RESULTS),
-        **_from("settings", _SETTINGS),
-        **_from("modes", ("OnError", "PluginMode")),
-        **_from("errors", ("PluginErrorModel",)),
-        **_from("payloads.base", ("PluginPayload",)),
+_FRAMEWORK: dict[str, _Names] = {
+    "base": _from("plugin", "Plugin"),
+    "cmf": {},
+    "cmf.message": _CMF,
+    "decorator": _from("plugin", "HookMetadata get_hook_metadata has_hook_metadata hook"),
+    "errors": {**_ERRORS, **_DENIALS, **_from("records", "sanitize_denial_metadata")},
+    "extensions": {
+        **{name: home for names in _EXTENSIONS.values() for name, home in names.items()},
+        **_TIERS,
+    },
+    **{f"extensions.{module}": names for module, names in _EXTENSIONS.items()},
+    "extensions.constants": _from("tiers", "SlotName"),
+    "extensions.tiers": {
+        **_TIERS,
+        **_from("tiers", "SlotPolicy"),
+        **_from("view", "filter_extensions"),
+        **_from("merge", "merge_extensions"),
+        **_from("constraints", "validate_tier_constraints"),
+    },
+    "hooks": {},
+    "hooks.agents": _AGENTS,
+    "hooks.http": _HTTP,
+    "hooks.identity": _IDENTITY,
+    "hooks.message": _from(
+        "payloads.messages", "CmfHookType MessageHookType MessagePayload MessageResult"
+    ),
+    "hooks.policies": _from("edits", "DefaultHookPolicy HookPayloadPolicy"),
+    "hooks.prompts": _PROMPTS,
+    "hooks.registry": {
+        **_from("payloads.registry", "HookRegistry"),
+        **_from("cpex_api.manager", "get_hook_registry"),
+    },
+    "hooks.resources": _RESOURCES,
+    "hooks.tools": _TOOLS,
+    "loader": {},
+    "loader.config": _from("cpex_api.manager", "ConfigLoader"),
+    "loader.plugin": _from("cpex_api.manager", "PluginLoader"),
+    "manager": _MANAGERS,
+    "memory": _from(
+        "cpex_api.utils", "CopyOnWriteDict CopyOnWriteList copyonwrite wrap_payload_for_isolation"
+    ),
+    "models": _MODELS,
+    "observability": _from(
+        "cpex_api.spans", "NullObservability ObservabilityProvider current_trace_id"
+    ),
+    "settings": _from("cpex_api.models", "get_settings settings"),
+    "utils": {
+        **_from("payloads.base", "StructuredData coerce_messages coerce_nested"),
+        **_from("settings", "normalize_content_type"),
         **_from(
-            "cpex_api.models", ("Config", "MCPClientConfig", "MCPServerConfig", "TransportType")
+            "cpex_api.utils",
+            "get_attr get_matchable_value import_module matches parse_class_name payload_matches",
         ),
-    }
+    },
+}
 
-
-def _framework() -> dict[str, tuple[str, str]]:
-    payloads = (*_TOOLS, *_PROMPTS, *_RESOURCES, *_AGENTS, *_HTTP)
-    return {
-        **_models(),
-        **_from("payloads", payloads),
-        **_from("payloads", ("HookRegistry",)),
-        **_from("errors", _ERRORS),
-        **_from("records", _DENIALS),
-        **_from("edits", ("HookPayloadPolicy",)),
-        **_from("plugin", ("Plugin",)),
-        **_from("decorator", ("hook",)),
-        **_from("cpex_api.manager", _MANAGERS),
-        **_from("cpex_api.manager", ("ConfigLoader", "PluginLoader", "get_hook_registry")),
-        **_from("cpex_api.spans", ("ObservabilityProvider",)),
-        **_from("cpex_api.utils", ("get_attr",)),
-    }
-
-
-def _modules() -> dict[str, dict[str, tuple[str, str]]]:
-    table: dict[str, dict[str, tuple[str, str]]] = {
+CPEX_NAMES: Final = MappingProxyType(
+    {
         "cpex": {},
-        "cpex.framework": _framework(),
-        "cpex.framework.models": _models(),
-        "cpex.framework.base": _from("plugin", ("Plugin",)),
-        "cpex.framework.decorator": _from(
-            "decorator", ("HookMetadata", "get_hook_metadata", "has_hook_metadata", "hook")
-        ),
-        "cpex.framework.errors": {
-            **_from("errors", _ERRORS),
-            **_from("records", (*_DENIALS, "sanitize_denial_metadata")),
+        "cpex.framework": {
+            **_MODELS,
+            **_TOOLS,
+            **_PROMPTS,
+            **_RESOURCES,
+            **_AGENTS,
+            **_HTTP,
+            **_ERRORS,
+            **_DENIALS,
+            **_MANAGERS,
+            **_from("payloads.registry", "HookRegistry"),
+            **_from("edits", "HookPayloadPolicy"),
+            **_from("plugin", "Plugin hook"),
+            **_from("cpex_api.manager", "ConfigLoader PluginLoader get_hook_registry"),
+            **_from("cpex_api.spans", "ObservabilityProvider"),
+            **_from("cpex_api.utils", "get_attr"),
         },
-        "cpex.framework.hooks": {},
-        "cpex.framework.hooks.tools": _from("payloads", _TOOLS),
-        "cpex.framework.hooks.prompts": _from("payloads", _PROMPTS),
-        "cpex.framework.hooks.resources": _from("payloads", _RESOURCES),
-        "cpex.framework.hooks.agents": _from("payloads", _AGENTS),
-        "cpex.framework.hooks.http": _from("payloads", _HTTP),
-        "cpex.framework.hooks.identity": _from("payloads.identity", _IDENTITY),
-        "cpex.framework.hooks.message": _from("payloads.messages", _MESSAGES),
-        "cpex.framework.hooks.policies": _from("edits", ("DefaultHookPolicy", "HookPayloadPolicy")),
-        "cpex.framework.hooks.registry": {
-            **_from("payloads", ("HookRegistry",)),
-            **_from("cpex_api.manager", ("get_hook_registry",)),
-        },
-        "cpex.framework.extensions.tiers": {
-            **_from("tiers", _TIERS),
-            **_from("filter", ("filter_extensions",)),
-            **_from("merge", ("merge_extensions",)),
-            **_from("constraints", ("validate_tier_constraints",)),
-        },
-        "cpex.framework.extensions.constants": _from("tiers", ("SlotName",)),
-        "cpex.framework.memory": _from(
-            "cpex_api.memory",
-            ("CopyOnWriteDict", "CopyOnWriteList", "copyonwrite", "wrap_payload_for_isolation"),
-        ),
-        "cpex.framework.settings": _from("cpex_api.environment", ("get_settings", "settings")),
-        "cpex.framework.utils": _from("cpex_api.utils", _UTILS),
-        "cpex.framework.loader": {},
-        "cpex.framework.loader.config": _from("cpex_api.manager", ("ConfigLoader",)),
-        "cpex.framework.loader.plugin": _from("cpex_api.manager", ("PluginLoader",)),
-        "cpex.framework.manager": _from("cpex_api.manager", _MANAGERS),
-        "cpex.framework.observability": _from(
-            "cpex_api.spans", ("NullObservability", "ObservabilityProvider", "current_trace_id")
-        ),
-        "cpex.framework.cmf": {},
-        "cpex.framework.cmf.message": _from("payloads.messages", _CMF),
+        **{f"cpex.framework.{module}": names for module, names in _FRAMEWORK.items()},
     }
-    everything: dict[str, tuple[str, str]] = {}
-    for module, names in _EXTENSIONS.items():
-        here = _from("slots", names)
-        table[f"cpex.framework.extensions.{module}"] = here
-        everything |= here
-    table["cpex.framework.extensions"] = {
-        **everything,
-        **_from("tiers", tuple(name for name in _TIERS if name != "SlotPolicy")),
-    }
-    return table
-
-
-CPEX_NAMES: Final = MappingProxyType(_modules())
+)
 """For each module of the stand-in: its names, with the module and name behind each."""
-
-__all__ = ["CPEX_NAMES"]

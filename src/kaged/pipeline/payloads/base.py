@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, RootModel, ValidationInfo
+from pydantic import BaseModel, ConfigDict, RootModel, ValidationInfo, field_validator
 
-from kaged.pipeline.slots.base import Frozen
+from kaged.pipeline.shapes import Frozen
 
 MAX_COERCE_DEPTH = 20
 MAX_COERCE_BREADTH = 500
@@ -47,6 +47,21 @@ class HttpHeaderPayload(RootModel[dict[str, str]], PluginPayload):  # pyright: i
         return len(self.root)
 
 
+class PayloadWithHeaders(PluginPayload):
+    """A payload with the deprecated field `headers`; only the host fills it without a warning."""
+
+    @field_validator("headers", mode="before", check_fields=False)
+    @classmethod
+    def _warn_of_headers(cls, value: object, info: ValidationInfo) -> object:
+        if value is not None and not (info.context or {}).get(HOST):
+            warnings.warn(
+                f"{cls.__name__}.headers is deprecated; use extensions.http.headers",
+                DeprecationWarning,
+                stacklevel=3,
+            )
+        return value
+
+
 def coerce_nested(value: Any, depth: int = 0) -> Any:
     """Turn nested dicts into objects with attributes, within limits; models stay as they are."""
     if depth >= MAX_COERCE_DEPTH or isinstance(value, BaseModel):
@@ -64,15 +79,4 @@ def coerce_messages(value: Any) -> Any:
     """Turn the dicts of a message list into objects with attributes."""
     if isinstance(value, list):
         return [coerce_nested(item) if isinstance(item, dict) else item for item in value]
-    return value
-
-
-def warn_of_headers(value: object, info: ValidationInfo, owner: str) -> object:
-    """Warn a program that fills the deprecated header map of a payload; the host may."""
-    if value is not None and not (info.context or {}).get(HOST):
-        warnings.warn(
-            f"{owner}.headers is deprecated; use extensions.http.headers",
-            DeprecationWarning,
-            stacklevel=4,
-        )
     return value

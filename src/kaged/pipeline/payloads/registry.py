@@ -6,13 +6,17 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from kaged.pipeline.payloads.agents import (
+from kaged.pipeline.payloads.base import HOST, HttpHeaderPayload, PluginPayload
+from kaged.pipeline.payloads.calls import (
     AgentHookType,
     AgentPostInvokePayload,
     AgentPreInvokePayload,
-)
-from kaged.pipeline.payloads.base import HOST, HttpHeaderPayload, PluginPayload
-from kaged.pipeline.payloads.calls import (
+    HttpAuthCheckPermissionPayload,
+    HttpAuthCheckPermissionResultPayload,
+    HttpAuthResolveUserPayload,
+    HttpHookType,
+    HttpPostRequestPayload,
+    HttpPreRequestPayload,
     PromptHookType,
     PromptPosthookPayload,
     PromptPrehookPayload,
@@ -23,17 +27,9 @@ from kaged.pipeline.payloads.calls import (
     ToolPostInvokePayload,
     ToolPreInvokePayload,
 )
-from kaged.pipeline.payloads.http import (
-    HttpAuthCheckPermissionPayload,
-    HttpAuthCheckPermissionResultPayload,
-    HttpAuthResolveUserPayload,
-    HttpHookType,
-    HttpPostRequestPayload,
-    HttpPreRequestPayload,
-)
+from kaged.pipeline.records import PluginViolation
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.slots import Extensions
-from kaged.pipeline.violations import PluginViolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,27 +96,29 @@ class HookRegistry:
         data: Any = json.loads(result) if isinstance(result, str) else result
         if not isinstance(data, dict):
             raise ValueError("a result is a JSON object")  # noqa: TRY004 - one error type for bad JSON
-        return parse_result(kind, data)
+        extensions = data.get("modified_extensions")
+        return parse_result(
+            kind, data, None if extensions is None else Extensions.model_validate(extensions)
+        )
 
 
-def parse_result(kind: HookKind, data: dict[str, Any]) -> PluginResult[Any]:
+def parse_result(
+    kind: HookKind | None, data: dict[str, Any], extensions: Extensions | None
+) -> PluginResult[Any]:
     """Turn the plain data of a result into a result; unknown keys are ignored.
 
     Raises:
         ValueError: a field has the wrong shape (pydantic's error is one of these).
     """
     payload = data.get("modified_payload")
-    extensions = data.get("modified_extensions")
     violation = data.get("violation")
-    if payload is not None and kind.modified is not dict:
-        payload = kind.modified.model_validate(payload, context={HOST: True})  # pyright: ignore[reportAttributeAccessIssue] - narrowed by the line above
+    if payload is not None and kind is not None and issubclass(kind.modified, PluginPayload):
+        payload = kind.modified.model_validate(payload, context={HOST: True})
     try:
         return PluginResult(
             continue_processing=data.get("continue_processing", True),
             modified_payload=payload,
-            modified_extensions=None
-            if extensions is None
-            else Extensions.model_validate(extensions),
+            modified_extensions=extensions,
             violation=None if violation is None else PluginViolation(**violation),
             metadata=data.get("metadata"),
             denial_metadata=data.get("denial_metadata"),

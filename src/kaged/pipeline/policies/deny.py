@@ -9,14 +9,14 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from kaged.pipeline.contexts import PluginContext
-from kaged.pipeline.payloads import ToolPreInvokePayload
+from kaged.pipeline.payloads.calls import ToolPreInvokePayload
 from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.policies.options import Options, read_options
 from kaged.pipeline.policies.texts import compile_names
+from kaged.pipeline.records import PluginViolation
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.settings import PluginConfig
-from kaged.pipeline.slots import Extensions, SubjectExtension
-from kaged.pipeline.violations import PluginViolation
+from kaged.pipeline.slots import Extensions, SecurityExtension
 
 _NEEDS = {
     "roles": {"read_roles"},
@@ -133,18 +133,22 @@ def _compile(part: Circumstances) -> Callable[[ToolPreInvokePayload, Extensions 
     args = {name: compile_names([pattern]) for name, pattern in part.args.items()}
 
     def holds(payload: ToolPreInvokePayload, extensions: Extensions | None) -> bool:
-        subject = _subject(extensions)
+        shown = extensions or _NOTHING
+        security = shown.security or _NO_SECURITY
+        subject = security.subject
         if users and (subject is None or subject.id not in users):
             return False
         if roles and (subject is None or not roles & subject.roles):
             return False
         if teams and (subject is None or not teams & subject.teams):
             return False
-        if labels and not labels & _labels(extensions):
+        if labels and not labels & security.labels:
             return False
-        if agents is not None and not agents(_agent_id(extensions)):
+        agent_id = None if shown.agent is None else shown.agent.agent_id
+        if agents is not None and not agents(agent_id or ""):
             return False
-        if environments and _environment(extensions) not in environments:
+        environment = None if shown.request is None else shown.request.environment
+        if environments and environment not in environments:
             return False
         given = payload.args or {}
         return all(test(str(given.get(name, ""))) for name, test in args.items())
@@ -156,21 +160,5 @@ def _never(_payload: ToolPreInvokePayload, _extensions: Extensions | None) -> bo
     return False
 
 
-def _subject(extensions: Extensions | None) -> SubjectExtension | None:
-    security = None if extensions is None else extensions.security
-    return None if security is None else security.subject
-
-
-def _labels(extensions: Extensions | None) -> frozenset[str]:
-    security = None if extensions is None else extensions.security
-    return frozenset() if security is None else security.labels
-
-
-def _agent_id(extensions: Extensions | None) -> str:
-    agent = None if extensions is None else extensions.agent
-    return "" if agent is None else agent.agent_id or ""
-
-
-def _environment(extensions: Extensions | None) -> str | None:
-    request = None if extensions is None else extensions.request
-    return None if request is None else request.environment
+_NOTHING = Extensions()
+_NO_SECURITY = SecurityExtension()

@@ -7,14 +7,14 @@ from typing import Any, Literal
 from pydantic import Field
 
 from kaged.pipeline.contexts import PluginContext
-from kaged.pipeline.payloads import ToolPreInvokePayload
+from kaged.pipeline.payloads.calls import ToolPreInvokePayload
 from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.policies.options import Options, read_options
 from kaged.pipeline.policies.texts import compile_names
+from kaged.pipeline.records import PluginViolation
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.settings import PluginConfig
 from kaged.pipeline.slots import Extensions
-from kaged.pipeline.violations import PluginViolation
 
 NET_ANNOTATION = "net"
 """Annotation of a tool by the host: whether it can reach the network."""

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from kaged.pipeline.contexts import PluginContext
-from kaged.pipeline.payloads import AgentPreInvokePayload, ToolPreInvokePayload
+from kaged.pipeline.payloads.calls import AgentPreInvokePayload, ToolPreInvokePayload
 from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.policies.options import Options, read_options
 from kaged.pipeline.policies.texts import compile_names

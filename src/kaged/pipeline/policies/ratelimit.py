@@ -12,14 +12,14 @@ from pydantic import Field, field_validator
 
 from kaged.base import Clock, SystemClock
 from kaged.pipeline.contexts import PluginContext
-from kaged.pipeline.payloads import ToolPreInvokePayload
+from kaged.pipeline.payloads.calls import ToolPreInvokePayload
 from kaged.pipeline.plugin import Plugin
 from kaged.pipeline.policies.options import Options, read_options
 from kaged.pipeline.policies.texts import compile_names
+from kaged.pipeline.records import PluginViolation
 from kaged.pipeline.results import PluginResult
 from kaged.pipeline.settings import PluginConfig
 from kaged.pipeline.slots import Extensions
-from kaged.pipeline.violations import PluginViolation
 
 MAX_SUBJECTS = 100_000
 """Buckets kept at once; beyond it the one unused for longest is forgotten."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import Field
 
 from kaged.pipeline.contexts import PluginContext
-from kaged.pipeline.payloads import (
+from kaged.pipeline.payloads.calls import (
     PromptPosthookPayload,
     ResourcePostFetchPayload,
     ToolPostInvokePayload,
