@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kaged.base import KagedError
@@ -15,7 +16,6 @@ from kaged.pipeline.results import PluginResult
 
 if TYPE_CHECKING:
     from kaged.pipeline.chain import Chain
-    from kaged.pipeline.merge import DiscardedChange
     from kaged.pipeline.plan import Step
 
 MAX_RETRY_DELAY_MS = 24 * 60 * 60 * 1000
@@ -60,7 +60,7 @@ def accept_answer(step: Step, chain: Chain, given: Any, answer: Any) -> Accepted
             if merged is not own:
                 accepted.extensions = merged
             if discarded:
-                accepted.discarded = tuple(sorted(discarded, key=_slot_of))
+                accepted.discarded = tuple(sorted(discarded, key=attrgetter("slot")))
         if "modified_payload" in stated and stated["modified_payload"] is not None:
             accepted.payload = _payload(step, chain, given, stated["modified_payload"])
     return accepted
@@ -107,12 +107,8 @@ def _payload(step: Step, chain: Chain, given: Any, returned: object) -> Any:
         and isinstance(edited, PluginPayload)
         and type(edited) is type(chain.payload)
     ):
-        edited, _refused = apply_policy(given, edited, policy, chain.payload)
+        return apply_policy(given, edited, policy, chain.payload)
     return edited
-
-
-def _slot_of(change: DiscardedChange) -> str:
-    return change.slot
 
 
 def _foreign(step: Step, what: str) -> ForeignResult:

@@ -79,22 +79,15 @@ def accept_payload(current: Any, returned: object, kind: HookKind | None, plugin
 
 def apply_policy(
     given: PluginPayload, returned: PluginPayload, policy: HookPayloadPolicy, current: PluginPayload
-) -> tuple[PluginPayload | None, tuple[str, ...]]:
-    """Take over the writable fields that differ from what the plugin was given.
-
-    Gives the changed payload (None when nothing writable changed) and the names of refused fields.
-    """
+) -> PluginPayload | None:
+    """Return `current` with the writable fields that the plugin changed; None if there are none."""
     before = model_dict(given)
-    updates: dict[str, Any] = {}
-    refused: list[str] = []
-    for name, value in model_dict(returned).items():
-        if plain(value) == plain(before.get(name)):
-            continue
-        if name in policy.writable_fields:
-            updates[name] = value
-        else:
-            refused.append(name)
-    return (current.model_copy(update=updates) if updates else None), tuple(refused)
+    updates = {
+        name: value
+        for name, value in model_dict(returned).items()
+        if name in policy.writable_fields and plain(value) != plain(before.get(name))
+    }
+    return current.model_copy(update=updates) if updates else None
 
 
 def resolve_policy(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kaged.base import Clock, Ids
     from kaged.pipeline.kinds import PluginKind
-    from kaged.pipeline.plan import Plan, Step
+    from kaged.pipeline.plan import Step
     from kaged.pipeline.tiers import Rights
 
 
@@ -61,13 +61,11 @@ class CheckReport:
 
 def explain_pipeline(pipeline: Pipeline) -> tuple[HookExplained, ...]:
     """Return, for every hook in force, what runs in which order with which rights."""
-    return tuple(explain_plan(plan) for _, plan in sorted(pipeline.plans.items()))
-
-
-def explain_plan(plan: Plan) -> HookExplained:
-    """Return what runs for one hook."""
-    return HookExplained(
-        plan.hook, tuple(_explain(order, step) for order, step in enumerate(plan.steps, 1))
+    return tuple(
+        HookExplained(
+            hook, tuple(_explain(order, step) for order, step in enumerate(plan.steps, 1))
+        )
+        for hook, plan in sorted(pipeline.plans.items())
     )
 
 

@@ -224,12 +224,10 @@ class HookedCall:
         """Fill the slots for the first hook; later hooks go on with what the plugins left."""
         if self._extensions is None:
             return fill_slots(self._origin, mcp=mcp, completion=completion)
-        news: dict[str, Any] = {}
-        if mcp is not None:
-            news["mcp"] = mcp
-        if completion is not None:
-            news["completion"] = completion
-        return self._extensions.model_copy(update=news)
+        news = {"mcp": mcp, "completion": completion}
+        return self._extensions.model_copy(
+            update={slot: value for slot, value in news.items() if value is not None}
+        )
 
     def _headers(self) -> Mapping[str, str] | None:
         headers = self._origin.headers

@@ -43,14 +43,6 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class LivePlugin:
-    """A plugin in force: what the host knows about it, and the plugin itself."""
-
-    loaded: LoadedPlugin
-    started: StartedPlugin
-
-
-@dataclass(frozen=True, slots=True)
 class LoadReport:
     """What came of loading a file.
 
@@ -86,7 +78,7 @@ class PipelineStatus:
 class _Force:
     """What is in force: live plugins and their plans, or the hooks that are refused."""
 
-    live: tuple[LivePlugin, ...] = ()
+    live: tuple[LoadedPlugin, ...] = ()
     plans: Mapping[str, Plan] | None = None
     refused: frozenset[str] | None = frozenset()
     """Hooks on which calls are refused; None means all."""
@@ -150,7 +142,7 @@ class Pipeline:
         async with self._loading:
             problems = list(document.problems)
             problems += _open_dirs(document, base or Path.cwd())
-            live: list[LivePlugin] = []
+            live: list[LoadedPlugin] = []
             try:
                 await self._start_all(document.entries, document.file, problems, live)
             except BaseException:
@@ -164,7 +156,7 @@ class Pipeline:
                 report = LoadReport(document.file, _in_order(problems), False, ())
                 self._report = report
                 return report
-            names = tuple(plugin.loaded.config.name for plugin in live)
+            names = tuple(plugin.config.name for plugin in live)
             report = LoadReport(document.file, _in_order(problems), True, names)
             await self._put_in_force(live, report)
             return report
@@ -189,7 +181,7 @@ class Pipeline:
         entries: Iterable[PluginEntry],
         file: str,
         problems: list[Problem],
-        live: list[LivePlugin],
+        live: list[LoadedPlugin],
     ) -> None:
         for entry in entries:
             if entry.config.mode is PluginMode.DISABLED:
@@ -207,21 +199,19 @@ class Pipeline:
                     await _stop(started, entry.config.name)
                 continue
             plugin_id = hashlib.blake2b(self._ids.ulid().encode(), digest_size=16).hexdigest()
-            loaded = load_plugin(entry.config, plugin_id, self._timeout_s, started.bind)
-            live.append(LivePlugin(loaded, started))
+            live.append(load_plugin(entry.config, plugin_id, self._timeout_s, started))
 
-    async def _put_in_force(self, live: list[LivePlugin], report: LoadReport) -> None:
-        hooks = {hook for plugin in live for hook in plugin.loaded.config.hooks}
+    async def _put_in_force(self, live: list[LoadedPlugin], report: LoadReport) -> None:
+        hooks = {hook for plugin in live for hook in plugin.config.hooks}
         plans = {hook: self._plan(hook, live) for hook in hooks}
         previous = self._force.live
         self._force = _Force(tuple(live), plans, frozenset())
         self._report = report
         await _stop_all(previous)
 
-    def _plan(self, hook: str, live: Iterable[LivePlugin]) -> Plan:
+    def _plan(self, hook: str, live: Iterable[LoadedPlugin]) -> Plan:
         policy = resolve_policy(hook, self._policies, self._default_policy)
-        loaded = (plugin.loaded for plugin in live)
-        return compile_plan(hook, loaded, self._registry.kind(hook), policy)
+        return compile_plan(hook, live, self._registry.kind(hook), policy)
 
     # -- looking -------------------------------------------------------------------------------
 
@@ -232,10 +222,8 @@ class Pipeline:
         return PipelineStatus(
             file=None if report is None else report.file,
             problems=() if report is None else report.problems,
-            plugins=tuple(plugin.loaded.config.name for plugin in force.live),
-            switched_off=tuple(
-                plugin.loaded.config.name for plugin in force.live if plugin.loaded.switch.off
-            ),
+            plugins=tuple(plugin.config.name for plugin in force.live),
+            switched_off=tuple(plugin.config.name for plugin in force.live if plugin.switch.off),
             refused_hooks=tuple(sorted(force.refused or ())),
             refuses_all=force.refused is None,
             in_force=report is not None and report.in_force,
@@ -247,7 +235,7 @@ class Pipeline:
         return dict(self._force.plans or {})
 
     @property
-    def live(self) -> tuple[LivePlugin, ...]:
+    def live(self) -> tuple[LoadedPlugin, ...]:
         """Return the plugins in force, in the order of the file."""
         return self._force.live
 
@@ -267,7 +255,7 @@ class Pipeline:
     def reset_switched_off(self) -> None:
         """Let plugins run again that `on_error: disable` has switched off."""
         for plugin in self._force.live:
-            plugin.loaded.switch.off = False
+            plugin.switch.off = False
 
     # -- running -------------------------------------------------------------------------------
 
@@ -379,9 +367,9 @@ def _in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(problems, key=lambda problem: (problem.line or 0, problem.column or 0)))
 
 
-async def _stop_all(live: Iterable[LivePlugin]) -> None:
+async def _stop_all(live: Iterable[LoadedPlugin]) -> None:
     for plugin in reversed(list(live)):
-        await _stop(plugin.started, plugin.loaded.config.name)
+        await _stop(plugin.started, plugin.config.name)
 
 
 async def _stop(started: StartedPlugin, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from kaged.pipeline.tiers import Rights, resolve_rights
 
 if TYPE_CHECKING:
     from kaged.pipeline.contexts import GlobalContext
+    from kaged.pipeline.kinds import StartedPlugin
 
 _PAYLOADS_WITH_HEADERS = frozenset({"tool_pre_invoke", "agent_pre_invoke"})
 
@@ -30,14 +31,14 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlugin:
-    """A plugin that is ready to run: its identity and rights as the host holds them."""
+    """A plugin that runs: its identity and rights as the host holds them, and the plugin itself."""
 
     plugin_id: str
     config: PluginConfig
     rights: Rights
     timeout_s: float
     switch: Switch
-    bind: Callable[[str], HookCall]
+    started: StartedPlugin
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ def load_plugin(
     config: PluginConfig,
     plugin_id: str,
     default_timeout_s: float,
-    bind: Callable[[str], HookCall],
+    started: StartedPlugin,
 ) -> LoadedPlugin:
     """Put a plugin's identity, rights and limits together, from the host's configuration alone."""
     return LoadedPlugin(
@@ -133,7 +134,7 @@ def load_plugin(
         rights=resolve_rights(config.capabilities),
         timeout_s=default_timeout_s if config.timeout_s is None else config.timeout_s,
         switch=Switch(),
-        bind=bind,
+        started=started,
     )
 
 
@@ -154,7 +155,7 @@ def _compile_step(hook: str, plugin: LoadedPlugin) -> Step:
         timeout_s=plugin.timeout_s,
         rights=plugin.rights,
         matches=compile_conditions(config.conditions, hook),
-        call=plugin.bind(hook),
+        call=plugin.started.bind(hook),
         config_keys=tuple(list(config.config or {})[:MAX_CONFIG_KEYS]),
         switch=plugin.switch,
         hides_headers=has_headers and not plugin.rights.headers,

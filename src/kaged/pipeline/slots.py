@@ -147,11 +147,6 @@ def _now() -> datetime:
     return datetime.fromtimestamp(_CLOCK.now_ms() / 1000, tz=UTC)
 
 
-def _age_seconds(start: datetime) -> float:
-    aware = start if start.tzinfo else start.replace(tzinfo=UTC)
-    return (_now() - aware).total_seconds()
-
-
 class DelegationHop(Slot):
     """One step of a delegation: who acts, towards whom, with which scopes and for how long."""
 
@@ -177,7 +172,9 @@ class DelegationExtension(Slot):
 
     def with_new_hop(self, hop: DelegationHop) -> DelegationExtension:
         """Return a new extension whose chain ends with `hop`."""
-        age = _age_seconds(self.chain[0].timestamp) if self.chain else 0.0
+        start = self.chain[0].timestamp if self.chain else None
+        if start is not None and start.tzinfo is None:
+            start = start.replace(tzinfo=UTC)
         chain = (*self.chain, hop)
         return DelegationExtension(
             chain=chain,
@@ -185,7 +182,7 @@ class DelegationExtension(Slot):
             origin_subject_id=self.origin_subject_id or hop.subject_id,
             actor_subject_id=hop.subject_id,
             delegated=True,
-            age_seconds=age,
+            age_seconds=0.0 if start is None else (_now() - start).total_seconds(),
         )
 
 

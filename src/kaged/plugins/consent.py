@@ -258,7 +258,16 @@ class ConsentService:
         """
         async with self._turn:
             request = self.get(consent_id)
-            await self._note_answer(request, allowed=allowed, request_id=request_id)
+            data: JsonObject = {
+                "name": request.plugin,
+                "step": request.step.value,
+                "allowed": allowed,
+                "source": request.source,
+                "consent_id": request.id,
+                "capabilities": list(request.capabilities),
+            }
+            event = AuditEvent("plugin.consent_answered", data, request_id=request_id)
+            await self._audit.record(event)
             if not allowed:
                 await self._release(request.id)
                 self._requests[request.id] = replace(request, declined=True)
@@ -280,20 +289,6 @@ class ConsentService:
         async with self._turn:
             for consent_id in list(self._fetched):
                 await self._release(consent_id)
-
-    async def _note_answer(
-        self, request: ConsentRequest, *, allowed: bool, request_id: str | None
-    ) -> None:
-        data: JsonObject = {
-            "name": request.plugin,
-            "step": request.step.value,
-            "allowed": allowed,
-            "source": request.source,
-            "consent_id": request.id,
-            "capabilities": list(request.capabilities),
-        }
-        event = AuditEvent("plugin.consent_answered", data, request_id=request_id)
-        await self._audit.record(event)
 
     async def _fetch(self, request: ConsentRequest) -> ConsentRequest:
         source = parse_source(request.source)

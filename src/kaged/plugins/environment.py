@@ -19,7 +19,6 @@ from kaged.kernel.policy import CagePolicy
 from kaged.plugins.errors import StartFailed
 from kaged.plugins.installed import InstalledPlugin
 
-PROTECTED_VARIABLES = ("KAGED_PLUGIN_NAME", "KAGED_PLUGIN_DIR", "KAGED_API_VERSION")
 PYTHON_SDK = "/opt/kaged/sdk/python/kaged"
 JS_SDK = "/node_modules/@kaged/plugin-sdk"
 _GUEST_PARTS = ("__init__.py", "base", "wire", "sdk")

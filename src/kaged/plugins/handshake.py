@@ -9,8 +9,6 @@ from kaged.base import JsonObject, JsonValue
 from kaged.config.manifest import KAGED_API, Manifest
 from kaged.wire.messages import Response
 
-TIMEOUT_S = 10.0  # PH-HAND-15
-
 
 @dataclass(frozen=True, slots=True)
 class HandshakeResult:

@@ -224,7 +224,16 @@ class HookRunner:
                 async with asyncio.timeout(timeout_s), plugin.under(config, body):
                     answer = await conversation.request(HOOK_NAMESPACE + hook, body, timeout_s)
             except (TimeoutError, PeerTimeout):
-                self._timed_out(one, hook, timeout_s)
+                plugin.metrics.hook_timeouts += 1
+                self._parts.post(
+                    "plugin.hook.timeout",
+                    {
+                        "name": plugin.name,
+                        "hook": hook.value,
+                        "agent_path": one.declaration.agent_path,
+                        "timeout_sec": timeout_s,
+                    },
+                )
                 return _NoAnswer.NOTHING
             except Unsendable as error:
                 if params.get("role") == PluginRole.COMPACTOR:
@@ -245,18 +254,6 @@ class HookRunner:
             },
         )
         return answer
-
-    def _timed_out(self, one: Participant, hook: Hook, timeout_s: float) -> None:
-        one.plugin.metrics.hook_timeouts += 1
-        self._parts.post(
-            "plugin.hook.timeout",
-            {
-                "name": one.plugin.name,
-                "hook": hook.value,
-                "agent_path": one.declaration.agent_path,
-                "timeout_sec": timeout_s,
-            },
-        )
 
     def _failed(
         self, one: Participant, hook: Hook, context: WireContext, code: int, message: str

@@ -8,8 +8,7 @@ after a crash `recover` carries the journal's change out. So a plugin's director
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -192,10 +191,17 @@ class PluginStore(StoreReader):
                         fix="look at them again and answer again",
                     )
                 token = self._ids.tagged("copy")
-                with self._cleaning(token):
+                try:
                     await asyncio.to_thread(self._stage, path, token, digest)
                     entry = await asyncio.to_thread(self._entry, prompt, token, project_id)
                     await self._commit(entry, request_id)
+                except OSError as error:
+                    raise StoreFailed(
+                        f"the plugin could not be copied: {error.strerror or error}",
+                        fix="check free space and permissions; nothing was changed",
+                    ) from error
+                finally:
+                    remove_tree(self._steps.staged(token))
             return prompt, await asyncio.to_thread(self.get, prompt.name)
 
     async def uninstall(self, name: str, *, request_id: str | None = None) -> None:
@@ -289,18 +295,6 @@ class PluginStore(StoreReader):
                 f"an earlier change of the plugin store cannot be finished: {error}",
                 fix="check free space and permissions",
             ) from error
-
-    @contextmanager
-    def _cleaning(self, token: str) -> Generator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise StoreFailed(
-                f"the plugin could not be copied: {error.strerror or error}",
-                fix="check free space and permissions; nothing was changed",
-            ) from error
-        finally:
-            remove_tree(self._steps.staged(token))
 
     def _stage(self, directory: Path, token: str, digest: str) -> None:
         staged = self._steps.staged(token)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kaged.base import JsonObject, JsonValue
-from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.install_errors import PluginInUse
 from kaged.plugins.installation import PluginStore
 from kaged.plugins.installed import InstalledPlugin
@@ -152,14 +151,10 @@ class PluginInstaller:
                 sessions=active_sessions,
             )
         known = name in self._supervisor.plugins
-        if not known and not (self.store.directory / name).is_dir():
-            raise PluginNotFound(
-                f"no plugin named {name!r} is installed",
-                fix="`kaged plugin list` shows the names",
-                name=name,
-            )
         if known:
             await self._supervisor.unregister(name)
+        else:
+            self.store.require(name)
         await self.store.uninstall(name, request_id=request_id)
         self._problems.pop(name, None)
         return InstallOutcome(

@@ -375,8 +375,6 @@ class HostedPlugin:
             RpcError: the plugin's own error, unchanged.
         """
         conversation, promised = self.offering(method), self.schemas.methods
-        if promised is None:
-            return await self._call(conversation, method, params, context, None, timeout_s)
         promised.require_params(method, params)
         result = await self._call(conversation, method, params, context, None, timeout_s)
         for problem in promised.result_problems(method, result):

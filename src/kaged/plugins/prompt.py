@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from kaged.base import JsonObject, JsonValue
@@ -41,14 +41,7 @@ class CapabilityLine:
 
     def as_json(self) -> JsonObject:
         """Return the fields as JSON."""
-        return {
-            "text": self.text,
-            "words": self.words,
-            "warning": self.warning,
-            "dangerous": bool(self.warning),
-            "widening": self.widening,
-            "operator_added": self.operator_added,
-        }
+        return {**asdict(self), "dangerous": bool(self.warning)}
 
 
 @dataclass(frozen=True, slots=True)

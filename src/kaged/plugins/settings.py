@@ -71,7 +71,7 @@ class ConfigSchemas:
         self._system_fields = frozenset(_properties(self._system))
         self._check_project = _compile(self._project)
         self._check_system = _compile(self._system)
-        self.methods = MethodSchemas(manifest) if manifest.method_schemas else None
+        self.methods = MethodSchemas(manifest)
 
     @property
     def has_isolation(self) -> bool:

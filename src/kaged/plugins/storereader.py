@@ -188,7 +188,8 @@ class StoreReader:
                 return "there is no record of what the operator agreed to"
             added = diff(_capabilities(pin), manifest.capabilities).added
             if added:
-                return f"its manifest asks for more than was agreed to: {_texts(added)}"
+                more = ", ".join(item.text for item in added)
+                return f"its manifest asks for more than was agreed to: {more}"
             if read_tree(directory).digest != pin.digest:
                 return "its files were changed after the operator agreed to them"
         except (KagedError, OSError, ValueError) as error:
@@ -319,7 +320,3 @@ def _capabilities(pin: Pin) -> CapabilitySet:
         return parse_capabilities(texts)
     except CapabilityInvalid:
         return CapabilitySet()
-
-
-def _texts(items: tuple[object, ...]) -> str:
-    return ", ".join(str(getattr(item, "text", item)) for item in items)

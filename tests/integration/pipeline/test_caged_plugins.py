@@ -173,7 +173,7 @@ async def test_every_kind_runs_as_written_down_and_no_other_kind_is_taken(
         assert await caged.outcome() == await here.outcome()
         assert caged.worker_pid != os.getpid()
         (live,) = caged.pipeline.live
-        assert live.loaded.config.config is not None
+        assert live.config.config is not None
         await caged.pipeline.close()
     # No network, and no files but its code.
     looks = await Place.make(spawner, "look", options={"secret_file": __file__})

@@ -47,6 +47,18 @@ class Started:
         await self.plugin.shutdown()
 
 
+class StubPlugin:
+    """A started plugin that has one method for every hook."""
+
+    def __init__(self, method: HookCall) -> None:
+        self._method = method
+
+    def bind(self, hook: str) -> HookCall:
+        return self._method
+
+    async def shutdown(self) -> None: ...
+
+
 def entry(
     make: Callable[[PluginConfig], Plugin], *capabilities: str, **settings: Any
 ) -> tuple[Callable[[PluginConfig], Plugin], dict[str, Any]]:

@@ -26,7 +26,7 @@ from kaged.pipeline.edits import (
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.plan import compile_plan, load_plugin
 from kaged.pipeline.settings import PluginConfig
-from unit.pipeline.lab import CALL, HOOK, Lab, entry
+from unit.pipeline.lab import CALL, HOOK, Lab, StubPlugin, entry
 
 KIND = HookRegistry().kind(HOOK)
 
@@ -38,7 +38,7 @@ def a_chain(mode: str = "sequential") -> tuple[Any, Chain]:
 
     async def call(payload: Any, context: Any, extensions: Any) -> None: ...
 
-    plugin = load_plugin(config, "0" * 32, 1.0, lambda _hook: call)
+    plugin = load_plugin(config, "0" * 32, 1.0, StubPlugin(call))
     plan = compile_plan(HOOK, [plugin], KIND, None)
     return plan.steps[0], Chain(plan, CALL, GlobalContext("r"), None, None)
 
@@ -128,12 +128,10 @@ def test_a_policy_takes_over_writable_fields_only() -> None:
     given = CALL
     edited = CALL.model_copy(update={"name": "x", "args": {"n": 1}})
     both = HookPayloadPolicy(frozenset({"name", "args"}))
-    changed, refused = apply_policy(given, edited, both, CALL)
-    assert (changed, refused) == (edited, ())
-    changed, refused = apply_policy(given, edited, HookPayloadPolicy(frozenset({"name"})), CALL)
+    assert apply_policy(given, edited, both, CALL) == edited
+    changed = apply_policy(given, edited, HookPayloadPolicy(frozenset({"name"})), CALL)
     assert changed == CALL.model_copy(update={"name": "x"})
-    assert refused == ("args",)
-    assert apply_policy(given, CALL, both, CALL) == (None, ())
+    assert apply_policy(given, CALL, both, CALL) is None
     assert resolve_policy(HOOK, {HOOK: both}, DefaultHookPolicy.DENY) is both
     assert resolve_policy(HOOK, {}, DefaultHookPolicy.ALLOW) is None
     closed = resolve_policy(HOOK, {}, DefaultHookPolicy.DENY)

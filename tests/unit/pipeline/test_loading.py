@@ -320,8 +320,8 @@ async def test_the_plugin_gets_a_copy_of_its_configuration() -> None:
 
     lab = await Lab.of(entry(Keeps, config={"nested": {}}))
     (live,) = lab.pipeline.live
-    assert live.loaded.config.config == {"nested": {}}
-    assert kept[0] is not live.loaded.config
+    assert live.config.config == {"nested": {}}
+    assert kept[0] is not live.config
 
 
 async def test_many_calls_leave_nothing_behind() -> None:

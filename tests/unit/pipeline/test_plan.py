@@ -5,7 +5,7 @@ from typing import Any
 from kaged.pipeline import PluginConfig, PluginMode
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.plan import compile_plan, load_plugin
-from unit.pipeline.lab import HOOK
+from unit.pipeline.lab import HOOK, StubPlugin
 
 
 async def allow(payload: Any, context: Any, extensions: Any = None) -> None: ...
@@ -13,7 +13,7 @@ async def allow(payload: Any, context: Any, extensions: Any = None) -> None: ...
 
 def loaded(name: str, **settings: Any) -> Any:
     config = PluginConfig.model_validate({"name": name, "kind": "a.B", "hooks": [HOOK], **settings})
-    return load_plugin(config, name * 32, 9.0, lambda _hook: allow)
+    return load_plugin(config, name * 32, 9.0, StubPlugin(allow))
 
 
 def test_a_plan_orders_by_phase_priority_and_place_and_leaves_out_what_does_not_run() -> None:

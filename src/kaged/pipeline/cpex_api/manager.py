@@ -149,7 +149,7 @@ class TenantPluginManager:
         """Run one hook of one plugin, outside of any chain. Raises ValueError for a bad name."""
         pipeline = self._ready()
         for live in pipeline.live:
-            if live.loaded.config.name == name:
+            if live.config.name == name:
                 break
         else:
             raise ValueError(f"there is no plugin named {name!r}")
@@ -157,7 +157,7 @@ class TenantPluginManager:
         kind = get_hook_registry().kind(hook)
         if payload_as_json:
             payload = get_hook_registry().json_to_payload(hook, payload)
-        plan = compile_plan(hook, [live.loaded], kind, self._policies.get(hook))
+        plan = compile_plan(hook, [live], kind, self._policies.get(hook))
         if plan.empty:
             raise ValueError(f"plugin {name!r} has no hook {hook!r}")
         shared = context.global_context
@@ -165,7 +165,7 @@ class TenantPluginManager:
             plan,
             payload,
             shared,
-            local_contexts={shared.request_id + live.loaded.plugin_id: context},
+            local_contexts={shared.request_id + live.plugin_id: context},
             violations_as_exceptions=violations_as_exceptions,
         )
         return result
@@ -173,7 +173,7 @@ class TenantPluginManager:
     def get_plugin(self, name: str) -> Plugin | None:
         """Return a loaded plugin object by name; None for unknown ones and those out of process."""
         for live in () if self._pipeline is None else self._pipeline.live:
-            if live.loaded.config.name == name:
+            if live.config.name == name:
                 return getattr(live.started, "plugin", None)
         return None
 
