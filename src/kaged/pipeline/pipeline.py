@@ -113,7 +113,7 @@ class Pipeline:
         self._default_policy = default_hook_policy
         self._registry = HookRegistry()
         self._tasks = Tasks("pipeline", _background_failed)
-        self._runner = Runner(clock, self._tasks, guarded=guarded, observer=observer, tracer=tracer)
+        self.runner = Runner(clock, self._tasks, guarded=guarded, observer=observer, tracer=tracer)
         self._force = _Force(refused=None) if refuse_until_loaded else _Force()
         self._report: LoadReport | None = None
         self._loading = asyncio.Lock()
@@ -246,7 +246,7 @@ class Pipeline:
 
     def watch(self, tracer: StepTracer | None) -> None:
         """Let `tracer` watch every step of calls that begin from now on; None ends it."""
-        self._runner.watch(tracer)
+        self.runner.watch(tracer)
 
     def use_timeout(self, timeout_s: float) -> None:
         """Set the timeout of plugins without one of their own, from the next load on."""
@@ -281,27 +281,13 @@ class Pipeline:
             if force.refused is None or hook_type in force.refused:
                 raise self._not_ready(hook_type)
             plan = _NOTHING_TO_DO
-        return self._runner.run(
+        return self.runner.run(
             plan,
             payload,
             global_context,
             local_contexts,
             violations_as_exceptions,
             extensions,
-        )
-
-    def run_plan(
-        self,
-        plan: Plan,
-        payload: Any,
-        global_context: GlobalContext,
-        *,
-        local_contexts: PluginContextTable | None = None,
-        violations_as_exceptions: bool = False,
-    ) -> Coroutine[Any, Any, tuple[PluginResult[Any], PluginContextTable | None]]:
-        """Take a payload through a plan of the caller's own making; see `Runner.run`."""
-        return self._runner.run(
-            plan, payload, global_context, local_contexts, violations_as_exceptions
         )
 
     def _not_ready(self, hook: str) -> PipelineNotReady:

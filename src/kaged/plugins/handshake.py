@@ -68,23 +68,14 @@ def check_greeting(response: Response, manifest: Manifest) -> HandshakeResult | 
 
 
 def _mismatch(result: JsonObject, manifest: Manifest) -> HandshakeFault | None:
-    expected = str(manifest.version)
-    if result["name"] != manifest.name:
-        return HandshakeFault(
-            "plugin.name_mismatch",
-            {"reason": "initialize.name_mismatch", "answered": result["name"]},
-            f"the manifest says name {manifest.name!r}, the handshake says {result['name']!r}",
-        )
-    if result["version"] != expected:
-        return HandshakeFault(
-            "plugin.version_mismatch",
-            {
-                "reason": "initialize.version_mismatch",
-                "version": expected,
-                "answered": result["version"],
-            },
-            f"the manifest says version {expected!r}, the handshake says {result['version']!r}",
-        )
+    for field, expected in (("name", manifest.name), ("version", str(manifest.version))):
+        said = result[field]
+        if said != expected:
+            return HandshakeFault(
+                f"plugin.{field}_mismatch",
+                {"reason": f"initialize.{field}_mismatch", field: expected, "answered": said},
+                f"the manifest says {field} {expected!r}, the handshake says {said!r}",
+            )
     if result["api_version"] != KAGED_API:
         return HandshakeFault(
             "plugin.api_mismatch",

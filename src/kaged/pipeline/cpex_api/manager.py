@@ -161,12 +161,9 @@ class TenantPluginManager:
         if plan.empty:
             raise ValueError(f"plugin {name!r} has no hook {hook!r}")
         shared = context.global_context
-        result, _ = await pipeline.run_plan(
-            plan,
-            payload,
-            shared,
-            local_contexts={shared.request_id + live.plugin_id: context},
-            violations_as_exceptions=violations_as_exceptions,
+        known = {shared.request_id + live.plugin_id: context}
+        result, _ = await pipeline.runner.run(
+            plan, payload, shared, known, violations_as_exceptions
         )
         return result
 
