@@ -11,11 +11,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import error_reference
 import log_events
 
 import kaged.lua.reference
 from kaged import __version__
-from kaged.app import error_reference
 from kaged.audit.reference import render_reference
 from kaged.config.reference import rewrite_pages
 from kaged.toolset import tools_reference
@@ -31,7 +31,7 @@ def main() -> int:
         rewrite_pages(pages)
         kaged.lua.reference.rewrite(pages)
         tools_reference.rewrite(pages / "tools.md")
-        error_reference.rewrite(pages / "error-codes.md")
+        error_reference.rewrite(pages / "error-codes.md", DOCS.parent / "src" / "kaged")
         (pages / "audit-events.md").write_text(render_reference(), encoding="utf-8")
         log_events.rewrite(pages / "log-events.md", DOCS.parent / "src" / "kaged")
         start = DOCS / "README.md"

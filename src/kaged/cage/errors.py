@@ -21,9 +21,8 @@ class CageUnavailable(CageError):
     def __init__(
         self, message: str, *, row: str, fix: str | None = None, **data: JsonValue
     ) -> None:
-        super().__init__(
-            message, fix=fix or f"see the row {row!r} of `kaged doctor`", row=row, **data
-        )
+        fix = fix or f"see the row {row!r} of `kaged doctor`"
+        super().__init__(message, code=self.code, fix=fix, row=row, **data)
         self.row = row
 
 
@@ -33,7 +32,7 @@ class GrantRefused(CageError):
     code: ClassVar[str] = "cage_grant_refused"
 
     def __init__(self, path: str, why: str, *, fix: str | None = None, **data: JsonValue) -> None:
-        super().__init__(f"{path}: {why}", fix=fix, path=path, why=why, **data)
+        super().__init__(f"{path}: {why}", code=self.code, fix=fix, path=path, why=why, **data)
         self.path = path
 
 

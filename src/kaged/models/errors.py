@@ -22,13 +22,14 @@ class ModelError(KagedError):
         self,
         message: str,
         *,
+        code: str | None = None,
         fix: str | None = None,
         retry_after_s: float | None = None,
         **data: JsonValue,
     ) -> None:
         if retry_after_s is not None:
             data["retry_after_s"] = retry_after_s
-        super().__init__(message, fix=fix, **data)
+        super().__init__(message, code=code, fix=fix, **data)
         self.retry_after_s = retry_after_s
 
 

@@ -1,8 +1,8 @@
-"""Every way a capability call fails: `CapabilityError` and one subclass per stable code."""
+"""Every way a capability call fails: `CapabilityError`, with a subclass where one is caught."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from kaged.base import JsonValue, KagedError
 
@@ -17,8 +17,10 @@ class CapabilityError(KagedError, ValueError):
     code: ClassVar[str] = "capability_internal_error"
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, *, fix: str | None = None, **data: JsonValue) -> None:
-        super().__init__(message, fix=fix, **data)
+    def __init__(
+        self, message: str, *, code: str | None = None, fix: str | None = None, **data: JsonValue
+    ) -> None:
+        super().__init__(message, code=code, fix=fix, **data)
         # For the audit record alone, such as a bridge's own words; never sent to a sandbox.
         self.noted: dict[str, JsonValue] = {}
 
@@ -159,50 +161,51 @@ class CapabilityInternalError(CapabilityError):
     retryable: ClassVar[bool] = True
 
 
-class ProviderSaid(CapabilityError):
-    """A provider's own error with a `capability_…` code that we have no class for."""
+CAPABILITY_CODES: Final = (
+    "capability_invalid_input",
+    "capability_not_found",
+    "capability_access_denied",
+    "capability_auth_required",
+    "capability_account_ambiguous",
+    "capability_auth_flow_invalid",
+    "capability_auth_flow_expired",
+    "capability_auth_flow_denied",
+    "capability_auth_flow_ambiguous",
+    "capability_auth_callback_invalid",
+    "capability_auth_code_missing",
+    "capability_auth_code_conflict",
+    "capability_auth_state_mismatch",
+    "capability_invalid_output",
+    "capability_backend_unavailable",
+    "capability_mutation_not_confirmed",
+    "capability_mutation_plan_mismatch",
+    "capability_rate_limited",
+    "capability_idempotency_conflict",
+    "capability_outcome_unknown",
+    "capability_internal_error",
+)
+"""Every stable code (SC-AMB-02)."""
 
-    code: ClassVar[str] = "capability_backend_unavailable"
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        # The one error whose code is chosen by an instance: bridges may bring codes of their own
-        # (SC-AMB-14), and those travel as they are.
-        self.code = code  # pyright: ignore[reportAttributeAccessIssue] - see above
-
-
-CAPABILITY_ERRORS: dict[str, type[CapabilityError]] = {
+_CLASSES: Final = {
     kind.code: kind
     for kind in (
         CapabilityInvalidInput,
         CapabilityNotFound,
-        CapabilityAccessDenied,
-        CapabilityAuthRequired,
-        CapabilityAccountAmbiguous,
         CapabilityAuthFlowInvalid,
         CapabilityAuthFlowExpired,
         CapabilityAuthFlowDenied,
-        CapabilityAuthFlowAmbiguous,
-        CapabilityAuthCallbackInvalid,
-        CapabilityAuthCodeMissing,
-        CapabilityAuthCodeConflict,
-        CapabilityAuthStateMismatch,
         CapabilityInvalidOutput,
         CapabilityBackendUnavailable,
-        CapabilityMutationNotConfirmed,
-        CapabilityMutationPlanMismatch,
-        CapabilityRateLimited,
-        CapabilityIdempotencyConflict,
-        CapabilityOutcomeUnknown,
         CapabilityInternalError,
     )
 }
-"""Every stable code and its class (SC-AMB-02)."""
 
 
 def provider_error(code: str, message: str) -> CapabilityError:
-    """Make the error for a code that a provider chose; the message must be scrubbed already."""
+    """Make the error for a code that a provider chose; the message must be scrubbed already.
+
+    Bridges may bring codes of their own (SC-AMB-14), and those travel as they are.
+    """
     if code == CapabilityRateLimited.code:
         return CapabilityRateLimited(message, retry_after_seconds=60)
-    kind = CAPABILITY_ERRORS.get(code)
-    return ProviderSaid(code, message) if kind is None else kind(message)
+    return _CLASSES.get(code, CapabilityError)(message, code=code)

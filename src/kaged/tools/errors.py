@@ -75,9 +75,15 @@ class ToolError(KagedError):
     code: ClassVar[str] = "tool_error"
 
     def __init__(
-        self, message: str, *, fix: str = "", detail: JsonValue = None, **data: JsonValue
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        fix: str = "",
+        detail: JsonValue = None,
+        **data: JsonValue,
     ) -> None:
-        super().__init__(message, fix=fix or None, **data)
+        super().__init__(message, code=code, fix=fix or None, **data)
         self.detail: JsonValue = detail
 
     @property
@@ -122,15 +128,6 @@ class ToolNotFound(ToolError):
     code: ClassVar[str] = "tool_not_found"
 
 
-class ToolNotEnabled(ToolNotFound):
-    """The tool exists but the calling agent does not have it; to the agent it is not there."""
-
-    def __init__(self, message: str, *, fix: str = "", detail: JsonValue = None) -> None:
-        super().__init__(
-            message, fix=fix, detail={"reason": "not_enabled"} if detail is None else detail
-        )
-
-
 class ToolInternalError(ToolError):
     """The tool broke for a reason of its own; what it was is in the daemon's log only."""
 
@@ -161,11 +158,12 @@ class ToolCapabilityRefused(ToolRefused):
         self,
         message: str,
         *,
+        code: str | None = None,
         fix: str = "",
         detail: JsonValue = None,
         decision: Decision | None = None,
     ) -> None:
-        super().__init__(message, fix=fix, detail=detail)
+        super().__init__(message, code=code, fix=fix, detail=detail)
         self.decision = decision
         if decision is not None:
             self.rule = decision.rule
@@ -173,19 +171,13 @@ class ToolCapabilityRefused(ToolRefused):
     @classmethod
     def of(cls, decision: Decision) -> ToolCapabilityRefused:
         """Turn a negative decision into the error of its code."""
-        kind = SeccompRefused if decision.code == SeccompRefused.code else ToolCapabilityRefused
-        return kind(
+        return cls(
             f"not allowed: {decision.detail}",
+            code=_denial(decision.code),
             fix=f"the operator can change this: {decision.remedy}" if decision.remedy else "",
             detail=decision.detail,
             decision=decision,
         )
-
-
-class SeccompRefused(ToolCapabilityRefused):
-    """The caller's cage runs under another system-call filter than the tool needs."""
-
-    code: ClassVar[str] = "seccomp_insufficient"
 
 
 class PrincipalScopeViolation(ToolRefused):
@@ -251,21 +243,13 @@ class ReportedError(ToolError):
     def __init__(
         self, code: str, message: str, *, number: int | None = None, detail: JsonValue = None
     ) -> None:
-        super().__init__(message, detail=detail)
-        # The class attribute is what tables of codes are made from; this one is the instance's.
-        self.__dict__["code"] = code
+        super().__init__(message, code=code, detail=detail)
         self._number = number
 
     @property
     def number(self) -> int:
         """Return the number it came with, or that of its code."""
         return number_of(self.code) if self._number is None else self._number
-
-
-_BY_CODE: dict[str, type[ToolError]] = {
-    kind.code: kind
-    for kind in (InvalidToolParams, ToolNotFound, ToolPluginUnavailable, ToolInternalError)
-}
 
 
 def tool_error_of(error: KagedError) -> ToolError:
@@ -283,9 +267,14 @@ def tool_error_of(error: KagedError) -> ToolError:
     if detail is None and error.data:
         detail = error.data.get("detail", dict(error.data))
     if isinstance(error, CapabilityDenied):
-        kind = SeccompRefused if error.code == SeccompRefused.code else ToolCapabilityRefused
-        return kind(error.message, fix=fix, detail=detail)
-    known = _BY_CODE.get(error.code)
-    if known is not None:
-        return known(error.message, fix=fix, detail=detail)
-    return ReportedError(error.code, str(error), detail=detail)
+        return ToolCapabilityRefused(
+            error.message, code=_denial(error.code), fix=fix, detail=detail
+        )
+    if error.code == InvalidToolParams.code:
+        return InvalidToolParams(error.message, fix=fix, detail=detail)
+    return ToolError(error.message, code=error.code, fix=fix, detail=detail)
+
+
+def _denial(code: str) -> str | None:
+    """Return the code of a refusal: the filter's own, or none for that of the class."""
+    return code if code == "seccomp_insufficient" else None

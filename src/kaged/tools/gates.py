@@ -14,7 +14,7 @@ from kaged.tools.errors import (
     InvalidToolParams,
     PrincipalScopeViolation,
     ToolCapabilityRefused,
-    ToolNotEnabled,
+    ToolError,
     ToolNotFound,
 )
 from kaged.workspace.errors import PathSealed
@@ -77,11 +77,19 @@ def require_enabled(entry: RegisteredTool, asked: JsonObject, tools: AgentTools)
     enabled = tools.enabled.get(entry.name)
     if enabled is None:
         if entry.name not in tools.synthetic:
-            raise ToolNotEnabled(f"{entry.name} is not one of your tools")
+            raise _not_enabled(entry.name)
     elif enabled.off:
         action = asked.get("action")
         if isinstance(action, str) and action in enabled.off:
-            raise ToolNotEnabled(f"the action {action} of {entry.name} is not one of your tools")
+            raise _not_enabled(f"the action {action} of {entry.name}")
+
+
+def _not_enabled(what: str) -> ToolError:
+    return ToolError(
+        f"{what} is not one of your tools",
+        code="tool_not_found",
+        detail={"reason": "not_enabled"},
+    )
 
 
 def resolve_path(workspace: Workspace, param: PathParam) -> ProjectPath:

@@ -148,6 +148,7 @@ class FileWriteFailed(KagedError):
         path = sendable(path)
         super().__init__(
             f"{path} could not be written: {reason}",
+            code=self.code,
             fix="check free space and permissions; nothing was changed",
             path=path,
             **data,

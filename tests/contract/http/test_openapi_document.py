@@ -67,10 +67,10 @@ async def test_the_reference_page_has_every_route_and_no_other(inside: InProcess
 
 
 async def test_the_reference_page_has_every_error_code_of_the_edge() -> None:
-    from kaged.serve.http.statuses import _EDGE
+    from kaged.base.error_codes import EDGE
 
     page = PAGE.read_text(encoding="utf-8")
-    assert [code for code in _EDGE if f"`{code}`" not in page] == []
+    assert [code for code in EDGE if f"`{code}`" not in page] == []
 
 
 async def test_the_reference_page_has_every_limit() -> None:

@@ -13,10 +13,10 @@ import pytest
 from kaged.base import JsonObject, JsonValue
 from kaged.serve.sandbox_rpc import RpcLimits, SandboxRpc
 from kaged.services.errors import (
-    CAPABILITY_ERRORS,
+    CAPABILITY_CODES,
     CapabilityNotFound,
     CapabilityRateLimited,
-    ProviderSaid,
+    provider_error,
 )
 from kaged.wire.tokens import TokenReason, TokenRejected
 from requirements import requirement
@@ -172,17 +172,17 @@ async def test_capability_errors_carry_their_code_in_text_and_data() -> None:
 async def test_every_stable_code_travels() -> None:
     errors = [
         CapabilityRateLimited("slow down", retry_after_seconds=9)
-        if kind is CapabilityRateLimited
-        else kind("no")
-        for kind in CAPABILITY_ERRORS.values()
+        if code == CapabilityRateLimited.code
+        else provider_error(code, "no")
+        for code in CAPABILITY_CODES
     ]
-    waiting = [*errors, ProviderSaid("capability_own_word", "no")]
+    waiting = [*errors, provider_error("capability_own_word", "no")]
 
     async def answer(_: JsonObject) -> JsonObject:
         return await raising(waiting.pop(0))
 
     async with serving(Methods(answer)) as channel, channel.client() as client:
-        for code in [*CAPABILITY_ERRORS, "capability_own_word"]:
+        for code in [*CAPABILITY_CODES, "capability_own_word"]:
             error = (await client.ask(request()))["error"]
             assert error["data"]["code"] == code
             assert error["message"].startswith(f"{code}: ")

@@ -152,7 +152,8 @@ def test_two_processes_that_edit_one_file_lose_nothing(tmp_path: Path) -> None:
         """
         import sys
         from pathlib import Path
-        from kaged.config import ConfigBusy, ConfigChanged, edit_toml
+        from kaged.base import KagedError
+        from kaged.config import edit_toml
         file, who = Path(sys.argv[1]), sys.argv[2]
         for number in range(20):
             def change(edit):
@@ -162,8 +163,9 @@ def test_two_processes_that_edit_one_file_lose_nothing(tmp_path: Path) -> None:
                 try:
                     edit_toml(file, change)
                     break
-                except (ConfigBusy, ConfigChanged):
-                    continue
+                except KagedError as error:
+                    if error.code not in ("config_busy", "config_changed"):
+                        raise
         """
     )
     running = [

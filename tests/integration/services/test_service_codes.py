@@ -21,7 +21,7 @@ from kaged.services.contract import (
     InvokeCall,
 )
 from kaged.services.errors import (
-    CAPABILITY_ERRORS,
+    CAPABILITY_CODES,
     CapabilityAuthFlowExpired,
     CapabilityError,
 )
@@ -74,20 +74,23 @@ class OverTheSocket:
 
 class _Heard(CapabilityError):
     def __init__(self, code: str, data: dict[str, Any]) -> None:
-        super().__init__("", **{name: one for name, one in data.items() if name != "code"})
-        self.code = code  # pyright: ignore[reportAttributeAccessIssue] - heard, not of a class
+        super().__init__(
+            "",
+            code=code,
+            **{name: one for name, one in data.items() if name not in {"code", "fix"}},
+        )
 
 
 @requirement("SC-RPC-10")
 async def test_every_code_reaches_a_client_over_the_socket(lab: ServiceLab, tmp_path: Path) -> None:
     lab.rpc = cast("Any", OverTheSocket(lab.rpc, tmp_path / "rpc"))
-    assert set(await provoke_all(lab)) == set(CAPABILITY_ERRORS)
+    assert set(await provoke_all(lab)) == set(CAPABILITY_CODES)
 
 
 @requirement("SC-AMB-02")
 async def test_every_code_can_be_provoked(lab: ServiceLab) -> None:
     found = await provoke_all(lab)
-    assert set(found) == set(CAPABILITY_ERRORS)
+    assert set(found) == set(CAPABILITY_CODES)
     assert "SECRET-DETAIL" not in str(found)
     assert found["capability_internal_error"] == "request failed"
 

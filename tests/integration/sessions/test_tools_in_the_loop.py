@@ -67,6 +67,7 @@ def _every_error() -> list[Exception]:
         waiting += kind.__subclasses__()
         if kind.__module__ == tool_errors.__name__ and kind is not tool_errors.ReportedError:
             made.append(kind(f"this is {kind.__name__}"))
+    made += [ToolError(f"this is {code}", code=code) for code in tool_errors.ToolErrorCode]
     return [*made, KagedError("an error of ours"), ZeroDivisionError("a bug")]
 
 

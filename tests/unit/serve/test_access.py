@@ -372,6 +372,9 @@ def test_no_headers_without_a_credential_ever_get_in(
     knock = AccessRequest(method, "/api/v1/projects", headers, TCP, websocket)
     with pytest.raises(KagedError) as caught:
         require_actor(RULES, credentials, knock)
-    assert isinstance(
-        caught.value, AccessDenied | Unauthenticated | HostNotAllowed | OriginNotAllowed
-    )
+    assert caught.value.code in {
+        "access_denied",
+        "unauthenticated",
+        "host_not_allowed",
+        "origin_not_allowed",
+    }

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from kaged import __version__
 from kaged.base import KagedError
+from kaged.base.error_codes import status_of
 from kaged.serve.http.documented import completed
 from kaged.serve.http.errors import (
     error_response,
@@ -23,7 +24,6 @@ from kaged.serve.http.errors import (
 from kaged.serve.http.routes import audit, auth, events, health
 from kaged.serve.http.routes.dependencies import API_PREFIX
 from kaged.serve.http.services import HttpServices
-from kaged.serve.http.statuses import status_of
 
 _CODE_OF_STATUS: Final = {
     400: "invalid_request",

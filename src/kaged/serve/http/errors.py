@@ -1,4 +1,4 @@
-"""The one error shape of the HTTP edge; `statuses` has the table of HTTP statuses.
+"""The one error shape of the HTTP edge; `base.error_codes` has the HTTP statuses.
 
 Every answer that is no success looks like this, whatever went wrong and wherever:
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from starlette.responses import JSONResponse
 
 from kaged.base import JsonObject, JsonValue, KagedError
-from kaged.serve.http.statuses import status_of
+from kaged.base.error_codes import status_of
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection

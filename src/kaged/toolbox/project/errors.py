@@ -13,8 +13,10 @@ class WorkError(ToolError):
 
     code: ClassVar[str] = "tool_error"
 
-    def __init__(self, message: str, *, fix: str = "", **data: JsonValue) -> None:
-        super().__init__(message, fix=fix, detail=dict(data) or None, **data)
+    def __init__(
+        self, message: str, *, code: str | None = None, fix: str = "", **data: JsonValue
+    ) -> None:
+        super().__init__(message, code=code, fix=fix, detail=dict(data) or None, **data)
 
 
 class InvalidTransition(WorkError):

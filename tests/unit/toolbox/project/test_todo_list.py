@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kaged.base import Ids, ManualClock
 from kaged.store.todo_rows import TodoRecord
 from kaged.toolbox.project import todo_list
-from kaged.toolbox.project.errors import ContentAddressingHint, InvalidTransition, TodoNotFound
+from kaged.toolbox.project.errors import WorkError
 from kaged.toolbox.project.todo_list import NewItems, TodoKind, TodoStatus
 
 
@@ -72,8 +72,10 @@ def test_whatever_is_done_a_list_stays_a_list(steps: list[tuple[str, str, bool]]
                     "note": partial(todo_list.noting, text="n"),
                 }[action]
                 changed = change(todo_list.find(before, name), before, now)
-        except (TodoNotFound, InvalidTransition, ContentAddressingHint):
-            continue
+        except WorkError as error:
+            if error.code in {"todo_not_found", "invalid_transition", "content_addressing_hint"}:
+                continue
+            raise
         rows |= {todo.id: todo for todo in changed}
         shown = todo_list.listed(list(rows.values()))
         assert [todo.status for todo in shown].count(TodoStatus.IN_PROGRESS) <= 1

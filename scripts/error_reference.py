@@ -1,0 +1,103 @@
+"""The list of all error codes for `docs/reference/error-codes.md`, made from the one table.
+
+It also finds where `src` raises which code, so that a test can compare that with the table.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from kaged.base.error_codes import ERROR_CODES
+
+BEGIN: Final = "<!-- made from kaged.base.error_codes: make docs -->"
+END: Final = "<!-- end of the made part -->"
+
+# Answers that the HTTP edge gives before there is a request, and so an error, to fail.
+EDGE_ONLY: Final = ("headers_too_large", "method_not_allowed", "too_many_connections")
+EDGE: Final = "serve"
+ROOT_CLASS: Final = "KagedError"
+
+
+def raised(source: Path) -> dict[str, set[str]]:
+    """Return per code the packages below `source` that raise it or declare an error with it."""
+    trees = {
+        path.relative_to(source).parts[0]: _trees(path)
+        for path in sorted(source.iterdir())
+        if path.is_dir()
+    }
+    kinds = _error_names([tree for some in trees.values() for tree in some])
+    found: dict[str, set[str]] = {code: {EDGE} for code in EDGE_ONLY}
+    for package, some in trees.items():
+        for tree in some:
+            for code in _codes(tree, kinds):
+                found.setdefault(code, set()).add(package)
+    return found
+
+
+def render(where: Mapping[str, set[str]]) -> str:
+    """Write the made part of the page."""
+    rows = [
+        f"| `{code}` | {status} | {', '.join(sorted(where.get(code, ())))} | {meaning} |"
+        for code, (status, meaning) in sorted(ERROR_CODES.items())
+    ]
+    head = ["| Code | HTTP | Raised in | Means |", "|---|---|---|---|"]
+    return "\n".join([BEGIN, "", *head, *rows, "", END])
+
+
+def rewrite(page: Path, source: Path) -> None:
+    """Put the made part into a page, in place of the old one."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    page.write_text(before + render(raised(source)) + rest.partition(END)[2], encoding="utf-8")
+
+
+def _trees(package: Path) -> list[ast.Module]:
+    return [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(package.rglob("*.py"))]
+
+
+def _error_names(trees: list[ast.Module]) -> set[str]:
+    """Return the names of `KagedError` and of every class below it."""
+    bases: dict[str, set[str]] = {}
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                bases.setdefault(node.name, set()).update(map(_name, node.bases))
+    names = {ROOT_CLASS}
+    while more := {name for name, above in bases.items() if above & names} - names:
+        names |= more
+    return names
+
+
+def _codes(tree: ast.Module, kinds: set[str]) -> Iterator[str]:
+    """Find the codes of declared error classes, and those given where an error is made."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and node.name in kinds:
+            yield from _texts(_declared(node))
+        elif isinstance(node, ast.Call) and _name(node.func) in kinds:
+            for given in node.keywords:
+                if given.arg == "code":
+                    yield from _texts(given.value)
+
+
+def _declared(kind: ast.ClassDef) -> ast.expr | None:
+    """Return what a class says its `code` is."""
+    for line in kind.body:
+        if isinstance(line, ast.AnnAssign | ast.Assign):
+            target = line.target if isinstance(line, ast.AnnAssign) else line.targets[0]
+            if _name(target) == "code":
+                return line.value
+    return None
+
+
+def _texts(node: ast.expr | None) -> Iterator[str]:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+    elif isinstance(node, ast.IfExp):
+        yield from _texts(node.body)
+        yield from _texts(node.orelse)
+
+
+def _name(node: ast.expr) -> str:
+    return getattr(node, "id", None) or getattr(node, "attr", "")
