@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from kaged.models.errors import ModelUnknown
+from kaged.models.errors import ModelError
 from kaged.models.turn import (
     AssistantMessage,
     Model,
@@ -103,9 +103,9 @@ class PlayedModels:
     by_alias: dict[str, Model]
 
     def get(self, alias: str) -> Model:
-        """Return one. Raises ModelUnknown."""
+        """Return one. Raises `model_unknown`."""
         if alias not in self.by_alias:
-            raise ModelUnknown(f"no model {alias}")
+            raise ModelError(f"no model {alias}", code="model_unknown")
         return self.by_alias[alias]
 
 

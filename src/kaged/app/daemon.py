@@ -30,7 +30,7 @@ from kaged.config.problems import ConfigFileInvalid
 from kaged.config.settings import read_settings
 from kaged.diagnostics.daemon_state import needs_restart
 from kaged.diagnostics.gates import Gates
-from kaged.serve.http.errors import Internal, error_body
+from kaged.serve.http.errors import error_body
 
 _log = structlog.get_logger("kaged.daemon")
 
@@ -66,7 +66,9 @@ def run_daemon(
         raise
     except Exception as error:
         # Boundary: the process. Whoever waits for the start is told before it ends.
-        ready.failed(error_body(Internal(f"{type(error).__name__}: {error}"), None))
+        ready.failed(
+            error_body(KagedError(f"{type(error).__name__}: {error}", code="internal"), None)
+        )
         raise
 
 

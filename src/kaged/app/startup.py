@@ -17,7 +17,6 @@ import structlog
 from kaged.app.daemon_core import DaemonCore
 from kaged.base import KagedError, Tasks
 from kaged.serve.http import EarlyApp
-from kaged.serve.http.errors import Internal
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -85,7 +84,7 @@ class Startup:
     def _broke(self, name: str, error: BaseException) -> None:
         # A fault of ours: nobody shall wait for what never comes.
         _log.error("task.failed", task=name, error=repr(error))
-        self.failure = Internal(f"{type(error).__name__}: {error}")
+        self.failure = KagedError(f"{type(error).__name__}: {error}", code="internal")
         self._core.services.readiness.fail(self.failure)
         self._on_failure()
 

@@ -24,9 +24,8 @@ from kaged.app.project_work import build_project_work
 from kaged.app.services import build_services
 from kaged.app.sessions import build_sessions
 from kaged.audit import AuditEvent
-from kaged.base import JsonValue, Tasks
+from kaged.base import JsonValue, KagedError, Tasks
 from kaged.base.checks import CheckRow
-from kaged.base.instance_lock import HomeUnusable
 from kaged.cage import Spawner
 from kaged.cage.configured import cage_settings
 from kaged.cage.limits import describe_limits
@@ -311,7 +310,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
 
 
 def _open_cages(core: DaemonCore, closing: AsyncExitStack) -> tuple[NetGate, Spawner]:
-    """Prepare cages and their network gate. Raises HomeUnusable."""
+    """Prepare cages and their network gate. Raises `home_unusable`."""
     audit, settings = core.audit, core.state.settings
     net_gate = NetGate(lambda event: audit.post(AuditEvent(event.name, event.data())))
     closing.push_async_callback(net_gate.close)
@@ -324,8 +323,9 @@ def _open_cages(core: DaemonCore, closing: AsyncExitStack) -> tuple[NetGate, Spa
                 clock=core.clock,
             )
         except OSError as error:
-            raise HomeUnusable(
+            raise KagedError(
                 f"Cages cannot be prepared: {error.strerror or error}.",
+                code="home_unusable",
                 fix="Free some disk space, or make the home writable.",
             ) from error
         closing.push_async_callback(spawner.close)

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from kaged.base import KagedError
 
 
 class AuditEventInvalid(KagedError):
     """An event is not declared, or not made with its declared fields: a bug in the caller."""
 
-    code: ClassVar[str] = "audit_event_invalid"
+    code = "audit_event_invalid"
 
 
 class AuditUnavailable(KagedError):
     """The event could not be made durable, so the action that it gates must not happen."""
 
-    code: ClassVar[str] = "audit_unavailable"
+    code = "audit_unavailable"
 
 
 class AuditKeyInvalid(KagedError):
     """The key file is missing for an existing chain, readable by others, or no key."""
 
-    code: ClassVar[str] = "audit_key_invalid"
+    code = "audit_key_invalid"
 
 
 class ChainMoved(KagedError):
@@ -31,4 +29,4 @@ class ChainMoved(KagedError):
     Raised by a sink's `append`; nothing of the batch was written.
     """
 
-    code: ClassVar[str] = "audit_chain_moved"
+    code = "audit_chain_moved"

@@ -10,7 +10,6 @@ import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 from kaged.base import JsonValue, KagedError
 
@@ -20,18 +19,6 @@ MAX_LOCK_BYTES = 4096
 # flock it can be asked after without being taken, so `kaged status` never gets in the way of a
 # daemon that is starting. The layout is struct flock of 64-bit offsets.
 _FLOCK = struct.Struct("hhqqi4x")
-
-
-class DaemonRunning(KagedError):
-    """Another daemon holds this home; `data.pid` is its process id."""
-
-    code: ClassVar[str] = "daemon_running"
-
-
-class HomeUnusable(KagedError):
-    """The home folder cannot be made, read or written."""
-
-    code: ClassVar[str] = "home_unusable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +46,8 @@ class InstanceLock:
         """Take the lock and write our name into it.
 
         Raises:
-            DaemonRunning: another process holds it.
-            HomeUnusable: the file cannot be opened or written.
+            KagedError: `daemon_running`; another process holds it.
+            KagedError: `home_unusable`; the file cannot be opened or written.
         """
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -129,20 +116,22 @@ def _read(fd: int) -> Holder | None:
     return Holder(pid, started_ms)
 
 
-def _running(path: Path, holder: Holder | None) -> DaemonRunning:
+def _running(path: Path, holder: Holder | None) -> KagedError:
     pid = holder.pid if holder else 0
     who = f"pid {pid}" if pid else "a process that did not leave its name"
-    return DaemonRunning(
+    return KagedError(
         f"A daemon is already running on this home ({who}).",
+        code="daemon_running",
         fix="Use it, stop it with `kaged daemon stop`, or set KAGED_HOME to another folder.",
         pid=pid,
         lock=str(path),
     )
 
 
-def _unusable(path: Path, error: OSError) -> HomeUnusable:
-    return HomeUnusable(
+def _unusable(path: Path, error: OSError) -> KagedError:
+    return KagedError(
         f"Cannot lock {path}: {error.strerror}.",
+        code="home_unusable",
         fix=f"Make {path.parent} writable for the user who runs the daemon.",
         path=str(path),
     )

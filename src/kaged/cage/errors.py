@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from kaged.base import JsonValue, KagedError
 
 
 class CageError(KagedError):
     """A process was not started, or not kept; nothing ever runs uncaged because of one of these."""
 
-    code: ClassVar[str] = "cage_error"
+    code = "cage_error"
 
 
 class CageUnavailable(CageError):
     """This host lacks something every cage needs; `row` is the row of `kaged doctor` to look at."""
 
-    code: ClassVar[str] = "cage_unavailable"
+    code = "cage_unavailable"
 
     def __init__(
         self, message: str, *, row: str, fix: str | None = None, **data: JsonValue
@@ -29,7 +27,7 @@ class CageUnavailable(CageError):
 class GrantRefused(CageError):
     """A granted path may not be shown inside a cage; `data.path` names it."""
 
-    code: ClassVar[str] = "cage_grant_refused"
+    code = "cage_grant_refused"
 
     def __init__(self, path: str, why: str, *, fix: str | None = None, **data: JsonValue) -> None:
         super().__init__(f"{path}: {why}", code=self.code, fix=fix, path=path, why=why, **data)
@@ -39,19 +37,19 @@ class GrantRefused(CageError):
 class PolicyConflict(CageError):
     """Two parts of a policy claim one place with different meanings."""
 
-    code: ClassVar[str] = "cage_policy_conflict"
+    code = "cage_policy_conflict"
 
 
 class UnsafeArgument(CageError):
     """A string that must not reach a command line, an environment or bwrap's argument list."""
 
-    code: ClassVar[str] = "cage_unsafe_argument"
+    code = "cage_unsafe_argument"
 
 
 class ProgramMissing(CageError):
     """A program the command or an exec entry needs is not on this host; `data.program` names it."""
 
-    code: ClassVar[str] = "cage_program_missing"
+    code = "cage_program_missing"
 
     def __init__(self, program: str, why: str, *, fix: str | None = None) -> None:
         super().__init__(f"{program}: {why}", fix=fix, program=program, why=why)
@@ -61,16 +59,16 @@ class ProgramMissing(CageError):
 class CageStartFailed(CageError):
     """The sandbox tool gave up before the command ran; the message carries its own words."""
 
-    code: ClassVar[str] = "cage_start_failed"
+    code = "cage_start_failed"
 
 
 class SpawnFailed(CageError):
     """An uncaged program could not be started."""
 
-    code: ClassVar[str] = "spawn_failed"
+    code = "spawn_failed"
 
 
 class WrongThread(CageError):
     """A spawn was tried from a thread that does not live as long as the daemon."""
 
-    code: ClassVar[str] = "cage_wrong_thread"
+    code = "cage_wrong_thread"

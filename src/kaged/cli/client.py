@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from pathlib import Path
 from ssl import PROTOCOL_TLS_CLIENT, SSLContext
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import httpx
 
@@ -16,12 +16,6 @@ CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 150.0
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 PAGE_LIMIT = 200
-
-
-class DaemonUnreachable(KagedError):
-    """No daemon answers on the socket."""
-
-    code: ClassVar[str] = "daemon_unreachable"
 
 
 class DaemonRefused(Exception):
@@ -134,9 +128,10 @@ class DaemonClient:
             raise self._unreachable(error) from error
         return _read(response)
 
-    def _unreachable(self, error: Exception) -> DaemonUnreachable:
-        return DaemonUnreachable(
+    def _unreachable(self, error: Exception) -> KagedError:
+        return KagedError(
             f"No daemon answers on {self._socket}: {error}.",
+            code="daemon_unreachable",
             fix="Start one with `kaged daemon start`. If that fails, run `kaged doctor`.",
             socket=str(self._socket),
         )
@@ -151,18 +146,23 @@ def _without_none(options: dict[str, Any]) -> dict[str, Any]:
 
 def _read(response: httpx.Response) -> Any:
     if len(response.content) > MAX_ANSWER_BYTES:
-        raise DaemonUnreachable(f"The answer has more than {MAX_ANSWER_BYTES} bytes.")
+        raise KagedError(
+            f"The answer has more than {MAX_ANSWER_BYTES} bytes.", code="daemon_unreachable"
+        )
     if response.status_code == 204:
         return None
     try:
         body = response.json()
     except ValueError as error:
-        raise DaemonUnreachable(
+        raise KagedError(
             "The program that listens on the socket is not a kaged daemon.",
+            code="daemon_unreachable",
             fix="Stop that program, or set KAGED_HOME to another folder.",
         ) from error
     if response.is_success:
         return body
     if isinstance(body, dict) and isinstance(body.get("error"), dict):
         raise DaemonRefused(body)
-    raise DaemonUnreachable("The program that listens on the socket is not a kaged daemon.")
+    raise KagedError(
+        "The program that listens on the socket is not a kaged daemon.", code="daemon_unreachable"
+    )

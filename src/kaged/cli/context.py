@@ -66,12 +66,12 @@ def daemon(*, start: bool = True) -> DaemonClient:
 def start_daemon(places: Locations) -> None:
     """Start a daemon in the background, or wait for one that is being started already."""
     from kaged.cli.client import DaemonClient
-    from kaged.cli.launch import DaemonStartFailed, start_detached, wait_until
+    from kaged.cli.launch import start_detached, wait_until
 
     try:
         start_detached(places, os.environ)
-    except DaemonStartFailed as error:
-        if error.data["cause"] == "daemon_running":
+    except KagedError as error:
+        if error.data.get("cause") == "daemon_running":
             with DaemonClient(places.socket) as client:
                 if wait_until(client.alive, SystemClock()):
                     return

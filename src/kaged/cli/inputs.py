@@ -6,19 +6,13 @@ import base64
 import json
 import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import typer
 
 from kaged.base import KagedError
 
 TEXT_LIMIT_BYTES = 1024 * 1024
-
-
-class ArgumentsInvalid(KagedError):
-    """The arguments on the command line cannot be read."""
-
-    code: ClassVar[str] = "invalid_params"
 
 
 def read_bytes(file: Path, limit: int = TEXT_LIMIT_BYTES) -> bytes:
@@ -72,12 +66,16 @@ def json_value(text: str, what: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ArgumentsInvalid(f"{what} is not valid JSON: {error}.") from error
+        raise KagedError(f"{what} is not valid JSON: {error}.", code="invalid_params") from error
 
 
 def json_object(text: str, what: str) -> dict[str, Any]:
     """Read a JSON object from the command line."""
     found = json_value(text, what)
     if not isinstance(found, dict):
-        raise ArgumentsInvalid(f"{what} is not a JSON object.", fix="Write it as '{\"key\": 1}'.")
+        raise KagedError(
+            f"{what} is not a JSON object.",
+            code="invalid_params",
+            fix="Write it as '{\"key\": 1}'.",
+        )
     return found

@@ -14,7 +14,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from kaged.base import Clock, JsonObject, KagedError
 from kaged.base.instance_lock import Holder, holder_of
@@ -27,18 +27,6 @@ KILL_TIMEOUT_S = 5.0
 TAIL_BYTES = 2000
 
 
-class DaemonStartFailed(KagedError):
-    """The daemon did not start; `data.cause` is the code of its own error, if it sent one."""
-
-    code: ClassVar[str] = "daemon_start_failed"
-
-
-class DaemonStuck(KagedError):
-    """The daemon did not end in time."""
-
-    code: ClassVar[str] = "daemon_stuck"
-
-
 def start_detached(places: Locations, environ: Mapping[str, str]) -> None:
     """Start a daemon that outlives this process, and wait until it is ready.
 
@@ -46,13 +34,15 @@ def start_detached(places: Locations, environ: Mapping[str, str]) -> None:
     unless the interpreter itself fails.
 
     Raises:
-        DaemonStartFailed: it did not start; `data.cause` is the code of the reason.
+        KagedError: `daemon_start_failed`; it did not start; `data.cause` is the code of the reason.
     """
     try:
         ensure_private_dir(places.state_dir)
         ensure_private_dir(places.logs_dir)
     except LocationUnsafe as error:
-        raise DaemonStartFailed(error.message, fix=error.fix, cause=error.code) from error
+        raise KagedError(
+            error.message, code="daemon_start_failed", fix=error.fix, cause=error.code
+        ) from error
     log_file, crash_log = places.logs_dir / "daemon.log", places.logs_dir / "daemon.crash"
     reader, writer = os.pipe()
     try:
@@ -64,10 +54,11 @@ def start_detached(places: Locations, environ: Mapping[str, str]) -> None:
     finally:
         os.close(reader)
     if message is None:
-        raise DaemonStartFailed(
+        raise KagedError(
             f"The daemon (pid {pid}) ended or hung without a message. {_tail(crash_log)}".strip(),
+            code="daemon_start_failed",
             fix=f"See {log_file} and {crash_log}, or run `kaged daemon run` to see the error.",
-            cause=DaemonStartFailed.code,
+            cause="daemon_start_failed",
         )
     if message.get("ready") is True:
         return
@@ -75,10 +66,11 @@ def start_detached(places: Locations, environ: Mapping[str, str]) -> None:
     detail: Mapping[str, Any] = said if isinstance(said, dict) else {}
     data = detail.get("data")
     fix = data.get("fix") if isinstance(data, dict) else None
-    raise DaemonStartFailed(
+    raise KagedError(
         str(detail.get("message", "The daemon did not start.")),
+        code="daemon_start_failed",
         fix=str(fix) if fix else None,
-        cause=str(detail.get("code", DaemonStartFailed.code)),
+        cause=str(detail.get("code", "daemon_start_failed")),
     )
 
 
@@ -86,7 +78,7 @@ def stop_daemon(lock: Path, clock: Clock, *, force: bool = False) -> Holder | No
     """Ask the daemon that holds `lock` to end and wait until it has. None when there is none.
 
     Raises:
-        DaemonStuck: it did not end in time (and `force` was not set).
+        KagedError: `daemon_stuck`; it did not end in time (and `force` was not set).
     """
     holder = holder_of(lock)
     if holder is None or holder.pid == 0:
@@ -111,8 +103,9 @@ def stop_daemon(lock: Path, clock: Clock, *, force: bool = False) -> Holder | No
         return holder
     finally:
         os.close(pidfd)
-    raise DaemonStuck(
+    raise KagedError(
         f"The daemon (pid {holder.pid}) did not end within {STOP_TIMEOUT_S:.0f} seconds.",
+        code="daemon_stuck",
         fix="Kill it with `kaged daemon stop --force`. Its log has the reason.",
         pid=holder.pid,
     )

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -53,18 +53,6 @@ Work = TypeVar("Work", bound=Callable[..., Any])
 
 _GIVEN = ("client", "output")
 _SHARED = {"project": (InProject, "."), "as_json": (AsJson, False), "no_start": (NoStart, False)}
-
-
-class ProjectNotLoaded(KagedError):
-    """No loaded project has that id, slug or folder."""
-
-    code: ClassVar[str] = "project_not_found"
-
-
-class ProjectAmbiguous(KagedError):
-    """Several loaded projects have that slug."""
-
-    code: ClassVar[str] = "project_ambiguous"
 
 
 def group(text: str) -> typer.Typer:
@@ -126,13 +114,15 @@ def find_project(client: DaemonClient, which: str) -> dict[str, Any]:
     found = found or [one for one in loaded if one["slug"] == which]
     if not found:
         folder = real if Path(real).is_dir() else "FOLDER"
-        raise ProjectNotLoaded(
+        raise KagedError(
             f"No loaded project has the id, slug or folder {which!r}.",
+            code="project_not_found",
             fix=f"Load it with `kaged project load {folder}`; `kaged project list` shows the rest.",
         )
     if len(found) > 1:
-        raise ProjectAmbiguous(
+        raise KagedError(
             f"{len(found)} loaded projects have the slug {which!r}.",
+            code="project_ambiguous",
             fix="Use the id of one of them: " + ", ".join(one["id"] for one in found) + ".",
         )
     return found[0]

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from kaged.base import KagedError
 
@@ -26,17 +26,11 @@ CLOSE_TIMEOUT_S: Final = 2.0
 NORMAL: Final = 1000
 
 
-class StreamRefused(KagedError):
-    """The daemon does not serve this agent, or stopped serving it."""
-
-    code: ClassVar[str] = "mcp_stream_ended"
-
-
 async def relay(socket: Path, path: str) -> None:
     """Carry MCP between this process's standard streams and the daemon until one side ends.
 
     Raises:
-        StreamRefused: the daemon refuses, or ends the stream first.
+        KagedError: `mcp_stream_ended`; the daemon refuses, or ends the stream first.
     """
     from websockets.asyncio.client import unix_connect
     from websockets.exceptions import InvalidHandshake, WebSocketException
@@ -53,12 +47,15 @@ async def relay(socket: Path, path: str) -> None:
         ) as stream:
             await _carry(stream)
     except InvalidHandshake as error:
-        raise StreamRefused(
+        raise KagedError(
             f"The daemon does not serve this agent: {error}.",
+            code="mcp_stream_ended",
             fix="List the project's agents with `kaged project show`.",
         ) from error
     except (WebSocketException, OSError) as error:
-        raise StreamRefused(f"The connection to the daemon failed: {error}.") from error
+        raise KagedError(
+            f"The connection to the daemon failed: {error}.", code="mcp_stream_ended"
+        ) from error
 
 
 async def _carry(stream: ClientConnection) -> None:
@@ -70,7 +67,7 @@ async def _carry(stream: ClientConnection) -> None:
         outward.cancel()
     if outward in done and stream.close_code not in (None, NORMAL):
         reason = stream.close_reason or "the daemon closed the connection"
-        raise StreamRefused(f"The daemon ended the stream: {reason}.")
+        raise KagedError(f"The daemon ended the stream: {reason}.", code="mcp_stream_ended")
 
 
 async def _send_stdin(stream: ClientConnection) -> None:

@@ -9,8 +9,7 @@ from typing import Any, Final, Self
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidMessage
 from websockets.sync.client import ClientConnection, unix_connect
 
-from kaged.base import Clock, SystemClock
-from kaged.cli.client import DaemonUnreachable
+from kaged.base import Clock, KagedError, SystemClock
 from kaged.cli.launch import wait_until
 
 OPEN_TIMEOUT_S: Final = 10.0
@@ -52,7 +51,7 @@ class SessionStream:
         """Return the next event as `{name, data}`; None when none came in time.
 
         Raises:
-            DaemonUnreachable: the daemon is gone and did not come back.
+            KagedError: `daemon_unreachable`; the daemon is gone and did not come back.
         """
         assert self._stream is not None, "the stream is used inside `with`"
         try:
@@ -100,9 +99,10 @@ class SessionStream:
             return False
         return True
 
-    def _unreachable(self, error: object) -> DaemonUnreachable:
-        return DaemonUnreachable(
+    def _unreachable(self, error: object) -> KagedError:
+        return KagedError(
             f"The daemon's event stream cannot be read: {error}.",
+            code="daemon_unreachable",
             fix="Check `kaged status`. Continue an interrupted run with `kaged session resume`.",
             socket=str(self._socket),
         )

@@ -21,12 +21,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class KeyMissing(KagedError):
-    """There is no key to verify the audit log with."""
-
-    code = "audit_key_missing"
-
-
 def settings() -> Settings:
     """Read the settings that say where the audit log is."""
     quiet_logs()
@@ -37,14 +31,15 @@ def key_of(found: Settings) -> ChainKey:
     """Load the key of the audit log.
 
     Raises:
-        KeyMissing: there is none.
+        KagedError: `audit_key_missing`; there is none.
     """
     path = found.places.audit_key
     try:
         return load_key(path)
     except FileNotFoundError:
-        raise KeyMissing(
+        raise KagedError(
             f"There is no audit key at {path}.",
+            code="audit_key_missing",
             fix="Create one with `kaged daemon start`, or restore the key from your backup.",
             path=str(path),
         ) from None

@@ -24,12 +24,11 @@ if TYPE_CHECKING:
         Sourced,
         resolve_agents,
     )
-    from kaged.config.atomic import ConfigBusy, ConfigChanged, ConfigWriteFailed
     from kaged.config.daemonconfig import DaemonConfig, load_daemon_config
     from kaged.config.describe import describe
     from kaged.config.editing import edit_toml, edit_yaml
     from kaged.config.localconfig import LocalConfig, load_local_config
-    from kaged.config.locations import Locations, LocationsUnknown, LocationUnsafe
+    from kaged.config.locations import Locations, LocationUnsafe
     from kaged.config.manifest import Manifest, load_manifest, parse_manifest
     from kaged.config.pluginwords import AgentPath
     from kaged.config.problems import ConfigFileInvalid, Origin, Problem, Severity
@@ -44,12 +43,15 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "agents": ("AgentTree", "ResolvedAgent", "ResolvedPlugin", "Sourced", "resolve_agents"),
-    "atomic": ("ConfigBusy", "ConfigChanged", "ConfigWriteFailed"),
+    "atomic": (),
     "daemonconfig": ("DaemonConfig", "load_daemon_config"),
     "describe": ("describe",),
     "editing": ("edit_toml", "edit_yaml"),
     "localconfig": ("LocalConfig", "load_local_config"),
-    "locations": ("LocationUnsafe", "Locations", "LocationsUnknown"),
+    "locations": (
+        "LocationUnsafe",
+        "Locations",
+    ),
     "manifest": ("Manifest", "load_manifest", "parse_manifest"),
     "pluginwords": ("AgentPath",),
     "problems": ("ConfigFileInvalid", "Origin", "Problem", "Severity"),
@@ -94,10 +96,7 @@ __all__ = [
     "AgentPath",
     "AgentSpec",
     "AgentTree",
-    "ConfigBusy",
-    "ConfigChanged",
     "ConfigFileInvalid",
-    "ConfigWriteFailed",
     "DaemonConfig",
     "EditRefused",
     "InitReport",
@@ -105,7 +104,6 @@ __all__ = [
     "LocalConfig",
     "LocationUnsafe",
     "Locations",
-    "LocationsUnknown",
     "Manifest",
     "Origin",
     "Problem",

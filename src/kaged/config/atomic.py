@@ -15,7 +15,7 @@ import stat
 import threading
 from collections.abc import Generator
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from kaged.base import KagedError
 
@@ -24,45 +24,31 @@ _TEMP_PREFIX: Final = ".kaged-tmp-"
 _process_lock = threading.Lock()
 
 
-class ConfigWriteFailed(KagedError):
-    """The file could not be written; the old one is untouched."""
-
-    code: ClassVar[str] = "config_write_failed"
-
-
-class ConfigBusy(KagedError):
-    """Somebody else is writing the file right now."""
-
-    code: ClassVar[str] = "config_busy"
-
-
-class ConfigChanged(KagedError):
-    """The file was changed between reading and writing it; nothing was written."""
-
-    code: ClassVar[str] = "config_changed"
-
-
 @contextlib.contextmanager
 def file_lock(target: Path) -> Generator[None]:
     """Keep other writers of this file's directory out, in this process and in others.
 
     Raises:
-        ConfigBusy: another process holds the lock; it is not waited for.
-        ConfigWriteFailed: there is no such directory.
+        KagedError: `config_busy`; another process holds the lock; it is not waited for.
+        KagedError: `config_write_failed`; there is no such directory.
     """
     with _process_lock:
         try:
             handle = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
-            raise ConfigWriteFailed(
-                f"{target.parent} cannot be opened: {error.strerror}", fix="make the directory"
+            raise KagedError(
+                f"{target.parent} cannot be opened: {error.strerror}",
+                code="config_write_failed",
+                fix="make the directory",
             ) from error
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise ConfigBusy(
-                    f"{target} is being written by another program", fix="try again"
+                raise KagedError(
+                    f"{target} is being written by another program",
+                    code="config_busy",
+                    fix="try again",
                 ) from error
             yield
         finally:
@@ -76,8 +62,8 @@ def replace_file(target: Path, data: bytes, before: os.stat_result | None) -> No
     looks different now is left alone.
 
     Raises:
-        ConfigChanged: somebody else changed the file meanwhile.
-        ConfigWriteFailed: the disk is full, permission is missing and the like.
+        KagedError: `config_changed`; somebody else changed the file meanwhile.
+        KagedError: `config_write_failed`; the disk is full, permission is missing and the like.
     """
     # A name that no other writer picks: the lock is held, and leftovers of a crash are replaced.
     temporary = target.with_name(f"{_TEMP_PREFIX}{target.name}-{os.getpid()}")
@@ -86,8 +72,9 @@ def replace_file(target: Path, data: bytes, before: os.stat_result | None) -> No
         _require_unchanged(target, before)
         temporary.replace(target)
     except OSError as error:
-        raise ConfigWriteFailed(
+        raise KagedError(
             f"{target} could not be written: {error.strerror}",
+            code="config_write_failed",
             fix="check free space and permissions; the old file is untouched",
         ) from error
     finally:
@@ -96,9 +83,10 @@ def replace_file(target: Path, data: bytes, before: os.stat_result | None) -> No
     try:
         _sync_directory(target.parent)
     except OSError as error:
-        raise ConfigWriteFailed(
+        raise KagedError(
             f"{target} was written, but may be the old one again after a power cut: "
             f"{error.strerror}",
+            code="config_write_failed",
             fix="check the disk and write again",
         ) from error
 
@@ -135,7 +123,11 @@ def _require_unchanged(target: Path, before: os.stat_result | None) -> None:
             before.st_size,
         )
     if not same:
-        raise ConfigChanged(f"{target} was changed by another program meanwhile", fix="try again")
+        raise KagedError(
+            f"{target} was changed by another program meanwhile",
+            code="config_changed",
+            fix="try again",
+        )
 
 
 def _sync_directory(path: Path) -> None:

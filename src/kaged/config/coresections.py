@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from kaged.base import KagedError
 from kaged.config.cageblock import FullLimits
@@ -49,14 +49,8 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-class StorageUrlInvalid(KagedError):
-    """The text names no supported database."""
-
-    code: ClassVar[str] = "storage_url_invalid"
-
-
 def parse_storage_url(text: str) -> str:
-    """Read a database URL. Raises StorageUrlInvalid."""
+    """Read a database URL. Raises `storage_url_invalid`."""
     scheme, _, rest = text.partition("://")
     if scheme.partition("+")[0] != "sqlite":
         problem = "is not a SQLite URL; this version keeps its data in SQLite only"
@@ -64,8 +58,10 @@ def parse_storage_url(text: str) -> str:
         problem = "names no absolute path; four slashes begin one"
     else:
         return text
-    raise StorageUrlInvalid(
-        problem, fix="write sqlite:////absolute/path/kaged.db, or leave url out for the default"
+    raise KagedError(
+        problem,
+        code="storage_url_invalid",
+        fix="write sqlite:////absolute/path/kaged.db, or leave url out for the default",
     )
 
 

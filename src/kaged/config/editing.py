@@ -28,7 +28,7 @@ def edit_yaml(
     Raises:
         ConfigFileInvalid: the file is missing or cannot be read.
         EditRefused: the change would touch more than it should; nothing is written.
-        ConfigBusy, ConfigChanged, ConfigWriteFailed: nothing is written.
+        KagedError: `config_busy`, `config_changed`, `config_write_failed`; nothing is written.
     """
     found = read_text(path, inside=inside)
     return _edit(path, found, YamlEdit, change, Privacy.OPEN, inside)
@@ -42,7 +42,7 @@ def edit_toml(
     Raises:
         ConfigFileInvalid: the file cannot be read, or others may touch it (`privacy`).
         EditRefused: the change would touch more than it should; nothing is written.
-        ConfigBusy, ConfigChanged, ConfigWriteFailed: nothing is written.
+        KagedError: `config_busy`, `config_changed`, `config_write_failed`; nothing is written.
     """
     found: FileText | None = None
     try:

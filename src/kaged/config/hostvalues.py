@@ -6,7 +6,7 @@ import ipaddress
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kaged.base import JsonObject, KagedError
 from kaged.config.containers import ListOf, Mapped
@@ -21,12 +21,6 @@ IpNetwork: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _WORD: Final = TextShape(max_chars=4096, one_line=False)
 _WORDS: Final = ListOf(_WORD, max_items=200)
 _PATH: Final = TextShape(max_chars=4000)
-
-
-class HostValueInvalid(KagedError):
-    """The text of an operator's file does not mean what its key needs."""
-
-    code: ClassVar[str] = "host_value_invalid"
 
 
 @frozen
@@ -108,32 +102,36 @@ def parse_bind(text: str) -> Bind | None:
     """Read `address:port`, `[address]:port`, `localhost:port` or `off` (None).
 
     Raises:
-        HostValueInvalid: anything else; names are not looked up.
+        KagedError: `host_value_invalid`; anything else; names are not looked up.
     """
     if text == "off":
         return None
     host, colon, port = text.rpartition(":")
     fix = 'write for example "127.0.0.1:7460", "[::1]:7460" or "off"'
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise HostValueInvalid("is no address with a port from 0 to 65535", fix=fix)
+        raise KagedError(
+            "is no address with a port from 0 to 65535", code="host_value_invalid", fix=fix
+        )
     if host == "localhost":
         host = "127.0.0.1"
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     try:
         address = ipaddress.ip_address(bare)
     except ValueError:
-        raise HostValueInvalid("is no address to bind to", fix=fix) from None
+        raise KagedError("is no address to bind to", code="host_value_invalid", fix=fix) from None
     if (address.version == 6) != (bare != host):
-        raise HostValueInvalid("an IPv6 address, and no other, stands in brackets", fix=fix)
+        raise KagedError(
+            "an IPv6 address, and no other, stands in brackets", code="host_value_invalid", fix=fix
+        )
     return Bind(str(address), int(port))
 
 
 def parse_network(text: str) -> IpNetwork:
-    """Read an address or a network such as `10.0.0.0/8`. Raises HostValueInvalid."""
+    """Read an address or a network such as `10.0.0.0/8`. Raises `host_value_invalid`."""
     try:
         return ipaddress.ip_network(text)
     except ValueError as error:
-        raise HostValueInvalid(f"is no address or network ({error})") from None
+        raise KagedError(f"is no address or network ({error})", code="host_value_invalid") from None
 
 
 BIND: Final = Mapped(TextShape(max_chars=200), parse_bind, '`address:port` or `"off"`')

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 from urllib.parse import quote
 
 from kaged.base import KagedError
@@ -20,16 +20,10 @@ SYSTEM_CACHE: Final = Path("/var/cache") / APP
 """Where root keeps what the users of its cages must reach; nobody else can enter root's home."""
 
 
-class LocationsUnknown(KagedError):
-    """It cannot be said where the files belong."""
-
-    code: ClassVar[str] = "locations_unknown"
-
-
 class LocationUnsafe(KagedError):
     """A directory cannot be trusted with the operator's files."""
 
-    code: ClassVar[str] = "location_unsafe"
+    code = "location_unsafe"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +58,17 @@ class Locations:
         """Find the locations from environment variables alone; creates nothing.
 
         Raises:
-            LocationsUnknown: `KAGED_HOME` is relative, there is no home directory, or the path of
+            KagedError: `locations_unknown`; `KAGED_HOME` is relative, there is no home directory,
+                or the path of
                 the socket would be too long.
         """
         own = environ.get("KAGED_HOME", "")
         if own:
             home = Path(own)
             if not home.is_absolute():
-                raise LocationsUnknown(
+                raise KagedError(
                     f"KAGED_HOME must be an absolute path, not {own!r}",
+                    code="locations_unknown",
                     fix="set KAGED_HOME to a full path",
                 )
             return cls._from_dirs(home, home, home, home / "run", home / "cache")
@@ -103,8 +99,9 @@ class Locations:
         )
         length = len(os.fsencode(found.socket))
         if length > MAX_SOCKET_PATH_BYTES:
-            raise LocationsUnknown(
+            raise KagedError(
                 f"the path of the socket is too long ({length} bytes): {found.socket}",
+                code="locations_unknown",
                 fix="set KAGED_HOME or XDG_RUNTIME_DIR to a shorter path",
             )
         return found
@@ -190,8 +187,10 @@ def _user_home(environ: Mapping[str, str]) -> Path:
         except KeyError:
             home = ""
     if not home.startswith("/"):
-        raise LocationsUnknown(
-            "there is no home directory to keep files in", fix="set KAGED_HOME to a full path"
+        raise KagedError(
+            "there is no home directory to keep files in",
+            code="locations_unknown",
+            fix="set KAGED_HOME to a full path",
         )
     return Path(home)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Final, NewType
+from typing import Final, NewType
 from urllib.parse import urlsplit
 
 from kaged.base import KagedError
@@ -83,12 +83,6 @@ class SourceKind(StrEnum):
     GIT_HTTP_LOOPBACK = "git+http-loopback"
 
 
-class SourceInvalid(KagedError):
-    """The text names no place that plugins are fetched from."""
-
-    code: ClassVar[str] = "plugin_source_invalid"
-
-
 @dataclass(frozen=True, slots=True)
 class PluginSource:
     """Where a plugin comes from: a kind, and the path or address to use."""
@@ -107,22 +101,26 @@ def parse_source(text: str) -> PluginSource:
     operator's setting.
 
     Raises:
-        SourceInvalid: any other address, or a path that leaves the project.
+        KagedError: `plugin_source_invalid`; any other address, or a path that leaves the project.
     """
     if text.startswith("./"):
         try:
             return PluginSource(SourceKind.PATH, parse_project_path(text))
         except ProjectPathInvalid as error:
-            raise SourceInvalid(error.message, fix=error.fix) from error
+            raise KagedError(error.message, code="plugin_source_invalid", fix=error.fix) from error
     scheme, found, _ = text.partition("://")
     try:
         address = urlsplit(text.removeprefix("git+"))
         host = address.hostname or ""
     except ValueError:
-        raise SourceInvalid("is no address", fix=f"supported: {_FORMS}") from None
+        raise KagedError(
+            "is no address", code="plugin_source_invalid", fix=f"supported: {_FORMS}"
+        ) from None
     if address.username is not None or address.password is not None:
-        raise SourceInvalid(
-            "may not hold a user name or password", fix="let git's own credential store supply it"
+        raise KagedError(
+            "may not hold a user name or password",
+            code="plugin_source_invalid",
+            fix="let git's own credential store supply it",
         )
     kind: SourceKind | None = None
     if scheme == "https" and host == "github.com":
@@ -134,7 +132,9 @@ def parse_source(text: str) -> PluginSource:
     elif scheme == "git+http" and _is_loopback(host):
         kind = SourceKind.GIT_HTTP_LOOPBACK
     if not found or kind is None or address.path in {"", "/"}:
-        raise SourceInvalid("is not supported as a source", fix=f"supported: {_FORMS}")
+        raise KagedError(
+            "is not supported as a source", code="plugin_source_invalid", fix=f"supported: {_FORMS}"
+        )
     return PluginSource(kind, text.removeprefix("git+"))
 
 

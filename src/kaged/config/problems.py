@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 from kaged.base import JsonObject, JsonValue, KagedError
 
@@ -105,7 +105,7 @@ class ConfigFileInvalid(KagedError):
     `problems` holds every problem found, warnings included, in file order.
     """
 
-    code: ClassVar[str] = "config_invalid"
+    code = "config_invalid"
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)

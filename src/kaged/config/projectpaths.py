@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from kaged.base import KagedError
 from kaged.kernel.paths import PathInvalid, normalise
@@ -17,7 +17,7 @@ CONFIG_PREFIX: Final = "config:"
 class ProjectPathInvalid(KagedError):
     """The text names no place inside the project."""
 
-    code: ClassVar[str] = "project_path_invalid"
+    code = "project_path_invalid"
 
 
 def is_location(text: str) -> bool:

@@ -6,7 +6,7 @@ import os
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from kaged.base import KagedError
 from kaged.config.project import PROJECT_FILE, slugify
@@ -75,12 +75,6 @@ primary:
 """
 
 
-class ProjectInitRefused(KagedError):
-    """The files cannot be put there."""
-
-    code: ClassVar[str] = "project_init_refused"
-
-
 @dataclass(frozen=True, slots=True)
 class InitReport:
     """What was made and what was there before, as paths relative to the root."""
@@ -96,12 +90,17 @@ def init_project(root: Path | str) -> InitReport:
     Existing files are left as they are, so it is safe to run again. Blocks on the disk.
 
     Raises:
-        ProjectInitRefused: the root is no directory, `.kaged` is a link or a file, or something
+        KagedError: `project_init_refused`; the root is no directory, `.kaged` is a link or a file,
+            or something
             cannot be written.
     """
     real_root = Path(os.path.realpath(root))
     if not real_root.is_dir():
-        raise ProjectInitRefused(f"{root} is not a directory", fix="make the directory first")
+        raise KagedError(
+            f"{root} is not a directory",
+            code="project_init_refused",
+            fix="make the directory first",
+        )
     base = real_root / KAGED_DIR
     created: list[str] = []
     kept: list[str] = []
@@ -119,8 +118,9 @@ def init_project(root: Path | str) -> InitReport:
             listed = created if _write_new(path, text) else kept
             listed.append(str(path.relative_to(real_root)))
     except OSError as error:
-        raise ProjectInitRefused(
+        raise KagedError(
             f"{error.filename or base} cannot be written: {error.strerror}",
+            code="project_init_refused",
             fix="check permissions and free space, then run it again",
         ) from error
     return InitReport(real_root, tuple(created), tuple(kept))
@@ -132,8 +132,10 @@ def _make_directory(path: Path) -> None:
     except FileExistsError:
         # A link here could lead out of the project.
         if not stat.S_ISDIR(os.lstat(path).st_mode):
-            raise ProjectInitRefused(
-                f"{path} exists and is not a directory", fix="move it away"
+            raise KagedError(
+                f"{path} exists and is not a directory",
+                code="project_init_refused",
+                fix="move it away",
             ) from None
 
 

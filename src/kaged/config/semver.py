@@ -6,7 +6,6 @@ import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from kaged.base import KagedError
 
@@ -34,7 +33,7 @@ _SPACED_OPERATOR = re.compile(r"(\^|~|>=|<=|>|<|=)\s+")
 class VersionInvalid(KagedError):
     """The text is no semantic version, or no range of them."""
 
-    code: ClassVar[str] = "version_invalid"
+    code = "version_invalid"
 
 
 @functools.total_ordering

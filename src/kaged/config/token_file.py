@@ -12,7 +12,6 @@ import os
 import secrets
 import stat
 from pathlib import Path
-from typing import ClassVar
 
 from kaged.base import KagedError
 from kaged.config.locations import Locations
@@ -20,12 +19,6 @@ from kaged.config.locations import Locations
 TOKEN_BYTES = 32
 MIN_TOKEN_CHARS = 32
 MAX_TOKEN_CHARS = 512
-
-
-class TokenFileUnusable(KagedError):
-    """The bearer token file cannot be trusted or read; nobody gets in over TCP with it."""
-
-    code: ClassVar[str] = "token_file_unusable"
 
 
 class TokenFile:
@@ -40,7 +33,8 @@ class TokenFile:
         """Read the token, or make one when there is none.
 
         Raises:
-            TokenFileUnusable: the file is not a plain file of `owner_uid` that only they can read,
+            KagedError: `token_file_unusable`; the file is not a plain file of `owner_uid` that
+                only they can read,
                 holds no usable token, or cannot be read or written.
         """
         try:
@@ -48,8 +42,9 @@ class TokenFile:
                 write_secret(path, secrets.token_urlsafe(TOKEN_BYTES))
             return cls(path, digest_secret(read_token(path, owner_uid)))
         except OSError as error:
-            raise TokenFileUnusable(
+            raise KagedError(
                 f"Cannot use the token file {path}: {error.strerror}.",
+                code="token_file_unusable",
                 fix=f"Make {path} readable and writable for the user who runs the daemon.",
                 path=str(path),
             ) from error
@@ -64,8 +59,9 @@ class TokenFile:
         try:
             write_secret(self.path, token)
         except OSError as error:
-            raise TokenFileUnusable(
+            raise KagedError(
                 f"Cannot write the token file {self.path}: {error.strerror}.",
+                code="token_file_unusable",
                 fix=f"Make {self.path.parent} writable for the user who runs the daemon.",
                 path=str(self.path),
             ) from error
@@ -77,7 +73,7 @@ def read_token(path: Path, owner_uid: int) -> str:
     """Read the bearer token out of its file.
 
     Raises:
-        TokenFileUnusable: see `TokenFile.open`.
+        KagedError: `token_file_unusable`; see `TokenFile.open`.
         OSError: the file cannot be opened.
     """
     # O_NOFOLLOW and fstat on the open descriptor: what is judged is what is read.
@@ -128,8 +124,10 @@ def digest_secret(value: str) -> bytes:
     return hashlib.sha256(value.encode("utf-8", "surrogateescape")).digest()
 
 
-def _unusable(path: Path, why: str, fix: str) -> TokenFileUnusable:
-    return TokenFileUnusable(f"The token file {path} {why}.", fix=fix, path=str(path))
+def _unusable(path: Path, why: str, fix: str) -> KagedError:
+    return KagedError(
+        f"The token file {path} {why}.", code="token_file_unusable", fix=fix, path=str(path)
+    )
 
 
 def token_file(places: Locations) -> Path:

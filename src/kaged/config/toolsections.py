@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from kaged.base import JsonValue, KagedError
 from kaged.config.cageblock import NET_TARGET
@@ -36,16 +36,17 @@ class OptionalSource(StrEnum):
     GIT_HTTP_LOOPBACK = SourceKind.GIT_HTTP_LOOPBACK.value
 
 
-class OwnerNameInvalid(KagedError):
-    """The name cannot own tools."""
-
-    code: ClassVar[str] = "reserved_plugin_name"
-
-
 def parse_owner_name(text: str) -> str:
-    """Read a name that tools will be prefixed with. Raises OwnerNameInvalid for built-in ones."""
+    """Read a name that tools will be prefixed with.
+
+    Raises `reserved_plugin_name` for built-in ones.
+    """
     if text in RESERVED_NAMES:
-        raise OwnerNameInvalid("is the name of a built-in tool namespace", fix="choose another")
+        raise KagedError(
+            "is the name of a built-in tool namespace",
+            code="reserved_plugin_name",
+            fix="choose another",
+        )
     return text
 
 

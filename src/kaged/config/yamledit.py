@@ -10,7 +10,7 @@ import copy
 import json
 import re
 from collections.abc import Sequence
-from typing import Any, ClassVar, Final, cast
+from typing import Any, Final, cast
 
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.config.nodes import to_json
@@ -29,7 +29,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 class EditRefused(KagedError):
     """The change cannot be made in this text without touching more than it; nothing changed."""
 
-    code: ClassVar[str] = "config_edit_refused"
+    code = "config_edit_refused"
 
 
 class YamlEdit:

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar
 
 from kaged.base import JsonObject, KagedError
 from kaged.cage import CageKind, CageRequest
@@ -46,25 +45,7 @@ _UNCAGED = CapabilityExplanation(
 class CagedAgentNotFound(KagedError):
     """The project has no agent at that path."""
 
-    code: ClassVar[str] = "agent_not_found"
-
-
-class AgentUncaged(KagedError):
-    """The agent has no cage to go into."""
-
-    code: ClassVar[str] = "agent_uncaged"
-
-
-class CageNotFound(KagedError):
-    """Neither an agent nor a plugin has that name."""
-
-    code: ClassVar[str] = "cage_not_found"
-
-
-class CageAmbiguous(KagedError):
-    """An agent and a plugin have the same name."""
-
-    code: ClassVar[str] = "cage_ambiguous"
+    code = "agent_not_found"
 
 
 class CageOwner(StrEnum):
@@ -153,9 +134,11 @@ class CageViews:
         """Return the one cage of that name.
 
         Raises:
-            CageAmbiguous: an agent and a plugin are called so, and `owner` does not say which.
-            CageNotFound: nobody is called so; CagedAgentNotFound or PluginNotFound when `owner` is
-            said. StoreFailed: it is a plugin that cannot be used as it lies there.
+            KagedError: `cage_ambiguous`; an agent and a plugin are called so, and `owner` does not
+                say which.
+            KagedError: `cage_not_found`; nobody is called so; CagedAgentNotFound or PluginNotFound
+                when `owner` is
+            said. `plugin_store_failed`: it is a plugin that cannot be used as it lies there.
             ConfigInvalid: the project's or the operator's files have errors.
         """
         if owner is CageOwner.AGENT:
@@ -164,13 +147,15 @@ class CageViews:
             return self._plugin(name)
         found = [view for view in (self._maybe_agent(name), self._maybe_plugin(name)) if view]
         if len(found) > 1:
-            raise CageAmbiguous(
+            raise KagedError(
                 f"{name} is an agent of {self._root} and an installed plugin.",
+                code="cage_ambiguous",
                 fix="Say which one: --kind agent or --kind plugin.",
             )
         if not found:
-            raise CageNotFound(
+            raise KagedError(
                 f"Neither an agent of {self._root} nor an installed plugin is called {name!r}.",
+                code="cage_not_found",
                 fix="`kaged project show` lists the agents, `kaged plugin list` the plugins.",
             )
         return found[0]
@@ -195,11 +180,12 @@ class CageViews:
         """Return the request for a shell in a cage of this view.
 
         Raises:
-            AgentUncaged: there is no cage to go into.
+            KagedError: `agent_uncaged`; there is no cage to go into.
         """
         if view.policy is None:
-            raise AgentUncaged(
+            raise KagedError(
                 f"{view.name} has no cage: it reaches everything that you can.",
+                code="agent_uncaged",
                 fix="Give it a `cage:` block in .kaged/project.yaml, or name a caged agent.",
             )
         if view.plugin is None:

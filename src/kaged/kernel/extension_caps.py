@@ -9,7 +9,7 @@ import difflib
 import functools
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import ClassVar, cast
+from typing import cast
 
 from kaged.base.errors import KagedError
 from kaged.kernel.decision import Decision, fail_closed
@@ -48,7 +48,7 @@ _IMPLIES = {
 class ExtensionCapabilityInvalid(KagedError):
     """A list of extension capabilities has an unknown name or is no list."""
 
-    code: ClassVar[str] = "extension_capability_invalid"
+    code = "extension_capability_invalid"
 
 
 def parse_extension_capabilities(value: object) -> ExtensionCapabilities:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from typing import ClassVar
 
 from kaged.base.errors import KagedError
 from kaged.kernel.addresses import address_class, canonical_address
@@ -23,7 +22,7 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 class NetTargetInvalid(KagedError):
     """The text names no destination."""
 
-    code: ClassVar[str] = "net_target_invalid"
+    code = "net_target_invalid"
 
 
 def normalise_host(text: str) -> str:

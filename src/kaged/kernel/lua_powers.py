@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import ClassVar, cast
+from typing import cast
 
 from kaged.base.errors import KagedError
 from kaged.kernel.decision import Decision, fail_closed
@@ -30,7 +30,7 @@ LuaPowers = frozenset[LuaPower]
 class LuaPowerInvalid(KagedError):
     """A list of Lua powers has an unknown name or is no list of texts."""
 
-    code: ClassVar[str] = "lua_power_invalid"
+    code = "lua_power_invalid"
 
 
 def parse_powers(value: object) -> LuaPowers:

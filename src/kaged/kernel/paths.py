@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NewType
+from typing import NewType
 
 from kaged.base.errors import KagedError
 
@@ -17,7 +17,7 @@ end (but `/` itself). Symlinks are a fact that callers resolve; this type says n
 class PathInvalid(KagedError):
     """The text is not an absolute path that the kernel can reason about."""
 
-    code: ClassVar[str] = "path_invalid"
+    code = "path_invalid"
 
 
 def normalise(text: str) -> AbsPath:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from kaged.base.errors import KagedError
 from kaged.base.jsonvalue import JsonObject
@@ -25,7 +25,7 @@ _KEYS = {
 class RequirementInvalid(KagedError):
     """A tool requirement has none of the four shapes."""
 
-    code: ClassVar[str] = "tool_requirement_invalid"
+    code = "tool_requirement_invalid"
 
 
 @dataclass(frozen=True, slots=True)

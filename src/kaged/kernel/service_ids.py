@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, NewType, cast
+from typing import NewType, cast
 
 from kaged.base.errors import KagedError
 from kaged.kernel.decision import Decision, fail_closed
@@ -26,7 +26,7 @@ _BLANKS = " \t"
 class ServiceIdInvalid(KagedError):
     """The text is not a full service capability id, a namespace or an operation name."""
 
-    code: ClassVar[str] = "capability_invalid_input"
+    code = "capability_invalid_input"
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from kaged.base import Ids, JsonObject, JsonValue
-from kaged.lua.errors import DialogNotFound
+from kaged.base import Ids, JsonObject, JsonValue, KagedError
 from kaged.lua.values import shown_object
 
 ANSWER_S: Final = 600.0
@@ -71,10 +70,12 @@ class Dialogs:
             self._publish("lua.dialog_closed", {"id": dialog_id})
 
     def answer(self, dialog_id: str, value: JsonValue) -> None:
-        """Take a person's answer; None dismisses. Raises DialogNotFound."""
+        """Take a person's answer; None dismisses. Raises `lua_dialog_not_found`."""
         found = self._open.get(dialog_id)
         if found is None or found.answer.done():
-            raise DialogNotFound(f"No dialog {dialog_id} waits for an answer.")
+            raise KagedError(
+                f"No dialog {dialog_id} waits for an answer.", code="lua_dialog_not_found"
+            )
         found.answer.set_result(value)
 
     def dismiss_all(self) -> None:

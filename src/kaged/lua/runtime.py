@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import structlog
 
-from kaged.base import JsonObject, JsonValue, Tasks
+from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.kernel.lua_powers import print_powers
 from kaged.lua.calls import HostCalls
-from kaged.lua.errors import ScriptCommandNotFound, ScriptDown
+from kaged.lua.errors import ScriptDown
 from kaged.lua.events import EVENTS, EventKind
 from kaged.lua.limits import MAX_COMMANDS, MAX_QUEUED_EVENTS
 from kaged.lua.moves import outcome_words
@@ -213,7 +213,7 @@ class ScriptRuntime:
         """Run a command; when this returns, the move it asked for is made, or refused.
 
         Raises:
-            ScriptCommandNotFound: no running script has it.
+            KagedError: `lua_command_not_found`; no running script has it.
         """
         script = self._owner(name)
         before = self._noticed
@@ -247,8 +247,9 @@ class ScriptRuntime:
                     return script
         down = [one.stem for one in self.scripts if one.state is ScriptState.DOWN]
         hint = f"The script {', '.join(down)} is down." if down else ""
-        raise ScriptCommandNotFound(
+        raise KagedError(
             f"No script has a command {name!r}. {hint}".strip(),
+            code="lua_command_not_found",
             fix="`kaged lua list` shows the scripts and their commands.",
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from kaged import __version__
-from kaged.base import JsonObject, JsonValue, Tasks
+from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.cage.net import SystemResolver
 from kaged.config.settings import read_settings
 from kaged.lua.calls import CallParts, HostCalls
@@ -24,7 +24,6 @@ from kaged.lua.runtime import ScriptRuntime
 from kaged.lua.script import ScriptParts
 from kaged.lua.session_events import SessionEventForwarder
 from kaged.lua.web import ScriptWeb
-from kaged.projects.errors import ProjectNotFound
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,7 +131,10 @@ class ScriptService:
     # -- what people ask -----------------------------------------------------------------------
 
     async def describe(self, project_id: str) -> JsonObject:
-        """Return a project's scripts and commands, once they are loaded. Raises ProjectNotFound."""
+        """Return a project's scripts and commands, once they are loaded.
+
+        Raises `project_not_found`.
+        """
         runtime = await self._ready(project_id)
         grants = self._plugins.capabilities
         return {
@@ -145,7 +147,7 @@ class ScriptService:
     async def command(
         self, project_id: str, name: str, raw: str, *, interactive: bool
     ) -> JsonObject:
-        """Run a command of a script. Raises ScriptCommandNotFound, ProjectNotFound."""
+        """Run a command of a script. Raises `lua_command_not_found`, `project_not_found`."""
         runtime = await self._ready(project_id)
         output = await runtime.command(name.lstrip("/:"), raw, interactive=interactive)
         return output.as_json()
@@ -158,7 +160,7 @@ class ScriptService:
         return [*await runtime.dialogs.wait(min(wait_s, DIALOG_WAIT_S))]
 
     async def answer(self, project_id: str, dialog_id: str, value: JsonValue) -> None:
-        """Answer a dialog; null dismisses it. Raises DialogNotFound."""
+        """Answer a dialog; null dismisses it. Raises `lua_dialog_not_found`."""
         (await self._ready(project_id)).dialogs.answer(dialog_id, value)
 
     async def front(
@@ -171,7 +173,7 @@ class ScriptService:
         """Read the folder and the grants again and load everything anew.
 
         Raises:
-            ProjectNotFound: no such project is loaded.
+            KagedError: `project_not_found`; no such project is loaded.
             ConfigInvalid: config.toml cannot be used; everything stays as it was.
         """
         runtime = await self._ready(project_id)
@@ -192,8 +194,9 @@ class ScriptService:
     async def _ready(self, project_id: str) -> ScriptRuntime:
         runtime = self._runtimes.get(project_id)
         if runtime is None:
-            raise ProjectNotFound(
+            raise KagedError(
                 f"No usable project {project_id} is loaded.",
+                code="project_not_found",
                 fix="`kaged project list` shows the loaded ones.",
             )
         loading = self._loads.get(project_id)

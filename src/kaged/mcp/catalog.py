@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from kaged.config.jsonschemas import check_schema
 from kaged.mcp.texts import MAX_WORD_CHARS, clean_schema, labelled, one_line
-from kaged.tools import ToolNameCollision
 from kaged.tools.registry import outside_name
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def parse_tools(
             left_out.append(found)
         elif found.name in tools:
             first = tools[found.name].original
-            why = f"{ToolNameCollision.code}: its name is taken by {first!r}"
+            why = f"tool_name_collision: its name is taken by {first!r}"
             left_out.append(LeftOut(found.original, why))
         else:
             tools[found.name] = found

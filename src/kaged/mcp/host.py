@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from kaged.base import KagedError
 from kaged.config.toolrules import glob_matches
 from kaged.mcp.content import RESULT_SCHEMA
-from kaged.mcp.errors import McpServerNotFound
 from kaged.mcp.outside import OutsideServer
 from kaged.tools import Tool, ToolDefinition, ToolError, ToolInvocation, ToolSource
 
@@ -54,12 +54,14 @@ class McpHost:
             await asyncio.gather(*(server.stop() for server in self._servers.values()))
 
     def get(self, name: str) -> OutsideServer:
-        """Return a server. Raises McpServerNotFound."""
+        """Return a server. Raises `mcp_server_not_found`."""
         found = self._servers.get(name)
         if found is None:
             known = ", ".join(sorted(self._servers)) or "none"
-            raise McpServerNotFound(
-                f"There is no MCP server {name!r}.", fix=f"config.toml names these: {known}."
+            raise KagedError(
+                f"There is no MCP server {name!r}.",
+                code="mcp_server_not_found",
+                fix=f"config.toml names these: {known}.",
             )
         return found
 

@@ -10,7 +10,6 @@ from kaged.base import KagedError
 from kaged.cage import CageKind, CageRequest
 from kaged.kernel.net import parse_target
 from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
-from kaged.mcp.errors import McpServerInvalid
 
 MAX_WORDS = 256
 
@@ -45,11 +44,12 @@ class ServerTable(BaseModel):
 
 
 def parse_table(table: dict[str, Any]) -> ServerTable:
-    """Read a server's table. Raises McpServerInvalid."""
+    """Read a server's table. Raises `mcp_server_invalid`."""
     proto = str(table.get("proto", "STDIO")).upper()
     if proto != "STDIO":
-        raise McpServerInvalid(
+        raise KagedError(
             f"transport {proto} is not supported",
+            code="mcp_server_invalid",
             fix="use proto: STDIO with cmd; the server then runs in a cage of its own",
         )
     try:
@@ -57,16 +57,25 @@ def parse_table(table: dict[str, Any]) -> ServerTable:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise McpServerInvalid(
-            f"{where}: {first['msg']}", fix="known are proto, cmd, script, cwd, env and cage"
+        raise KagedError(
+            f"{where}: {first['msg']}",
+            code="mcp_server_invalid",
+            fix="known are proto, cmd, script, cwd, env and cage",
         ) from error
     if (found.cmd is None) == (found.script is None):
-        raise McpServerInvalid("needs either cmd or script", fix="give exactly one of the two")
+        raise KagedError(
+            "needs either cmd or script",
+            code="mcp_server_invalid",
+            fix="give exactly one of the two",
+        )
     return found
 
 
 def cage_request(name: str, table: ServerTable) -> CageRequest:
-    """Put the server's cage together. Raises McpServerInvalid for a grant that makes no sense."""
+    """Put the server's cage together.
+
+    Raises `mcp_server_invalid` for a grant that makes no sense.
+    """
     cage = table.cage
     reads = [*cage.read, *([] if table.script is None else [table.script])]
     try:
@@ -80,7 +89,9 @@ def cage_request(name: str, table: ServerTable) -> CageRequest:
             limits=CageLimits(memory_mb=cage.memory_mb),
         )
     except KagedError as error:
-        raise McpServerInvalid(f"cage: {error.message}", fix=error.fix) from error
+        raise KagedError(
+            f"cage: {error.message}", code="mcp_server_invalid", fix=error.fix
+        ) from error
     return CageRequest(
         name=name, policy=policy, command=table.command, kind=CageKind.SERVER, cwd=table.cwd
     )

@@ -12,7 +12,7 @@ from typing import Final
 from kaged.base import Clock, Ids, JsonObject, JsonValue
 from kaged.config.localconfig import ModelEntry
 from kaged.config.sections import Sections
-from kaged.models.errors import ModelError, ModelUnknown
+from kaged.models.errors import ModelError
 from kaged.models.fallback import FallbackModel
 from kaged.models.retrying import Attempts, RetryingModel, RetryPolicy, Sleep
 from kaged.models.script import ModelScript
@@ -71,8 +71,8 @@ class ModelCatalogue:
         """Return the model behind an alias, with its fallbacks.
 
         Raises:
-            ModelUnknown: there is none, or its section cannot be used.
-            ScriptInvalid: the script that it plays cannot be used.
+            ModelError: `model_unknown`; there is none, or its section cannot be used.
+            ModelError: `model_script_invalid`; the script that it plays cannot be used.
         """
         made = self._make(alias)
         others = [name for name in made.entry.fallbacks if name != alias]
@@ -172,8 +172,9 @@ class ModelCatalogue:
         entries = self._entries()
         if alias in entries.broken:
             said = "; ".join(problem.message for problem in entries.broken[alias])
-            raise ModelUnknown(
+            raise ModelError(
                 f"[models.{alias}] of local.toml cannot be used: {said}",
+                code="model_unknown",
                 fix="Correct the section, then run `kaged model check`.",
                 alias=alias,
             )
@@ -181,8 +182,9 @@ class ModelCatalogue:
         if found is None and alias == SCRIPTED:
             return ModelEntry(model=SCRIPTED)
         if found is None:
-            raise ModelUnknown(
+            raise ModelError(
                 f"No model has the alias {alias!r}.",
+                code="model_unknown",
                 fix=(
                     f'Add it to local.toml: [models.{alias}] with model = "vendor:name" and '
                     "api_key or base_url. `kaged model list` shows the aliases there are."

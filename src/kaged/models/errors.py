@@ -15,7 +15,7 @@ class ModelError(KagedError):
     `data`: cut short, and without the key.
     """
 
-    code: ClassVar[str] = "model_error"
+    code = "model_error"
     retryable: ClassVar[bool] = False
 
     def __init__(
@@ -33,52 +33,34 @@ class ModelError(KagedError):
         self.retry_after_s = retry_after_s
 
 
-class ModelUnknown(ModelError):
-    """No usable model has this alias."""
-
-    code: ClassVar[str] = "model_unknown"
-
-
 class ModelUnavailable(ModelError):
     """The model cannot be reached, is overloaded, timed out, or broke off in the middle."""
 
-    code: ClassVar[str] = "model_unavailable"
+    code = "model_unavailable"
     retryable: ClassVar[bool] = True
 
 
 class ModelRateLimited(ModelError):
     """The vendor limits the rate of requests."""
 
-    code: ClassVar[str] = "model_rate_limited"
+    code = "model_rate_limited"
     retryable: ClassVar[bool] = True
 
 
 class ModelRefused(ModelError):
     """The vendor does not take the question: no access, no credit, not allowed, not understood."""
 
-    code: ClassVar[str] = "model_refused"
+    code = "model_refused"
 
 
 class ModelContextExceeded(ModelRefused):
     """The window is larger than what the model takes; a smaller one may be answered."""
 
-    code: ClassVar[str] = "model_context_exceeded"
+    code = "model_context_exceeded"
 
 
 class ModelBadAnswer(ModelError):
     """What came back is no answer: not the protocol, or larger than any answer may be."""
 
-    code: ClassVar[str] = "model_bad_answer"
+    code = "model_bad_answer"
     retryable: ClassVar[bool] = True
-
-
-class ScriptInvalid(ModelError):
-    """A script of the `scripted` model cannot be used; every problem is in the message."""
-
-    code: ClassVar[str] = "model_script_invalid"
-
-
-class ScriptEnded(ModelError):
-    """The script has no turn for what was asked."""
-
-    code: ClassVar[str] = "model_script_ended"

@@ -32,7 +32,7 @@ from kaged.config.reading import INVALID, DocumentPosition, Reading
 from kaged.config.records import RecordShape, empty_map, key, optional, record
 from kaged.config.shapes import Choice, Flag, Number, TextShape, Whole
 from kaged.config.yamldoc import parse_yaml
-from kaged.models.errors import ScriptInvalid
+from kaged.models.errors import ModelError
 from kaged.models.turn import (
     AssistantMessage,
     ModelRequest,
@@ -209,7 +209,7 @@ class ModelScript:
         """Read a script.
 
         Raises:
-            ScriptInvalid: with every problem.
+            ModelError: `model_script_invalid`; with every problem.
         """
         reading = Reading(file)
         parsed = parse_yaml(text, file)
@@ -219,16 +219,19 @@ class ModelScript:
         try:
             return cls(reading.finish(found).value.turns)
         except ConfigFileInvalid as error:
-            raise ScriptInvalid(error.message, problems=error.data["problems"]) from error
+            raise ModelError(
+                error.message, code="model_script_invalid", problems=error.data["problems"]
+            ) from error
 
     @classmethod
     def load(cls, path: Path) -> ModelScript:
-        """Read a script from a file. Raises ScriptInvalid."""
+        """Read a script from a file. Raises `model_script_invalid`."""
         try:
             found = read_text(path)
         except ConfigFileInvalid as error:
-            raise ScriptInvalid(
+            raise ModelError(
                 error.message,
+                code="model_script_invalid",
                 fix="Name a YAML file with `turns:`.",
                 problems=error.data["problems"],
             ) from error

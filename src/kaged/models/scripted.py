@@ -17,7 +17,6 @@ from kaged.models.errors import (
     ModelRateLimited,
     ModelRefused,
     ModelUnavailable,
-    ScriptEnded,
 )
 from kaged.models.retrying import AttemptEvent, Sleep
 from kaged.models.script import (
@@ -97,13 +96,14 @@ class ScriptedModel:
         """Play the turn that comes next, or the fault that the script has for this attempt.
 
         Raises:
-            ScriptEnded: the script has no turn for this.
+            ModelError: `model_script_ended`; the script has no turn for this.
             ModelError: as the script says.
         """
         chosen = self._script.choose(request)
         if chosen is None:
-            raise ScriptEnded(
+            raise ModelError(
                 f"The script of {self._alias} has no turn for {request.agent} after this.",
+                code="model_script_ended",
                 fix="Add a turn, or one with repeat: true.",
                 agent=request.agent,
             )

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from kaged.base import KagedError
 
 
 class PeerGone(KagedError):
     """The process ended, or its streams closed, before the answer came."""
 
-    code: ClassVar[str] = "peer_gone"
+    code = "peer_gone"
 
 
 class PeerTimeout(KagedError):
     """No answer within the time the caller gave."""
 
-    code: ClassVar[str] = "peer_timeout"
+    code = "peer_timeout"
 
 
 class PeerStalled(KagedError):
     """The peer does not read what we write; nothing more is queued for it."""
 
-    code: ClassVar[str] = "peer_stalled"
+    code = "peer_stalled"

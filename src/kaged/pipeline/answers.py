@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from kaged.base import KagedError
 from kaged.pipeline.chain import Accepted
@@ -21,18 +21,14 @@ if TYPE_CHECKING:
 MAX_RETRY_DELAY_MS = 24 * 60 * 60 * 1000
 
 
-class ForeignResult(KagedError):
-    """A hook returned something that is not a result, or a result with fields of wrong types."""
-
-    code: ClassVar[str] = "pipeline_foreign_result"
-
-
 def accept_answer(step: Step, chain: Chain, given: Any, answer: Any) -> Accepted | None:
     """Check an answer and copy the allowed part of it; None for a plain allow without edits.
 
     Raises:
-        ForeignResult: the answer is not a result, or a field of it has a wrong type.
-        TierViolationError, ForeignExtensions, ForeignPayload: an edit cannot be accepted; then
+        KagedError: `pipeline_foreign_result`; the answer is not a result, or a field of it has a
+            wrong type.
+        TierViolationError, KagedError: `pipeline_foreign_extensions`, `pipeline_foreign_payload`;
+            an edit cannot be accepted; then
             nothing of the answer counts.
     """
     if answer is None:
@@ -111,9 +107,10 @@ def _payload(step: Step, chain: Chain, given: Any, returned: object) -> Any:
     return edited
 
 
-def _foreign(step: Step, what: str) -> ForeignResult:
-    return ForeignResult(
+def _foreign(step: Step, what: str) -> KagedError:
+    return KagedError(
         f"hook {step.hook!r} of plugin {step.name!r} returned {what}",
+        code="pipeline_foreign_result",
         fix="return a PluginResult, or None for no change",
         plugin=step.name,
         hook=step.hook,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 from kaged.base import KagedError
 from kaged.pipeline.plugin import get_hook_metadata
@@ -19,7 +19,7 @@ _POSITIONAL = (
 class HookNotBound(KagedError):
     """A plugin has no usable method for a hook that its configuration lists."""
 
-    code: ClassVar[str] = "pipeline_hook_not_bound"
+    code = "pipeline_hook_not_bound"
 
 
 HookCall: TypeAlias = Callable[[Any, Any, Any], Coroutine[Any, Any, Any]]

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,7 +24,7 @@ from kaged.kernel.net import parse_target
 from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
 from kaged.peer import Connection, PeerProcess
 from kaged.pipeline.binding import HookCall, HookNotBound
-from kaged.pipeline.kinds import PluginNotLoaded, StartedPlugin
+from kaged.pipeline.kinds import StartedPlugin
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.remote import decode_answer, encode_call
 from kaged.wire.errors import RpcError
@@ -45,12 +45,6 @@ SHUTDOWN_TIMEOUT_S = 3.0
 
 _ROOT = "/opt/kaged"
 _log = structlog.get_logger(__name__)
-
-
-class PluginWorkerGone(KagedError):
-    """The worker of a caged plugin ended, or could not be started again."""
-
-    code: ClassVar[str] = "plugin_worker_gone"
 
 
 class CageGrants(BaseModel):
@@ -77,18 +71,22 @@ class CagedKind:
         self._python = python or os.path.realpath(sys.executable)
 
     async def start(self, config: PluginConfig) -> StartedPlugin:
-        """Start a worker and load the class in it. Raises PluginNotLoaded."""
+        """Start a worker and load the class in it. Raises `pipeline_plugin_not_loaded`."""
         options = dict(config.config or {})
         class_name = options.pop("class_name", None)
         if not isinstance(class_name, str) or "." not in class_name:
-            raise PluginNotLoaded(
-                "kind caged needs config.class_name, a dotted class path", key="config"
+            raise KagedError(
+                "kind caged needs config.class_name, a dotted class path",
+                code="pipeline_plugin_not_loaded",
+                key="config",
             )
         try:
             grants = CageGrants.model_validate(options.pop("cage", None) or {})
             policy = _policy(grants)
         except (ValidationError, KagedError) as error:
-            raise PluginNotLoaded(f"config.cage is wrong: {error}", key="config") from error
+            raise KagedError(
+                f"config.cage is wrong: {error}", code="pipeline_plugin_not_loaded", key="config"
+            ) from error
         request = CageRequest(
             name=f"pipeline:{config.name}",
             policy=policy,
@@ -126,12 +124,13 @@ class CagedPlugin:
         self._starting: Awaitable[PeerProcess] | None = None
 
     async def open(self) -> None:
-        """Start the first worker. Raises PluginNotLoaded."""
+        """Start the first worker. Raises `pipeline_plugin_not_loaded`."""
         try:
             self._worker = await self._start_worker()
         except KagedError as error:
-            raise PluginNotLoaded(
+            raise KagedError(
                 f"plugin {self._name!r} refused to start: {error.message}",
+                code="pipeline_plugin_not_loaded",
                 fix=error.fix,
                 key="config",
             ) from error
@@ -166,7 +165,9 @@ class CagedPlugin:
             answered = True
         except RpcError as error:
             answered = True
-            raise PluginWorkerGone(f"the worker did not take the call: {error.message}") from error
+            raise KagedError(
+                f"the worker did not take the call: {error.message}", code="plugin_worker_gone"
+            ) from error
         finally:
             if not answered and worker is self._worker and worker.connection.is_open:
                 # Given up on, by a timeout or the caller: is it slow, or stuck for everybody?
@@ -194,7 +195,9 @@ class CagedPlugin:
         try:
             self._worker = await self._starting
         except KagedError as error:
-            raise PluginWorkerGone(f"no new worker: {error.message}") from error
+            raise KagedError(
+                f"no new worker: {error.message}", code="plugin_worker_gone"
+            ) from error
         finally:
             self._starting = None
         return self._worker
@@ -281,10 +284,15 @@ def _plugin_mount(class_name: str) -> HostMount:
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError) as error:
-        raise PluginNotLoaded(f"package {top!r} cannot be found: {error}", key="config") from error
+        raise KagedError(
+            f"package {top!r} cannot be found: {error}",
+            code="pipeline_plugin_not_loaded",
+            key="config",
+        ) from error
     if spec is None:
-        raise PluginNotLoaded(
+        raise KagedError(
             f"package {top!r} is not installed",
+            code="pipeline_plugin_not_loaded",
             fix="install it, or put its folder into plugin_dirs",
             key="config",
         )
@@ -292,5 +300,7 @@ def _plugin_mount(class_name: str) -> HostMount:
     if folders:
         return HostMount(os.path.realpath(folders[0]), f"{_ROOT}/plugin/{top}")
     if spec.origin is None or not spec.origin.endswith(".py"):
-        raise PluginNotLoaded(f"{top!r} is not a plugin package", key="config")
+        raise KagedError(
+            f"{top!r} is not a plugin package", code="pipeline_plugin_not_loaded", key="config"
+        )
     return HostMount(os.path.realpath(spec.origin), f"{_ROOT}/plugin/{top}.py")

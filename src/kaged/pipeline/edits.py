@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -36,12 +36,6 @@ class HookPayloadPolicy:
     writable_fields: frozenset[str]
 
 
-class ForeignPayload(KagedError):
-    """A plugin returned a payload of a type or with values that the hook does not have."""
-
-    code: ClassVar[str] = "pipeline_foreign_payload"
-
-
 def accept_payload(current: Any, returned: object, kind: HookKind | None, plugin_name: str) -> Any:
     """Copy a returned payload into the host's hands.
 
@@ -49,7 +43,7 @@ def accept_payload(current: Any, returned: object, kind: HookKind | None, plugin
     any payload or dict.
 
     Raises:
-        ForeignPayload: it is something else.
+        KagedError: `pipeline_foreign_payload`; it is something else.
     """
     if kind is None:
         if isinstance(returned, PluginPayload) or type(returned) is dict:
@@ -69,9 +63,10 @@ def accept_payload(current: Any, returned: object, kind: HookKind | None, plugin
             state.get("root") if "root" in model.model_fields else state, context=_HOST_CONTEXT
         )
     except ValidationError as error:
-        raise ForeignPayload(
+        raise KagedError(
             f"plugin {plugin_name!r} returned a payload that does not fit:"
             f" {error.errors()[0]['msg']}",
+            code="pipeline_foreign_payload",
             fix="change payloads with model_copy(update={...}) and values of the right types",
             plugin=plugin_name,
         ) from error
@@ -122,9 +117,10 @@ def check_size(payload: Any) -> None:
             )
 
 
-def _foreign(plugin_name: str, type_name: str) -> ForeignPayload:
-    return ForeignPayload(
+def _foreign(plugin_name: str, type_name: str) -> KagedError:
+    return KagedError(
         f"plugin {plugin_name!r} returned {type_name} as modified_payload",
+        code="pipeline_foreign_payload",
         fix="return a payload of the hook's own class, made with model_copy",
         plugin=plugin_name,
     )

@@ -46,7 +46,7 @@ class PluginErrorModel(PlainRecord):
 class PluginError(KagedError):
     """A plugin failed and its error policy ends the call; `executions` tells how far it got."""
 
-    code: ClassVar[str] = "plugin_error"
+    code = "plugin_error"
 
     def __init__(self, error: PluginErrorModel) -> None:
         super().__init__(error.message, plugin=error.plugin_name)
@@ -57,7 +57,7 @@ class PluginError(KagedError):
 class PluginViolationError(KagedError):
     """A plugin denied the call, and the caller asked to have denials raised."""
 
-    code: ClassVar[str] = "plugin_violation"
+    code = "plugin_violation"
 
     def __init__(self, message: str, violation: PluginViolation | None = None) -> None:
         super().__init__(message)
@@ -85,19 +85,13 @@ class PluginViolationError(KagedError):
 class PayloadSizeError(KagedError, ValueError):
     """A payload is larger than the pipeline takes."""
 
-    code: ClassVar[str] = "pipeline_payload_too_large"
-
-
-class PipelineRecursion(KagedError):
-    """A plugin called the pipeline from within the pipeline, too many levels deep."""
-
-    code: ClassVar[str] = "pipeline_recursion"
+    code = "pipeline_payload_too_large"
 
 
 class PipelineNotReady(KagedError):
     """The configuration that names this hook is faulty, so calls on it are refused."""
 
-    code: ClassVar[str] = "pipeline_not_ready"
+    code = "pipeline_not_ready"
 
 
 def convert_exception_to_error(exception: BaseException, plugin_name: str) -> PluginErrorModel:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.pipeline.binding import HookCall, HookNotBound
-from kaged.pipeline.kinds import PluginNotLoaded, StartedPlugin
+from kaged.pipeline.kinds import StartedPlugin
 from kaged.pipeline.payloads.registry import HookRegistry
-from kaged.pipeline.remote import RemoteAnswerInvalid, decode_answer, encode_call
+from kaged.pipeline.remote import decode_answer, encode_call
 from kaged.pipeline.slots import Extensions
 
 if TYPE_CHECKING:
@@ -50,12 +50,16 @@ class ExternalKind:
         self._connect = connect
 
     async def start(self, config: PluginConfig) -> StartedPlugin:
-        """Connect and ask whether the server has this plugin. Raises PluginNotLoaded."""
+        """Connect and ask whether the server has this plugin.
+
+        Raises `pipeline_plugin_not_loaded`.
+        """
         try:
             session = await self._connect(config.name, config.mcp or {})
         except KagedError as error:
-            raise PluginNotLoaded(
+            raise KagedError(
                 f"plugin {config.name!r}: its MCP server cannot be reached: {error.message}",
+                code="pipeline_plugin_not_loaded",
                 fix=error.fix,
                 key="mcp",
             ) from error
@@ -78,17 +82,22 @@ class ExternalPlugin:
         self._offered: frozenset[str] | None = None
 
     async def check(self) -> None:
-        """Ask the server for its own configuration of this plugin. Raises PluginNotLoaded."""
+        """Ask the server for its own configuration of this plugin.
+
+        Raises `pipeline_plugin_not_loaded`.
+        """
         try:
             known = await self._session.call_tool(GET_CONFIG, {"name": self._name})
         except KagedError as error:
-            raise PluginNotLoaded(
+            raise KagedError(
                 f"plugin {self._name!r}: its MCP server does not serve plugins: {error.message}",
+                code="pipeline_plugin_not_loaded",
                 key="mcp",
             ) from error
         if not isinstance(known, dict):
-            raise PluginNotLoaded(
+            raise KagedError(
                 f"plugin {self._name!r} is not known to its MCP server",
+                code="pipeline_plugin_not_loaded",
                 fix="name it as the server does",
                 key="name",
             )
@@ -129,7 +138,9 @@ def _only_changes(answer: JsonValue, shown: Extensions | None) -> JsonValue:
         try:
             answer = json.loads(answer)
         except ValueError as error:
-            raise RemoteAnswerInvalid("the server's answer is not JSON") from error
+            raise KagedError(
+                "the server's answer is not JSON", code="plugin_answer_invalid"
+            ) from error
     given = answer.get("result") if isinstance(answer, dict) else None
     if not isinstance(answer, dict) or not isinstance(given, dict):
         return answer

@@ -20,7 +20,7 @@ import asyncio
 import types
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
-from typing import Any, ClassVar
+from typing import Any
 
 from kaged.base import KagedError, Tasks
 
@@ -31,13 +31,7 @@ CLEANUP_GRACE_S = 2.0
 class HookTimedOut(KagedError):
     """A hook did not finish in time."""
 
-    code: ClassVar[str] = "plugin_timeout"
-
-
-class PluginCancelled(KagedError):
-    """A hook cancelled itself, or the task it was running in."""
-
-    code: ClassVar[str] = "plugin_cancelled"
+    code = "plugin_timeout"
 
 
 async def call_hook(hook: Coroutine[Any, Any, Any], timeout_s: float, background: Tasks) -> Any:
@@ -47,7 +41,7 @@ async def call_hook(hook: Coroutine[Any, Any, Any], timeout_s: float, background
 
     Raises:
         HookTimedOut: it was not done after `timeout_s` seconds.
-        PluginCancelled: it ended by a cancellation that nobody else asked for.
+        KagedError: `plugin_cancelled`; it ended by a cancellation that nobody else asked for.
         CancelledError: the caller was cancelled, whatever the hook made of that.
     """
     task = asyncio.current_task()
@@ -64,14 +58,14 @@ async def call_hook(hook: Coroutine[Any, Any, Any], timeout_s: float, background
             raise
     except asyncio.CancelledError as error:
         if task.cancelling() == requested:
-            raise PluginCancelled("the hook cancelled itself") from error
+            raise KagedError("the hook cancelled itself", code="plugin_cancelled") from error
     else:
         if task.cancelling() == requested:
             return await _wait(hook, scope, waiting, timeout_s, background)
     # Nothing but the hook has run in between, so the cancellation is its doing.
     _close(hook, scope)
     await _take_back_cancellation(task, requested)
-    raise PluginCancelled("the hook cancelled the task that it runs in")
+    raise KagedError("the hook cancelled the task that it runs in", code="plugin_cancelled")
 
 
 async def _wait(
@@ -109,7 +103,7 @@ async def _wait(
     if timer.expired():
         raise HookTimedOut(f"exceeded {timeout_s:g}s timeout")
     if isinstance(error, asyncio.CancelledError):
-        raise PluginCancelled("the hook cancelled itself") from error
+        raise KagedError("the hook cancelled itself", code="plugin_cancelled") from error
     if error is not None:
         raise error
     return answer

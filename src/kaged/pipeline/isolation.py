@@ -16,7 +16,7 @@ from enum import Enum
 from fractions import Fraction
 from pathlib import PurePath
 from types import NoneType
-from typing import Any, ClassVar, NoReturn, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 from uuid import UUID
 
 from pydantic import BaseModel, SecretBytes, SecretStr
@@ -68,7 +68,7 @@ _set_private: Callable[[BaseModel, Any], None] = _places["__pydantic_private__"]
 class NotIsolable(KagedError):
     """A value cannot be copied into private hands: too deep, circular, or of an opaque type."""
 
-    code: ClassVar[str] = "pipeline_value_not_isolable"
+    code = "pipeline_value_not_isolable"
 
 
 class ReadOnlyDict(dict[Any, Any]):

@@ -6,7 +6,7 @@ import importlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from kaged.base import KagedError
 from kaged.pipeline.binding import HookCall, bind_hook
@@ -38,12 +38,6 @@ _ELSEWHERE = {
 }
 
 
-class PluginNotLoaded(KagedError):
-    """A plugin of the configuration could not be brought to life; `data.key` names the culprit."""
-
-    code: ClassVar[str] = "pipeline_plugin_not_loaded"
-
-
 class StartedPlugin(Protocol):
     """A plugin that is alive, wherever it runs."""
 
@@ -60,7 +54,7 @@ class PluginKind(Protocol):
     """Brings plugins of one kind to life."""
 
     async def start(self, config: PluginConfig) -> StartedPlugin:
-        """Start one plugin. Raises PluginNotLoaded."""
+        """Start one plugin. Raises `pipeline_plugin_not_loaded`."""
         ...
 
 
@@ -72,7 +66,7 @@ class TrustedClass:
     """
 
     async def start(self, config: PluginConfig) -> StartedPlugin:
-        """Import, construct and initialise the class. Raises PluginNotLoaded."""
+        """Import, construct and initialise the class. Raises `pipeline_plugin_not_loaded`."""
         plugin_class = load_class(config.kind)
         try:
             # A deep copy: nothing the plugin does to its configuration reaches the host's.
@@ -80,8 +74,9 @@ class TrustedClass:
             await plugin.initialize()
         except Exception as error:
             # Boundary: constructor and initialize are plugin code; that it failed is all we ask.
-            raise PluginNotLoaded(
+            raise KagedError(
                 f"plugin {config.name!r} refused to start: {type(error).__name__}: {error}",
+                code="pipeline_plugin_not_loaded",
                 key="config",
             ) from error
         return _InProcess(plugin, config.name)
@@ -102,31 +97,37 @@ class _InProcess:
 
 
 def load_class(dotted: str) -> Callable[[PluginConfig], Plugin]:
-    """Import a plugin class by its dotted path. Raises PluginNotLoaded."""
+    """Import a plugin class by its dotted path. Raises `pipeline_plugin_not_loaded`."""
     module_name, _, class_name = dotted.rpartition(".")
     if not module_name:
-        raise PluginNotLoaded(f"{dotted!r} is not a dotted class path", key="kind")
+        raise KagedError(
+            f"{dotted!r} is not a dotted class path", code="pipeline_plugin_not_loaded", key="kind"
+        )
     if any(
         module_name == blocked or module_name.startswith(f"{blocked}.")
         for blocked in BLOCKED_MODULES
     ):
-        raise PluginNotLoaded(
-            f"module {module_name!r} is part of the system, not a plugin", key="kind"
+        raise KagedError(
+            f"module {module_name!r} is part of the system, not a plugin",
+            code="pipeline_plugin_not_loaded",
+            key="kind",
         )
     install_cpex_compat()
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
         # Boundary: importing runs the module; whatever it raises, the plugin is not loaded.
-        raise PluginNotLoaded(
+        raise KagedError(
             f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}",
+            code="pipeline_plugin_not_loaded",
             fix="install the package, or put its folder into plugin_dirs",
             key="kind",
         ) from error
     found = getattr(module, class_name, None)
     if not isinstance(found, type) or not issubclass(found, Plugin):
-        raise PluginNotLoaded(
+        raise KagedError(
             f"{dotted!r} is not a Plugin class",
+            code="pipeline_plugin_not_loaded",
             fix="name a class that derives from Plugin",
             key="kind",
         )
@@ -134,18 +135,27 @@ def load_class(dotted: str) -> Callable[[PluginConfig], Plugin]:
 
 
 def resolve_kind(kind: str, special: Mapping[str, PluginKind]) -> PluginKind:
-    """Return what starts plugins of this kind. Raises PluginNotLoaded for an unknown word."""
+    """Return what starts plugins of this kind.
+
+    Raises `pipeline_plugin_not_loaded` for an unknown word.
+    """
     if kind in special:
         return special[kind]
     if kind in _ELSEWHERE:
-        raise PluginNotLoaded(
+        raise KagedError(
             f"kind {kind} is not available: {_ELSEWHERE[kind]}",
+            code="pipeline_plugin_not_loaded",
             fix="use kind: caged with config.class_name",
             key="kind",
         )
     if "." not in kind:
         known = ", ".join(["a dotted class path", *sorted(special)])
-        raise PluginNotLoaded(f"unknown kind {kind!r}", fix=f"known are {known}", key="kind")
+        raise KagedError(
+            f"unknown kind {kind!r}",
+            code="pipeline_plugin_not_loaded",
+            fix=f"known are {known}",
+            key="kind",
+        )
     return TrustedClass()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
@@ -62,12 +62,6 @@ class DiscardedChange:
     reason: str
 
 
-class ForeignExtensions(KagedError):
-    """A plugin returned something else than `Extensions` as its modified extensions."""
-
-    code: ClassVar[str] = "pipeline_foreign_extensions"
-
-
 def merge_extensions(
     original: Extensions | None,
     plugin_output: object,
@@ -83,7 +77,7 @@ def merge_extensions(
     Raises:
         TierViolationError: a holder of an append capability took something away; then nothing of
             the output counts.
-        ForeignExtensions: `plugin_output` is no `Extensions` at all.
+        KagedError: `pipeline_foreign_extensions`; `plugin_output` is no `Extensions` at all.
     """
     if original is None or plugin_output is None:
         return original
@@ -100,9 +94,10 @@ def merge_extensions(
     elif isinstance(plugin_output, Extensions):
         touched = model_dict(plugin_output)
     else:
-        raise ForeignExtensions(
+        raise KagedError(
             f"plugin {plugin_name!r} returned {type(plugin_output).__name__}"
             " as modified_extensions",
+            code="pipeline_foreign_extensions",
             fix="return Extensions, made with model_copy from what the hook was given",
             plugin=plugin_name,
         )

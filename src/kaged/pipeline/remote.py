@@ -7,7 +7,7 @@ no authority, and takes none away.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -27,22 +27,10 @@ if TYPE_CHECKING:
 MAX_STATE_KEYS = 1024
 
 
-class RemotePluginRaised(KagedError):
-    """The hook of a plugin outside our process raised; the message is what it showed of it."""
-
-    code: ClassVar[str] = "plugin_raised"
-
-
-class RemoteAnswerInvalid(KagedError):
-    """A plugin outside our process answered with an invalid result."""
-
-    code: ClassVar[str] = "plugin_answer_invalid"
-
-
 class NotSendable(KagedError):
     """A call, or an answer, holds something that has no JSON form."""
 
-    code: ClassVar[str] = "plugin_call_not_sendable"
+    code = "plugin_call_not_sendable"
 
 
 # -- host side -----------------------------------------------------------------------------------
@@ -71,23 +59,25 @@ def decode_answer(
     """Read an answer, take over the plugin's memory, and return its result.
 
     Raises:
-        RemotePluginRaised: the hook raised.
+        KagedError: `plugin_raised`; the hook raised.
         PluginViolationError: the hook raised this.
-        RemoteAnswerInvalid: it is no answer.
+        KagedError: `plugin_answer_invalid`; it is no answer.
     """
     if not isinstance(answer, dict):
-        raise RemoteAnswerInvalid("the plugin's answer is not a JSON object")
+        raise KagedError("the plugin's answer is not a JSON object", code="plugin_answer_invalid")
     _take_memory(answer.get("context"), context)
     raised = answer.get("error")
     if raised is not None:
         raise _error(raised)
     data = answer.get("result")
     if not isinstance(data, dict):
-        raise RemoteAnswerInvalid("the plugin's answer has no result")
+        raise KagedError("the plugin's answer has no result", code="plugin_answer_invalid")
     try:
         return parse_result(kind, data, _changed(data, view))
     except ValueError as error:
-        raise RemoteAnswerInvalid(f"the plugin's result does not fit: {error}") from error
+        raise KagedError(
+            f"the plugin's result does not fit: {error}", code="plugin_answer_invalid"
+        ) from error
 
 
 def _changed(data: dict[str, Any], view: Extensions | None) -> Extensions | None:
@@ -99,7 +89,9 @@ def _changed(data: dict[str, Any], view: Extensions | None) -> Extensions | None
     updates: dict[str, Any] = {name: object() for name in unsendable if isinstance(name, str)}
     if slots is not None:
         if not isinstance(slots, dict):
-            raise RemoteAnswerInvalid("modified_extensions is not a JSON object")
+            raise KagedError(
+                "modified_extensions is not a JSON object", code="plugin_answer_invalid"
+            )
         updates |= {name: _slot(name, value) for name, value in slots.items()}
     return (Extensions() if view is None else view).model_copy(update=updates)
 
@@ -113,7 +105,7 @@ def _slot(name: str, value: Any) -> Any:
 
 def _error(raised: object) -> KagedError:
     if not isinstance(raised, dict):
-        return RemoteAnswerInvalid("the plugin's error is not a JSON object")
+        return KagedError("the plugin's error is not a JSON object", code="plugin_answer_invalid")
     message = str(raised.get("message", "the plugin gave no reason"))
     if raised.get("code") == PluginViolationError.code:
         words = raised.get("violation")
@@ -122,7 +114,7 @@ def _error(raised: object) -> KagedError:
         except TypeError:
             violation = None
         return PluginViolationError(message, violation)
-    return RemotePluginRaised(message)
+    return KagedError(message, code="plugin_raised")
 
 
 def _take_memory(memory: object, context: PluginContext) -> None:

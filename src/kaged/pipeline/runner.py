@@ -6,15 +6,11 @@ import asyncio
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from kaged.base import KagedError
 from kaged.pipeline.answers import accept_answer
 from kaged.pipeline.chain import Chain, Denial, make_record
 from kaged.pipeline.edits import check_size
-from kaged.pipeline.errors import (
-    PipelineRecursion,
-    PluginError,
-    PluginErrorModel,
-    PluginViolationError,
-)
+from kaged.pipeline.errors import PluginError, PluginErrorModel, PluginViolationError
 from kaged.pipeline.failures import record_failure
 from kaged.pipeline.hook_call import call_hook
 from kaged.pipeline.isolation import isolate, isolate_payload
@@ -84,15 +80,16 @@ class Runner:
             PluginViolationError: a plugin denied and the caller asked for exceptions, or a plugin
                 raised this itself.
             PayloadSizeError: the payload is too large.
-            PipelineRecursion: a plugin called the pipeline too many levels deep.
+            KagedError: `pipeline_recursion`; a plugin called the pipeline too many levels deep.
         """
         if plan.empty:
             return PluginResult(), None
         check_size(payload)
         level = _depth.get()
         if level >= MAX_DEPTH:
-            raise PipelineRecursion(
-                f"the pipeline was called {MAX_DEPTH} levels deep within itself"
+            raise KagedError(
+                f"the pipeline was called {MAX_DEPTH} levels deep within itself",
+                code="pipeline_recursion",
             )
         chain = Chain(plan, payload, global_context, local_contexts, extensions)
         denial: Denial | None = None

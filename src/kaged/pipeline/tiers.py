@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from kaged.base.errors import KagedError
 from kaged.kernel.extension_caps import ExtensionCapability as Capability
@@ -114,7 +114,7 @@ SLOT_POLICIES: Final[Mapping[SlotName, SlotPolicy]] = MappingProxyType(
 class TierViolationError(KagedError):
     """A plugin that may extend a monotonic slot took something away from it."""
 
-    code: ClassVar[str] = "tier_violation"
+    code = "tier_violation"
 
     def __init__(self, plugin_name: str, slot: str, tier: MutabilityTier, detail: str) -> None:
         super().__init__(

@@ -20,7 +20,6 @@ from kaged.base import Ids, JsonObject, JsonValue, KagedError
 from kaged.config.pluginwords import PluginSource, SourceKind, parse_source
 from kaged.config.semver import VersionRange, parse_range, parse_version
 from kaged.plugins.declarations import Declaration
-from kaged.plugins.install_errors import ConsentMissing, ConsentUnknown, SourceUnavailable
 from kaged.plugins.installer import PluginInstaller
 from kaged.plugins.prompt import SOURCE_NOT_SPECIFIED, InstallPrompt
 from kaged.plugins.sources import SourceFetcher, relative_source
@@ -115,12 +114,14 @@ class ConsentService:
     # -- looking -------------------------------------------------------------------------------
 
     def get(self, consent_id: str) -> ConsentRequest:
-        """Return a request. Raises ConsentUnknown."""
+        """Return a request. Raises `plugin_consent_unknown`."""
         try:
             return self._requests[consent_id]
         except KeyError:
-            raise ConsentUnknown(
-                f"there is no consent request {consent_id!r}", fix="load the project again"
+            raise KagedError(
+                f"there is no consent request {consent_id!r}",
+                code="plugin_consent_unknown",
+                fix="load the project again",
             ) from None
 
     def requests(self, project_id: str | None = None) -> tuple[ConsentRequest, ...]:
@@ -252,9 +253,10 @@ class ConsentService:
         answered with yes. `request_id` is that of the API call, for the audit log.
 
         Raises:
-            ConsentUnknown: there is no such request.
-            ConsentMissing: the digest is not that of the files.
-            SourceUnavailable: fetching failed; the request stays and can be answered again.
+            KagedError: `plugin_consent_unknown`; there is no such request.
+            KagedError: `plugin_consent_missing`; the digest is not that of the files.
+            KagedError: `plugin_source_unavailable`; fetching failed; the request stays and can be
+                answered again.
         """
         async with self._turn:
             request = self.get(consent_id)
@@ -308,8 +310,9 @@ class ConsentService:
 
     async def _take_path(self, request: ConsentRequest, path: Path | None) -> ConsentRequest:
         if path is None:
-            raise SourceUnavailable(
+            raise KagedError(
                 f"{request.plugin}: {SOURCE_NOT_SPECIFIED}",
+                code="plugin_source_unavailable",
                 fix="name the directory that holds the plugin",
             )
         asked = await self._prompted(replace(request, source=str(path)), path)
@@ -326,8 +329,9 @@ class ConsentService:
             source = parse_source(request.source)
             path = await asyncio.to_thread(relative_source, request.project_root, source)
         if request.prompt is None or digest is None:
-            raise ConsentMissing(
+            raise KagedError(
                 request.problem or "the answer does not say what was shown",
+                code="plugin_consent_missing",
                 fix="give the digest of the prompt that was answered",
             )
         await self._installer.install(
@@ -341,8 +345,9 @@ class ConsentService:
     async def _use(self, request: ConsentRequest, digest: str | None) -> None:
         shown = request.prompt
         if shown is not None and digest is not None and digest != shown.digest:
-            raise ConsentMissing(
+            raise KagedError(
                 f"the files of {request.plugin} are not the ones that were shown",
+                code="plugin_consent_missing",
                 fix="look at them again and answer again",
             )
         await self._installer.store.allow_project(request.plugin, request.project_id)
@@ -395,12 +400,14 @@ def _range(text: str | None) -> VersionRange | None:
 def _require_wanted(request: ConsentRequest, prompt: InstallPrompt) -> None:
     wanted = _range(request.version)
     if prompt.name != request.plugin:
-        raise SourceUnavailable(
+        raise KagedError(
             f"{request.source} holds the plugin {prompt.name}, not {request.plugin}",
+            code="plugin_source_unavailable",
             fix="correct package or source in the project file",
         )
     if wanted is not None and not wanted.matches(parse_version(prompt.version)):
-        raise SourceUnavailable(
+        raise KagedError(
             f"{request.source} holds version {prompt.version}, {wanted.text} is asked for",
+            code="plugin_source_unavailable",
             fix="correct version or source in the project file",
         )

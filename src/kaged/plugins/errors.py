@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from kaged.base import KagedError
 from kaged.wire.errors import InternalError
 
@@ -11,49 +9,19 @@ from kaged.wire.errors import InternalError
 class PluginNotFound(KagedError):
     """No plugin of this name is installed."""
 
-    code: ClassVar[str] = "plugin_not_found"
-
-
-class PluginUnavailable(KagedError):
-    """The plugin is not running, or ended before it answered."""
-
-    code: ClassVar[str] = "plugin_unavailable"
-
-
-class PluginStateRefused(KagedError):
-    """The plugin's state does not allow this."""
-
-    code: ClassVar[str] = "plugin_state_refused"
-
-
-class ReservedPluginName(KagedError):
-    """The name belongs to a built-in tool namespace."""
-
-    code: ClassVar[str] = "reserved_plugin_name"
-
-
-class PluginToolNameCollision(KagedError):
-    """Another plugin has a tool of this name already."""
-
-    code: ClassVar[str] = "tool_name_collision"
-
-
-class ToolNameInvalid(KagedError):
-    """A tool of a plugin does not go by the plugin's name, a dot and one segment."""
-
-    code: ClassVar[str] = "tool_name_invalid"
+    code = "plugin_not_found"
 
 
 class PluginConfigInvalid(KagedError):
     """A half of the plugin's config does not fit its schema, or the plugin refused it."""
 
-    code: ClassVar[str] = "config_invalid"
+    code = "config_invalid"
 
 
 class PluginTimedOut(InternalError):
     """The plugin did not answer in time and is restarted; on the wire this is -32603."""
 
-    code: ClassVar[str] = "plugin_timed_out"
+    code = "plugin_timed_out"
 
 
 class StartFailed(KagedError):
@@ -63,7 +31,7 @@ class StartFailed(KagedError):
     event that told about it already, empty when `plugin.failed` is still to be written.
     """
 
-    code: ClassVar[str] = "plugin_start_failed"
+    code = "plugin_start_failed"
 
     def __init__(
         self,

@@ -19,7 +19,6 @@ from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError, iso_utc
 from kaged.kernel.policy import CageLimits
 from kaged.plugins.errors import PluginNotFound
-from kaged.plugins.install_errors import ConsentMissing, StoreFailed
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.journal import JournalEntry, JournalOperation, Pin
 from kaged.plugins.prompt import Change, InstallPrompt
@@ -155,9 +154,9 @@ class PluginStore(StoreReader):
 
         Raises:
             ConfigInvalid: there is no manifest, or it is invalid.
-            ReservedPluginName: the name belongs to a built-in namespace.
+            KagedError: `reserved_plugin_name`; the name belongs to a built-in namespace.
             TreeRefused: the directory holds something that is never copied.
-            AlreadyInstalled: this very version is installed.
+            KagedError: `plugin_already_installed`; this very version is installed.
         """
         return await asyncio.to_thread(self.prompt_for, path, source)
 
@@ -178,16 +177,18 @@ class PluginStore(StoreReader):
         that project alone, unless it is everybody's already.
 
         Raises:
-            ConsentMissing: the files are others than those that were shown.
-            StoreFailed, TreeRefused, ConfigInvalid, AlreadyInstalled: nothing was changed.
+            KagedError: `plugin_consent_missing`; the files are others than those that were shown.
+            KagedError, TreeRefused, ConfigInvalid: `plugin_store_failed`,
+                `plugin_already_installed`; nothing was changed.
         """
         async with self._turn:
             with self._steps.locked():
                 await self._settle()
                 prompt = await asyncio.to_thread(self.prompt_for, path, source)
                 if prompt.digest != digest:
-                    raise ConsentMissing(
+                    raise KagedError(
                         f"the files of {prompt.name} are not the ones that were shown",
+                        code="plugin_consent_missing",
                         fix="look at them again and answer again",
                     )
                 token = self._ids.tagged("copy")
@@ -196,8 +197,9 @@ class PluginStore(StoreReader):
                     entry = await asyncio.to_thread(self._entry, prompt, token, project_id)
                     await self._commit(entry, request_id)
                 except OSError as error:
-                    raise StoreFailed(
+                    raise KagedError(
                         f"the plugin could not be copied: {error.strerror or error}",
+                        code="plugin_store_failed",
                         fix="check free space and permissions; nothing was changed",
                     ) from error
                 finally:
@@ -230,8 +232,9 @@ class PluginStore(StoreReader):
                 try:
                     await self._commit(entry, request_id)
                 except OSError as error:
-                    raise StoreFailed(
+                    raise KagedError(
                         f"{name} could not be removed: {error.strerror or error}",
+                        code="plugin_store_failed",
                         fix="check permissions, then try again",
                     ) from error
 
@@ -243,8 +246,10 @@ class PluginStore(StoreReader):
             with self._steps.locked():
                 prompt = await asyncio.to_thread(self.changed_files_prompt, name)
                 if prompt.digest != digest:
-                    raise ConsentMissing(
-                        f"the files of {name} changed again", fix="look at them again"
+                    raise KagedError(
+                        f"the files of {name} changed again",
+                        code="plugin_consent_missing",
+                        fix="look at them again",
                     )
                 old = await asyncio.to_thread(self._steps.pin, name)
                 pin = self._pin(prompt, () if old is None else old.projects)
@@ -291,8 +296,9 @@ class PluginStore(StoreReader):
         try:
             await self._carry_out()
         except (OSError, ValueError) as error:
-            raise StoreFailed(
+            raise KagedError(
                 f"an earlier change of the plugin store cannot be finished: {error}",
+                code="plugin_store_failed",
                 fix="check free space and permissions",
             ) from error
 
@@ -300,8 +306,10 @@ class PluginStore(StoreReader):
         staged = self._steps.staged(token)
         facts = copy_tree(directory.resolve(), staged)
         if facts.digest != digest:
-            raise ConsentMissing(
-                "the files changed while they were copied", fix="look at them again"
+            raise KagedError(
+                "the files changed while they were copied",
+                code="plugin_consent_missing",
+                fix="look at them again",
             )
         read_manifest(staged)
 

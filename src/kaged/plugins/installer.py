@@ -9,8 +9,7 @@ import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 
-from kaged.base import JsonObject, JsonValue
-from kaged.plugins.install_errors import PluginInUse
+from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.plugins.installation import PluginStore
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.plugin import HostedPlugin
@@ -142,12 +141,14 @@ class PluginInstaller:
         """Stop a plugin, remove its files, tables and entries.
 
         Raises:
-            PluginInUse: sessions use it and `force` is not given; nothing was changed.
+            KagedError: `plugin_in_use`; sessions use it and `force` is not given; nothing was
+                changed.
         """
         if active_sessions and not force:
-            raise PluginInUse(
+            raise KagedError(
                 f"Plugin {name} is active in {active_sessions} session(s). "
                 "Stop sessions first, or use --force.",
+                code="plugin_in_use",
                 sessions=active_sessions,
             )
         known = name in self._supervisor.plugins
@@ -167,7 +168,7 @@ class PluginInstaller:
 
         Raises:
             PluginNotFound: it is not installed.
-            StoreFailed: it is, but may not be used; `trouble` says why.
+            KagedError: `plugin_store_failed`; it is, but may not be used; `trouble` says why.
         """
         await asyncio.to_thread(self.store.get, name)
         await self._supervisor.enable(name, request_id=request_id)

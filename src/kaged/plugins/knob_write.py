@@ -26,7 +26,6 @@ from kaged.config.project import PROJECT_FILE, parse_project
 from kaged.config.projectpaths import KAGED_DIR
 from kaged.config.yamledit import YamlEdit
 from kaged.plugins.declarations import Declaration
-from kaged.plugins.install_errors import KnobRefused, KnobUnknown
 from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.settings import thaw
 from kaged.plugins.supervisor import PluginSupervisor
@@ -78,7 +77,7 @@ class KnobService:
 
         Raises:
             PluginNotFound: there is no such plugin.
-            KnobUnknown: the agent does not declare it.
+            KagedError: `knob_not_found`; the agent does not declare it.
         """
         found, declaration = self._declared(project_id, agent_path, plugin)
         return self._values(found, declaration)
@@ -115,16 +114,22 @@ class KnobService:
         hands the new declarations to the supervisor.
 
         Raises:
-            PluginNotFound, KnobUnknown: there is no such knob here.
-            KnobRefused: the value is out of bounds or does not fit the schema; nothing changed.
-            EditRefused, ConfigInvalid, ConfigBusy: the file cannot be changed; nothing was.
+            PluginNotFound, KagedError: `knob_not_found`; there is no such knob here.
+            KagedError: `knob_value_refused`; the value is out of bounds or does not fit the
+                schema; nothing changed.
+            EditRefused, ConfigInvalid, KagedError: `config_busy`; the file cannot be changed;
+                nothing was.
         """
         async with self._turn:
             found, declaration = self._declared(project_id, agent_path, plugin)
             chosen = found.installed.manifest.knobs.get(knob)
             if chosen is None:
                 names = ", ".join(found.installed.manifest.knobs) or "none"
-                raise KnobUnknown(f"{plugin} has no knob {knob!r}", fix=f"its knobs are: {names}")
+                raise KagedError(
+                    f"{plugin} has no knob {knob!r}",
+                    code="knob_not_found",
+                    fix=f"its knobs are: {names}",
+                )
             field = chosen.bound_field
             await asyncio.to_thread(self._require_fit, found, declaration, chosen, value)
             old = declaration.project_half.get(field, _default(chosen))
@@ -149,8 +154,9 @@ class KnobService:
         found = self._supervisor.get(plugin)
         declaration = self._supervisor.declaration(project_id, agent_path, plugin)
         if declaration is None:
-            raise KnobUnknown(
+            raise KagedError(
                 f"the agent {agent_path} does not declare {plugin}",
+                code="knob_not_found",
                 fix=f"declare it under {agent_path}.plugins in the project file",
             )
         return found, declaration
@@ -173,18 +179,24 @@ class KnobService:
         facts = KnobFacts(models=self._models(), exists=_looker(plugin, declaration))
         decision = knob.decide(value, facts)
         if not decision.allowed:
-            raise KnobRefused(f"{knob.label} {decision.detail}", fix="choose another value")
+            raise KagedError(
+                f"{knob.label} {decision.detail}",
+                code="knob_value_refused",
+                fix="choose another value",
+            )
         if knob.bound_field == "isolation" and not _may_turn_isolation(declaration):
-            raise KnobRefused(
+            raise KagedError(
                 f"{knob.label}: the declaration itself says isolation",
+                code="knob_value_refused",
                 fix="change `isolation` beside `package` in the project file",
             )
         half = {**declaration.project_half, knob.bound_field: value}
         invalid = plugin.schemas.check_project(half)
         if invalid is not None:
             errors: list[JsonValue] = list(invalid.errors)
-            raise KnobRefused(
+            raise KagedError(
                 f"{knob.label} does not fit the plugin's config: {invalid.errors[0]}",
+                code="knob_value_refused",
                 fix="choose another value",
                 errors=errors,
             )

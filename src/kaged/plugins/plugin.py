@@ -16,7 +16,7 @@ from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.cage import ExitReport, StopStep
 from kaged.peer import Again, PeerGone, PeerStalled, PeerTimeout, RestartPolicy
 from kaged.plugins.conversation import PluginConversation
-from kaged.plugins.errors import PluginTimedOut, PluginUnavailable, StartFailed
+from kaged.plugins.errors import PluginTimedOut, StartFailed
 from kaged.plugins.handshake import HandshakeResult
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.lane import ConfigLane
@@ -162,7 +162,7 @@ class HostedPlugin:
         Calls under way are finished by the old process, which is then asked to end.
 
         Raises:
-            PluginUnavailable: it does not run.
+            KagedError: `plugin_unavailable`; it does not run.
             StartFailed: the new process did not come up; the old one goes on as before.
         """
         old, old_lane = self._ready(), self._lane
@@ -171,7 +171,11 @@ class HostedPlugin:
         greeting = await fresh.open(self.projects, lambda: self._first_config(installed, schemas))
         if self._conversation is not old:
             await fresh.stop()
-            raise PluginUnavailable(f"{self.name} ended while it was reloaded", fix="try again")
+            raise KagedError(
+                f"{self.name} ended while it was reloaded",
+                code="plugin_unavailable",
+                fix="try again",
+            )
         self.installed, self.schemas, self._conversation = installed, schemas, fresh
         self._policy.reset()
         self._take_over(fresh, greeting)
@@ -370,7 +374,8 @@ class HostedPlugin:
         Raises:
             MethodNotFound: it is not in the manifest or the process does not offer it.
             InvalidParams: the manifest's schema for the method says otherwise.
-            PluginUnavailable: there is no running process, or it ended before it answered.
+            KagedError: `plugin_unavailable`; there is no running process, or it ended before it
+                answered.
             PluginTimedOut: no answer in time; the plugin is restarted.
             RpcError: the plugin's own error, unchanged.
         """
@@ -484,8 +489,9 @@ class HostedPlugin:
                 f"{self.name} did not answer {method} in {limit_s:g} s and is restarted"
             ) from error
         except (PeerGone, PeerStalled) as error:
-            raise PluginUnavailable(
+            raise KagedError(
                 f"{self.name} ended before it answered {method}",
+                code="plugin_unavailable",
                 fix=f"try again; `kaged plugin logs {self.name}` shows why it ended",
             ) from error
 
@@ -509,8 +515,9 @@ class HostedPlugin:
     def _ready(self) -> PluginConversation:
         conversation = self._conversation
         if self._state is not PluginState.RUNNING or conversation is None:
-            raise PluginUnavailable(
+            raise KagedError(
                 f"{self.name} is not running ({self._state})",
+                code="plugin_unavailable",
                 fix=f"`kaged plugin info {self.name}` says why",
                 state=self._state.value,
             )
@@ -551,9 +558,13 @@ class HostedPlugin:
             await conversation.update_config(config)
         except PeerTimeout as error:
             conversation.end("hang")
-            raise PluginUnavailable(f"{self.name} did not take its config in time") from error
+            raise KagedError(
+                f"{self.name} did not take its config in time", code="plugin_unavailable"
+            ) from error
         except RpcError as error:
-            raise PluginUnavailable(f"{self.name} is not ready: {error.message}") from error
+            raise KagedError(
+                f"{self.name} is not ready: {error.message}", code="plugin_unavailable"
+            ) from error
 
     # -- own -----------------------------------------------------------------------------------
 

@@ -7,10 +7,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from kaged.base import KagedError
 from kaged.config.manifest import parse_manifest
 from kaged.config.pluginwords import MANIFEST_NAME
 from kaged.config.problems import ConfigFileInvalid
-from kaged.plugins.install_errors import ScaffoldRefused
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _SUFFIX: Final = ".tmpl"
@@ -53,7 +53,8 @@ def new_plugin(directory: Path, name: str, language: Language) -> Scaffold:
     """Write a new plugin into `directory`, which must be empty or not exist.
 
     Raises:
-        ScaffoldRefused: the name cannot be a plugin's, or there is something already.
+        KagedError: `plugin_scaffold_refused`; the name cannot be a plugin's, or there is something
+            already.
     """
     texts = {
         path.name.removesuffix(_SUFFIX): _fill(path, name)
@@ -62,21 +63,28 @@ def new_plugin(directory: Path, name: str, language: Language) -> Scaffold:
     try:
         parse_manifest(texts[MANIFEST_NAME])
     except ConfigFileInvalid as error:
-        raise ScaffoldRefused(
+        raise KagedError(
             f"{name!r} cannot be the name of a plugin: {error.problems[-1].message}",
+            code="plugin_scaffold_refused",
             fix="use lower-case letters, digits and -, beginning with a letter",
         ) from error
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            raise ScaffoldRefused(f"{directory} is there already", fix="choose an empty directory")
+            raise KagedError(
+                f"{directory} is there already",
+                code="plugin_scaffold_refused",
+                fix="choose an empty directory",
+            )
         directory.mkdir(parents=True, exist_ok=True)
         for file, text in texts.items():
             path = directory / file
             path.write_text(text, encoding="utf-8")
             path.chmod(0o755 if path.suffix in _EXECUTABLE else 0o644)
     except OSError as error:
-        raise ScaffoldRefused(
-            f"{directory} cannot be written: {error.strerror}", fix="choose another directory"
+        raise KagedError(
+            f"{directory} cannot be written: {error.strerror}",
+            code="plugin_scaffold_refused",
+            fix="choose another directory",
         ) from error
     return Scaffold(directory, tuple(texts), _TESTS[language])
 

@@ -23,7 +23,7 @@ from kaged.config.semver import Version, VersionInvalid, VersionRange, parse_ver
 from kaged.config.toolsections import OptionalSource
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import CageLimits, CagePolicy, FsGrant, FsMode
-from kaged.plugins.install_errors import SourceNotAllowed, SourceUnavailable, TreeRefused
+from kaged.plugins.install_errors import TreeRefused
 from kaged.plugins.storesteps import remove_tree
 from kaged.plugins.treecopy import TreeLimits, read_tree
 
@@ -99,12 +99,13 @@ class SourceFetcher:
         self._limits = limits or FetchLimits()
 
     def require_allowed(self, source: PluginSource) -> None:
-        """Raise SourceNotAllowed for a kind that needs the operator's configuration first."""
+        """Refuse a kind that the operator's configuration must allow first and does not."""
         optional = {kind.value for kind in OptionalSource}
         kind = source.kind.value
         if kind in optional - self._allowed:
-            raise SourceNotAllowed(
+            raise KagedError(
                 f"{kind} sources are not allowed on this machine",
+                code="plugin_source_not_allowed",
                 fix=f'the operator can allow them: [plugins] allow_sources = ["{kind}"]',
             )
 
@@ -115,8 +116,9 @@ class SourceFetcher:
         """Yield a plugin's directory for the time of a `with` block, then remove it.
 
         Raises:
-            SourceNotAllowed: the operator's configuration does not allow this kind.
-            SourceUnavailable: it is not there, no tag fits, or git failed.
+            KagedError: `plugin_source_not_allowed`; the operator's configuration does not allow
+                this kind.
+            KagedError: `plugin_source_unavailable`; it is not there, no tag fits, or git failed.
             TreeRefused: it holds something that is never installed.
         """
         self.require_allowed(source)
@@ -175,15 +177,18 @@ class SourceFetcher:
                 watching = watch.start(self._watch(place, process.kill), "size")
                 done = await collect(process, limit_bytes=MAX_OUTPUT_BYTES)
         except TimeoutError:
-            raise SourceUnavailable(
+            raise KagedError(
                 f"{source.location} did not answer in {self._limits.timeout_s:g} s",
+                code="plugin_source_unavailable",
                 fix="try again, or install the plugin by hand from a directory",
             ) from None
         except TreeRefused:
             raise
         except KagedError as error:
-            raise SourceUnavailable(
-                f"git could not be started for {source.location}: {error.message}", fix=error.fix
+            raise KagedError(
+                f"git could not be started for {source.location}: {error.message}",
+                code="plugin_source_unavailable",
+                fix=error.fix,
             ) from error
         finally:
             await watch.close()
@@ -191,8 +196,9 @@ class SourceFetcher:
             raise TreeRefused(f"{source.location} is larger than a plugin may be", path=".")
         if not done.report.clean:
             said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise SourceUnavailable(
+            raise KagedError(
                 f"{source.location} could not be fetched: {_last(said) or done.report.detail}",
+                code="plugin_source_unavailable",
                 fix="check the address, or install the plugin by hand from a directory",
             )
         return done
@@ -222,13 +228,16 @@ def relative_source(project_root: Path, source: PluginSource) -> Path:
     """Return the directory of a `./path` source. Blocks on the disk.
 
     Raises:
-        SourceUnavailable: it leaves the project, is no directory or has no manifest.
+        KagedError: `plugin_source_unavailable`; it leaves the project, is no directory or has no
+            manifest.
     """
     root = project_root.resolve()
     found = (root / source.location).resolve()
     if not found.is_relative_to(root):
-        raise SourceUnavailable(
-            f"{source.location} leads out of the project", fix="keep the plugin in the project"
+        raise KagedError(
+            f"{source.location} leads out of the project",
+            code="plugin_source_unavailable",
+            fix="keep the plugin in the project",
         )
     _require_manifest(found, source.location)
     return found
@@ -238,7 +247,7 @@ def choose_tag(tags: Collection[str], wanted: VersionRange) -> str:
     """Pick the tag for a constraint: `v<version>`, then `<version>`; a range takes the highest.
 
     Raises:
-        SourceUnavailable: none fits; the message lists the tags.
+        KagedError: `plugin_source_unavailable`; none fits; the message lists the tags.
     """
     exact = wanted.exact
     if exact is not None:
@@ -261,8 +270,9 @@ def choose_tag(tags: Collection[str], wanted: VersionRange) -> str:
     more = f" and {len(shown) - MAX_TAGS_SHOWN} more" if len(shown) > MAX_TAGS_SHOWN else ""
     listed = ", ".join(shown[:MAX_TAGS_SHOWN]) + more if shown else "none"
     data: list[JsonValue] = list(shown[:MAX_TAGS_SHOWN])
-    raise SourceUnavailable(
+    raise KagedError(
         f"no tag fits version {wanted.text}; the repository has: {listed}",
+        code="plugin_source_unavailable",
         fix="ask for a version that is there, or leave version out for the default branch",
         tags=data,
     )
@@ -316,10 +326,14 @@ def _check_clone(target: Path, limits: TreeLimits) -> None:
 
 def _require_manifest(directory: Path, what: str) -> None:
     if not directory.is_dir():
-        raise SourceUnavailable(f"{what} is no directory", fix="correct the source")
+        raise KagedError(
+            f"{what} is no directory", code="plugin_source_unavailable", fix="correct the source"
+        )
     if not (directory / MANIFEST_NAME).is_file():
-        raise SourceUnavailable(
-            f"{what} has no {MANIFEST_NAME}", fix="the manifest belongs at its top"
+        raise KagedError(
+            f"{what} has no {MANIFEST_NAME}",
+            code="plugin_source_unavailable",
+            fix="the manifest belongs at its top",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from types import MappingProxyType
 
-from kaged.plugins.errors import PluginStateRefused
+from kaged.base import KagedError
 
 
 class PluginState(StrEnum):
@@ -35,8 +35,11 @@ TRANSITIONS = MappingProxyType(
 
 
 def require_transition(name: str, old: PluginState, new: PluginState) -> None:
-    """Raise PluginStateRefused unless a plugin may go from one state to the other."""
+    """Raise `plugin_state_refused` unless a plugin may go from one state to the other."""
     if new not in TRANSITIONS[old]:
-        raise PluginStateRefused(
-            f"{name} is {old} and cannot become {new}", state=old.value, wanted=new.value
+        raise KagedError(
+            f"{name} is {old} and cannot become {new}",
+            code="plugin_state_refused",
+            state=old.value,
+            wanted=new.value,
         )

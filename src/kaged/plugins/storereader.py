@@ -22,8 +22,7 @@ from kaged.config.reading import Loaded
 from kaged.config.semver import VersionInvalid, parse_version
 from kaged.kernel.capabilities import CapabilityInvalid, CapabilitySet, diff, parse_capabilities
 from kaged.kernel.policy import CageLimits
-from kaged.plugins.errors import PluginNotFound, ReservedPluginName
-from kaged.plugins.install_errors import AlreadyInstalled, StoreFailed
+from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.journal import Pin
 from kaged.plugins.prompt import Change, InstallPrompt, install_prompt
@@ -111,16 +110,18 @@ class StoreReader:
 
         Raises:
             PluginNotFound: it is not in the store.
-            StoreFailed: it is, but cannot be used; `trouble` says why.
+            KagedError: `plugin_store_failed`; it is, but cannot be used; `trouble` says why.
         """
         directory = self.require(name)
         local, broken = self._local()
         if broken is not None:
-            raise StoreFailed(broken, trouble=Trouble.LOCAL_CONFIG.value)
+            raise KagedError(broken, code="plugin_store_failed", trouble=Trouble.LOCAL_CONFIG.value)
         found = self._read(directory, local)
         if isinstance(found, StoreProblem):
-            raise StoreFailed(
-                f"{name} is {found.state}: {found.detail}", trouble=found.trouble.value
+            raise KagedError(
+                f"{name} is {found.state}: {found.detail}",
+                code="plugin_store_failed",
+                trouble=found.trouble.value,
             )
         return found
 
@@ -220,7 +221,11 @@ class StoreReader:
         directory = path.resolve()
         loaded = read_manifest(directory)
         if self._steps.directory.resolve().is_relative_to(directory):
-            raise StoreFailed(f"{directory} holds the plugin store itself", fix="choose another")
+            raise KagedError(
+                f"{directory} holds the plugin store itself",
+                code="plugin_store_failed",
+                fix="choose another",
+            )
         manifest = loaded.value
         old_version, old = self.agreed(manifest.name)
         change = Change.INSTALL if old_version is None else _direction(old_version, manifest)
@@ -279,14 +284,19 @@ class StoreReader:
 
 
 def read_manifest(directory: Path) -> Loaded[Manifest]:
-    """Read a plugin's manifest. Raises ConfigFileInvalid, or ReservedPluginName for such a name."""
+    """Read a plugin's manifest.
+
+    Raises ConfigFileInvalid, or `reserved_plugin_name` for such a name.
+    """
     try:
         return load_manifest(directory)
     except ConfigFileInvalid as error:
         for problem in error.problems:
             if problem.code == "reserved_plugin_name" and problem.severity == "error":
                 _log.warning("plugin.name_reserved", directory=str(directory), why=problem.message)
-                raise ReservedPluginName(problem.message, fix=problem.fix) from error
+                raise KagedError(
+                    problem.message, code="reserved_plugin_name", fix=problem.fix
+                ) from error
         raise
 
 
@@ -305,8 +315,9 @@ def _direction(old_version: str, manifest: Manifest) -> Change:
     except VersionInvalid:
         return Change.UPGRADE
     if old == manifest.version:
-        raise AlreadyInstalled(
+        raise KagedError(
             f"{manifest.name} {old_version} is already installed",
+            code="plugin_already_installed",
             fix=f"nothing to do; `kaged plugin uninstall {manifest.name}` removes it",
             name=manifest.name,
             version=old_version,

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kaged.base import JsonValue
+from kaged.base import JsonValue, KagedError
 from kaged.config.editing import edit_toml
 from kaged.config.files import Privacy, is_missing, read_text
 from kaged.config.problems import ConfigFileInvalid
 from kaged.config.tomledit import TomlEdit
 from kaged.config.yamledit import EditRefused
-from kaged.plugins.install_errors import StoreFailed
 from kaged.plugins.journal import (
     JournalEntry,
     JournalOperation,
@@ -75,15 +74,17 @@ class StoreSteps:
 
     @contextmanager
     def locked(self) -> Generator[None]:
-        """Keep other programs out of the store. Raises StoreFailed when one is in it."""
+        """Keep other programs out of the store. Raises `plugin_store_failed` when one is in it."""
         self.make_places()
         handle = os.open(self._private / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise StoreFailed(
-                    "another program is changing the plugin store", fix="try again"
+                raise KagedError(
+                    "another program is changing the plugin store",
+                    code="plugin_store_failed",
+                    fix="try again",
                 ) from error
             yield
         finally:

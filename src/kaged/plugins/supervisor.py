@@ -20,12 +20,7 @@ from kaged.config.manifest import ToolDeclaration
 from kaged.kernel.capabilities import ExecCapability, FsCapability, PathBase
 from kaged.plugins.admission import PluginAdmission, admit_project
 from kaged.plugins.declarations import Declaration, DeclarationRefusal
-from kaged.plugins.errors import (
-    PluginConfigInvalid,
-    PluginNotFound,
-    PluginToolNameCollision,
-    ToolNameInvalid,
-)
+from kaged.plugins.errors import PluginConfigInvalid, PluginNotFound
 from kaged.plugins.hooks import HookRunner, Participant
 from kaged.plugins.installed import InstalledPlugin
 from kaged.plugins.parts import HostParts
@@ -96,14 +91,17 @@ class PluginSupervisor:
         """Take in an installed plugin; it rests disabled until it is started.
 
         Raises:
-            PluginToolNameCollision: a plugin of this name is there already and keeps its tools.
-            ToolNameInvalid: a tool does not go by the plugin's name; nothing is registered.
+            KagedError: `tool_name_collision`; a plugin of this name is there already and keeps its
+                tools.
+            KagedError: `tool_name_invalid`; a tool does not go by the plugin's name; nothing is
+                registered.
         """
         for declared in installed.manifest.tools:
             full = f"{installed.name}.{declared.name}"
             if _FULL_NAME.fullmatch(full) is None:
-                raise ToolNameInvalid(
+                raise KagedError(
                     f"{full} is no name for a tool of {installed.name}",
+                    code="tool_name_invalid",
                     fix="tools are called <plugin>.<name>, in lower case",
                     name=installed.name,
                 )
@@ -118,8 +116,9 @@ class PluginSupervisor:
                     "tool": f"{installed.name}.{tool}",
                 },
             )
-            raise PluginToolNameCollision(
+            raise KagedError(
                 f"a plugin named {installed.name} is registered already",
+                code="tool_name_collision",
                 fix="remove one of the two directories",
                 name=installed.name,
             )
@@ -184,7 +183,7 @@ class PluginSupervisor:
         """Switch a running plugin to other files without a gap (PH-BEY-02).
 
         Raises:
-            PluginNotFound, PluginUnavailable: there is nothing running to reload.
+            PluginNotFound, KagedError: `plugin_unavailable`; there is nothing running to reload.
             StartFailed: the new process did not come up; the old one goes on.
         """
         plugin = self.get(installed.name)

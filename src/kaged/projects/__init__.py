@@ -1,1 +1,1 @@
-"""The projects that the daemon holds: `ProjectService`, `ProjectView`, `ProjectNotFound`."""
+"""The projects that the daemon holds: `ProjectService`, `ProjectView`, `project_not_found`."""

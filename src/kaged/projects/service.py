@@ -12,15 +12,14 @@ from typing import Literal
 import structlog
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
-from kaged.base import JsonObject, JsonValue, iso_utc
+from kaged.base import JsonObject, JsonValue, KagedError, iso_utc
 from kaged.config.agents import AgentTree, resolve_agents
 from kaged.config.describe import describe
 from kaged.config.problems import ConfigFileInvalid, Problem
 from kaged.config.project import load_project
 from kaged.config.settings import Settings
 from kaged.kernel.identity import Actor
-from kaged.projects.errors import ProjectNotFound, ProjectRootRefused, TooManyProjects
-from kaged.store import CursorInvalid, ProjectRecord, Store
+from kaged.store import ProjectRecord, Store, StoreError
 
 MAX_PROJECTS = 200
 MAX_RECORDED_PROBLEMS = 20
@@ -132,9 +131,9 @@ class ProjectService:
         """Read a project and keep it; one that is loaded already is read anew.
 
         Raises:
-            ProjectRootRefused: the path is not absolute, or no folder.
+            KagedError: `project_root_invalid`; the path is not absolute, or no folder.
             ConfigFileInvalid: its files have errors; what was loaded before stays in force.
-            TooManyProjects: the limit is reached.
+            KagedError: `too_many_projects`; the limit is reached.
             AuditUnavailable: it could not be put on record.
         """
         real = await asyncio.to_thread(_real_root, root)
@@ -142,23 +141,30 @@ class ProjectService:
             return await self._load(real, who)
 
     async def reload(self, project_id: str, who: Actor) -> ProjectView:
-        """Read a project's files again. Raises what `load` raises, and ProjectNotFound."""
+        """Read a project's files again. Raises what `load` raises, and `project_not_found`."""
         async with self._changing:
             return await self._load(self._require(project_id).record.root, who)
 
     async def get(self, project_id: str) -> ProjectView:
-        """Return one project. Raises ProjectNotFound."""
+        """Return one project. Raises `project_not_found`."""
         return self._view(self._require(project_id))
 
     async def page(
         self, cursor: str | None, limit: int
     ) -> tuple[Sequence[ProjectView], str | None]:
-        """Return the projects behind `cursor` in the order of their ids. Raises CursorInvalid."""
+        """Return the projects behind `cursor` in the order of their ids.
+
+        Raises `invalid_cursor`.
+        """
         ids = sorted(self._loaded)
         if cursor is not None:
             # The cursor is the last id of the page before, which may be unloaded by now.
             if not cursor.startswith("prj_"):
-                raise CursorInvalid("This is not a cursor of this list.", fix="Begin without one.")
+                raise StoreError(
+                    "This is not a cursor of this list.",
+                    code="invalid_cursor",
+                    fix="Begin without one.",
+                )
             ids = [project_id for project_id in ids if project_id > cursor]
         shown = ids[:limit]
         more = len(ids) > limit
@@ -166,7 +172,7 @@ class ProjectService:
         return views, shown[-1] if more else None
 
     async def set_trusted(self, project_id: str, trusted: bool, who: Actor) -> ProjectView:
-        """Trust a project, or stop. Raises ProjectNotFound and AuditUnavailable."""
+        """Trust a project, or stop. Raises `project_not_found` and AuditUnavailable."""
         async with self._changing:
             project = self._require(project_id)
             await self._record(
@@ -186,7 +192,7 @@ class ProjectService:
             return self._view(self._loaded[project_id])
 
     async def unload(self, project_id: str, who: Actor) -> None:
-        """Let go of a project; its id and its trust are remembered. Raises ProjectNotFound."""
+        """Let go of a project; its id and its trust are remembered. Raises `project_not_found`."""
         async with self._changing:
             record = self._require(project_id).record
             await self._record(
@@ -203,8 +209,9 @@ class ProjectService:
     async def _load(self, root: str, who: Actor) -> ProjectView:
         known = next((one for one in self._loaded.values() if one.record.root == root), None)
         if known is None and len(self._loaded) >= MAX_PROJECTS:
-            raise TooManyProjects(
+            raise KagedError(
                 f"The daemon holds {MAX_PROJECTS} projects and no more.",
+                code="too_many_projects",
                 fix="Unload one with `kaged project unload`.",
             )
         self._audit.require_writable()
@@ -279,22 +286,31 @@ class ProjectService:
 
 def _real_root(root: str) -> str:
     if not root.startswith("/") or "\0" in root:
-        raise ProjectRootRefused(
-            f"{root[:200]!r} is not an absolute path.", fix="Name the project's folder in full."
+        raise KagedError(
+            f"{root[:200]!r} is not an absolute path.",
+            code="project_root_invalid",
+            fix="Name the project's folder in full.",
         )
     try:
         real = os.path.realpath(root, strict=True)
     except OSError as error:
-        raise ProjectRootRefused(
-            f"{root[:200]} cannot be opened: {error.strerror}.", fix="Name the project's folder."
+        raise KagedError(
+            f"{root[:200]} cannot be opened: {error.strerror}.",
+            code="project_root_invalid",
+            fix="Name the project's folder.",
         ) from error
     if not Path(real).is_dir():
-        raise ProjectRootRefused(f"{root[:200]} is not a folder.", fix="Name the project's folder.")
+        raise KagedError(
+            f"{root[:200]} is not a folder.",
+            code="project_root_invalid",
+            fix="Name the project's folder.",
+        )
     return real
 
 
-def _not_found(project_id: str) -> ProjectNotFound:
-    return ProjectNotFound(
+def _not_found(project_id: str) -> KagedError:
+    return KagedError(
         f"No project {project_id} is loaded.",
+        code="project_not_found",
         fix="`kaged project list` shows the loaded ones; `kaged project load` loads one.",
     )

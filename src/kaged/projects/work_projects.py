@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kaged.base import KagedError
 from kaged.config.agents import AgentTree
 from kaged.config.workflows import Workflow
-from kaged.projects.errors import ProjectNotFound
 
 
 class WorkProjects:
@@ -29,11 +29,12 @@ class WorkProjects:
         return {} if tree is None else tree.project.workflows
 
     def root(self, project_id: str) -> str:
-        """Return the folder of a project. Raises ProjectNotFound."""
+        """Return the folder of a project. Raises `project_not_found`."""
         tree = self._trees.get(project_id)
         if tree is None:
-            raise ProjectNotFound(
+            raise KagedError(
                 f"The files of project {project_id} cannot be used.",
+                code="project_not_found",
                 fix="`kaged project check` shows what is wrong with them",
             )
         return str(tree.project.root)

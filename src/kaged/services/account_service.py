@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 import structlog
 
@@ -28,30 +28,6 @@ ASKING_S: Final = 20.0
 """How long a call waits for its provider when the daemon has only just started."""
 
 _log = structlog.get_logger("kaged.services")
-
-
-class AccountUnknown(KagedError):
-    """No such account is linked."""
-
-    code: ClassVar[str] = "account_unknown"
-
-
-class ApprovalUnknown(KagedError):
-    """Nothing of this id waits for consent."""
-
-    code: ClassVar[str] = "approval_unknown"
-
-
-class OperatorOnly(KagedError):
-    """The caller came through a front end and is not the operator."""
-
-    code: ClassVar[str] = "operator_only"
-
-
-class ServiceProviderUnknown(KagedError):
-    """There is no such provider of account capabilities."""
-
-    code: ClassVar[str] = "service_provider_unknown"
 
 
 class AccountService:
@@ -159,7 +135,11 @@ class AccountService:
         if self._pending:  # the daemon has only just started
             await self._registered.wait()
         if self.manager.registry.provider(namespace) is None:
-            raise ServiceProviderUnknown("There is no such provider.", fix="List the providers.")
+            raise KagedError(
+                "There is no such provider.",
+                code="service_provider_unknown",
+                fix="List the providers.",
+            )
         await self.manager.registry.refresh(namespace)
         return next(one for one in self.providers() if one["namespace"] == namespace)
 
@@ -186,7 +166,9 @@ class AccountService:
         if _person(who) in {None, user_id}:
             told = await self.manager.linking.revoke_any(user_id, capability, account_ref)
         if told is None:
-            raise AccountUnknown("No such account is linked.", fix="List the accounts.")
+            raise KagedError(
+                "No such account is linked.", code="account_unknown", fix="List the accounts."
+            )
         await self._audit.record(
             AuditEvent(
                 "capability_account_revoked",
@@ -215,8 +197,10 @@ class AccountService:
         if any(one["plan_id"] == plan_id for one in await self.approvals(who)):
             plan = await self._consents.decide(plan_id, allowed=allowed, by=who.label)
         if plan is None:
-            raise ApprovalUnknown(
-                "Nothing of this id waits for consent.", fix="List the approvals."
+            raise KagedError(
+                "Nothing of this id waits for consent.",
+                code="approval_unknown",
+                fix="List the approvals.",
             )
         await self._audit.record(
             AuditEvent(
@@ -257,7 +241,7 @@ def _person(who: Actor) -> str | None:
 
 def _require_operator(who: Actor) -> None:
     if _person(who) is not None:
-        raise OperatorOnly("Only the operator may do this.")
+        raise KagedError("Only the operator may do this.", code="operator_only")
 
 
 @dataclass(frozen=True, slots=True)

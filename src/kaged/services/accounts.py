@@ -6,7 +6,7 @@ from collections import OrderedDict
 from typing import Final
 
 from kaged.base import Clock, JsonObject, iso_utc
-from kaged.services.errors import CapabilityAccountAmbiguous, CapabilityAuthRequired
+from kaged.services.errors import CapabilityError
 from kaged.store.service_rows import AccountRow, ServiceRows
 
 CACHE_LIMIT: Final = 10_000
@@ -40,8 +40,8 @@ class Accounts:
         """Return the account that a call means; None for one that needs none.
 
         Raises:
-            CapabilityAuthRequired: none is linked, or not the wanted one.
-            CapabilityAccountAmbiguous: several are, and none was named.
+            CapabilityError: `capability_auth_required`; none is linked, or not the wanted one.
+            CapabilityError: `capability_account_ambiguous`; several are, and none was named.
         """
         if not needed and wanted is None:
             return None
@@ -50,14 +50,20 @@ class Accounts:
             for account in found:
                 if account.account_ref == wanted:
                     return account
-            raise CapabilityAuthRequired(f"no such account is linked with {capability_id}")
+            raise CapabilityError(
+                f"no such account is linked with {capability_id}", code="capability_auth_required"
+            )
         if len(found) == 1:
             return found[0]
         if not found:
-            raise CapabilityAuthRequired(f"link an account with {capability_id} first")
+            raise CapabilityError(
+                f"link an account with {capability_id} first", code="capability_auth_required"
+            )
         refs = [account.account_ref for account in found][:SHOWN_REFS]
-        raise CapabilityAccountAmbiguous(
-            f"several accounts are linked, name one: {', '.join(refs)}", account_refs=[*refs]
+        raise CapabilityError(
+            f"several accounts are linked, name one: {', '.join(refs)}",
+            code="capability_account_ambiguous",
+            account_refs=[*refs],
         )
 
     async def link(

@@ -11,7 +11,6 @@ from kaged.kernel.decision import Decision
 from kaged.kernel.service_ids import ServiceId
 from kaged.services.caller import ContextTokens, ServiceCaller, without_claims
 from kaged.services.errors import (
-    CapabilityAccessDenied,
     CapabilityBackendUnavailable,
     CapabilityError,
     CapabilityInternalError,
@@ -89,14 +88,14 @@ class CallerAdmission:
         return skill.allowed and chat.allowed and capability.provider.available
 
     def require(self, record: Record, decision: Decision) -> None:
-        """Raise CapabilityAccessDenied unless allowed; a gate that broke is on record as that."""
+        """Refuse what is not allowed; a gate that broke is on record as that."""
         if decision.allowed:
             return
         if decision.fault:
             _log.error("gate.failed", rule=decision.rule, fault=decision.fault)
             record.note("gate", f"{record.gate}: broke")
-            raise CapabilityAccessDenied("the permission check failed")
-        raise CapabilityAccessDenied(decision.detail or "denied")
+            raise CapabilityError("the permission check failed", code="capability_access_denied")
+        raise CapabilityError(decision.detail or "denied", code="capability_access_denied")
 
     async def _revived(self, wanted: ServiceId) -> RegisteredCapability:
         """Look behind an id that nobody offers: perhaps its provider is only down."""

@@ -31,11 +31,9 @@ from kaged.services.contract import (
     RevokingProvider,
 )
 from kaged.services.errors import (
-    CapabilityAuthFlowAmbiguous,
     CapabilityAuthFlowDenied,
     CapabilityAuthFlowExpired,
     CapabilityAuthFlowInvalid,
-    CapabilityAuthStateMismatch,
     CapabilityError,
     CapabilityInvalidInput,
     CapabilityInvalidOutput,
@@ -217,8 +215,8 @@ class AuthFlows:
 
         Raises:
             CapabilityAuthFlowInvalid: nothing is pending.
-            CapabilityAuthStateMismatch: no pending flow expects this state.
-            CapabilityAuthFlowAmbiguous: several flows would do.
+            CapabilityError: `capability_auth_state_mismatch`; no pending flow expects this state.
+            CapabilityError: `capability_auth_flow_ambiguous`; several flows would do.
         """
         rows = await self.pending(caller, capability_id, hint)
         flows = [self._opened(row) for row in rows if row.flow_id not in self._claimed]
@@ -227,11 +225,14 @@ class AuthFlows:
         if state is not None:
             matching = [flow for flow in flows if flow.expected_state == state]
             if not matching:
-                raise CapabilityAuthStateMismatch("no pending flow expects this state")
+                raise CapabilityError(
+                    "no pending flow expects this state", code="capability_auth_state_mismatch"
+                )
             flows = matching
         if len(flows) > 1:
-            raise CapabilityAuthFlowAmbiguous(
-                "several flows are pending; name the capability, the account or the flow"
+            raise CapabilityError(
+                "several flows are pending; name the capability, the account or the flow",
+                code="capability_auth_flow_ambiguous",
             )
         return flows[0]
 

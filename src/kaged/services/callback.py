@@ -9,12 +9,9 @@ from typing import Final
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from kaged.services.errors import (
-    CapabilityAuthCallbackInvalid,
-    CapabilityAuthCodeConflict,
-    CapabilityAuthCodeMissing,
     CapabilityAuthFlowDenied,
     CapabilityAuthFlowInvalid,
-    CapabilityAuthStateMismatch,
+    CapabilityError,
 )
 
 CALLBACK_LIMIT_CHARS: Final = 8192
@@ -49,28 +46,38 @@ def read_completion(callback_url: str | None, code: str | None) -> Completion:
     punctuation and line breaks around it, as chats and people leave them.
 
     Raises:
-        CapabilityAuthCallbackInvalid: the callback is no URL with a host.
+        CapabilityError: `capability_auth_callback_invalid`; the callback is no URL with a host.
         CapabilityAuthFlowDenied: the callback says that access was denied.
         CapabilityAuthFlowInvalid: the callback reports another error.
-        CapabilityAuthCodeConflict: callback and code disagree.
-        CapabilityAuthCodeMissing: there is no code anywhere.
+        CapabilityError: `capability_auth_code_conflict`; callback and code disagree.
+        CapabilityError: `capability_auth_code_missing`; there is no code anywhere.
     """
     from_url = None
     if callback_url is not None and callback_url.strip():
         from_url = _from_url(_unwrapped(callback_url))
         if from_url.code is None:
-            raise CapabilityAuthCodeMissing("the callback URL holds no code (invalid input)")
+            raise CapabilityError(
+                "the callback URL holds no code (invalid input)",
+                code="capability_auth_code_missing",
+            )
     typed = None
     if code is not None and code.strip():
         typed = _from_text(code)
     if from_url is not None and typed is not None and typed.code is not None:
         if from_url.code != typed.code:
-            raise CapabilityAuthCodeConflict("the callback URL and the code disagree")
+            raise CapabilityError(
+                "the callback URL and the code disagree", code="capability_auth_code_conflict"
+            )
         if from_url.state and typed.state and from_url.state != typed.state:
-            raise CapabilityAuthStateMismatch("the callback URL and the code disagree on the state")
+            raise CapabilityError(
+                "the callback URL and the code disagree on the state",
+                code="capability_auth_state_mismatch",
+            )
     found = from_url or typed
     if found is None or found.code is None or len(found.code) > CODE_LIMIT_CHARS:
-        raise CapabilityAuthCodeMissing("there is no usable code (invalid input)")
+        raise CapabilityError(
+            "there is no usable code (invalid input)", code="capability_auth_code_missing"
+        )
     state = found.state or (typed.state if typed is not None else None)
     raw = _unwrapped(callback_url) if from_url is not None and callback_url else None
     if raw is None and typed is not None and typed.url is not None and code is not None:
@@ -82,28 +89,35 @@ def require_state(completion: Completion, expected: str | None, *, stateless_all
     """Refuse a state that is not the flow's, or a missing one where it must be there.
 
     Raises:
-        CapabilityAuthStateMismatch: in both cases.
+        CapabilityError: `capability_auth_state_mismatch`; in both cases.
     """
     if expected is None:
         return
     if completion.state is None:
         if completion.callback_url is not None or not stateless_allowed:
-            raise CapabilityAuthStateMismatch("the callback brings no state, and one is expected")
+            raise CapabilityError(
+                "the callback brings no state, and one is expected",
+                code="capability_auth_state_mismatch",
+            )
         return
     if not hmac.compare_digest(completion.state.encode(), expected.encode()):
-        raise CapabilityAuthStateMismatch("the state of the callback is not the flow's")
+        raise CapabilityError(
+            "the state of the callback is not the flow's", code="capability_auth_state_mismatch"
+        )
 
 
 def require_redirect(completion: Completion, redirect_uri: str | None) -> None:
     """Refuse a callback to another place than the provider declared.
 
     Raises:
-        CapabilityAuthCallbackInvalid: scheme, host or path differ.
+        CapabilityError: `capability_auth_callback_invalid`; scheme, host or path differ.
     """
     if redirect_uri is None or completion.callback_url is None:
         return
     if _place(urlsplit(completion.callback_url)) != _place(urlsplit(redirect_uri)):
-        raise CapabilityAuthCallbackInvalid("the callback URL is not this flow's")
+        raise CapabilityError(
+            "the callback URL is not this flow's", code="capability_auth_callback_invalid"
+        )
 
 
 def _place(url: SplitResult) -> tuple[str, str, str]:
@@ -117,7 +131,10 @@ def _from_url(text: str) -> _Found:
     except ValueError:
         url, host = None, None
     if url is None or not url.scheme or not host:
-        raise CapabilityAuthCallbackInvalid("the callback is no URL with a scheme and a host")
+        raise CapabilityError(
+            "the callback is no URL with a scheme and a host",
+            code="capability_auth_callback_invalid",
+        )
     found = _fields(url.query)
     # Some providers answer in the fragment; the query wins where both speak.
     found = {**_fields(url.fragment), **found}
@@ -128,7 +145,9 @@ def _from_url(text: str) -> _Found:
 def _from_text(text: str) -> _Found:
     trimmed = _unwrapped(text)
     if len(trimmed) > CALLBACK_LIMIT_CHARS:
-        raise CapabilityAuthCodeMissing("there is no usable code (invalid input)")
+        raise CapabilityError(
+            "there is no usable code (invalid input)", code="capability_auth_code_missing"
+        )
     if _SCHEME.match(trimmed):
         return _from_url(trimmed)
     if _CODE_FIELD.search(trimmed):
@@ -147,7 +166,9 @@ def _fields(query: str) -> dict[str, str]:
     for name, values in parsed.items():
         if len(values) > 1 and name in {"code", "state"}:
             # Twice is one too many: the host and the provider might each take another one.
-            raise CapabilityAuthCallbackInvalid(f"the callback holds {name} more than once")
+            raise CapabilityError(
+                f"the callback holds {name} more than once", code="capability_auth_callback_invalid"
+            )
         found[name.strip()] = values[0].strip()
     return {name: value for name, value in found.items() if value}
 

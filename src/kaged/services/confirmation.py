@@ -13,11 +13,7 @@ from typing import Final, TypeAlias
 
 from kaged.base import Clock, JsonObject, iso_utc
 from kaged.services.caller import ServiceCaller
-from kaged.services.errors import (
-    CapabilityMutationNotConfirmed,
-    CapabilityMutationPlanMismatch,
-    CapabilityRateLimited,
-)
+from kaged.services.errors import CapabilityError, CapabilityRateLimited
 from kaged.services.registry import RegisteredCapability, RegisteredOperation
 from kaged.store.service_call_rows import PlanRow, PlanStatus, ServiceCallRows
 
@@ -63,8 +59,10 @@ class Consents:
         """Use up the consent to exactly this call.
 
         Raises:
-            CapabilityMutationNotConfirmed: nobody has agreed yet; `data.plan_id` names what waits.
-            CapabilityMutationPlanMismatch: the named plan is for something else.
+            CapabilityError: `capability_mutation_not_confirmed`; nobody has agreed yet;
+                `data.plan_id` names what waits.
+            CapabilityError: `capability_mutation_plan_mismatch`; the named plan is for something
+                else.
         """
         wanted = (
             caller.user_id,
@@ -78,7 +76,9 @@ class Consents:
             plan = await self._rows.plan(plan_id)
             # A foreign plan and an unknown one look the same.
             if plan is None or plan.user_id != caller.user_id or _what(plan) != wanted:
-                raise CapabilityMutationPlanMismatch("the plan is not for this call")
+                raise CapabilityError(
+                    "the plan is not for this call", code="capability_mutation_plan_mismatch"
+                )
             if await self._use(plan):
                 return
             raise self._refusal(plan)
@@ -130,10 +130,11 @@ class Consents:
         return plan
 
     @staticmethod
-    def _refusal(plan: PlanRow) -> CapabilityMutationNotConfirmed:
+    def _refusal(plan: PlanRow) -> CapabilityError:
         said = "was denied" if plan.status is PlanStatus.DENIED else "is not confirmed"
-        return CapabilityMutationNotConfirmed(
+        return CapabilityError(
             f"{plan.operation} {said} by the owner of the account (plan {plan.plan_id})",
+            code="capability_mutation_not_confirmed",
             plan_id=plan.plan_id,
         )
 

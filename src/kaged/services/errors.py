@@ -14,7 +14,7 @@ class CapabilityError(KagedError, ValueError):
     succeed later without anybody changing anything. The message is safe to show to a sandbox.
     """
 
-    code: ClassVar[str] = "capability_internal_error"
+    code = "capability_internal_error"
     retryable: ClassVar[bool] = False
 
     def __init__(
@@ -28,91 +28,43 @@ class CapabilityError(KagedError, ValueError):
 class CapabilityInvalidInput(CapabilityError):
     """An id, a parameter, an input or a registration is malformed."""
 
-    code: ClassVar[str] = "capability_invalid_input"
+    code = "capability_invalid_input"
 
 
 class CapabilityNotFound(CapabilityError):
     """The id is well formed and no provider offers it."""
 
-    code: ClassVar[str] = "capability_not_found"
-
-
-class CapabilityAccessDenied(CapabilityError):
-    """The skill's policy or the capability's chat policy says no."""
-
-    code: ClassVar[str] = "capability_access_denied"
-
-
-class CapabilityAuthRequired(CapabilityError):
-    """No such account is linked for this user and capability."""
-
-    code: ClassVar[str] = "capability_auth_required"
-
-
-class CapabilityAccountAmbiguous(CapabilityError):
-    """Several accounts are linked and none was chosen."""
-
-    code: ClassVar[str] = "capability_account_ambiguous"
+    code = "capability_not_found"
 
 
 class CapabilityAuthFlowInvalid(CapabilityError):
     """The flow is unknown, expired, used or somebody else's; the text is the same for all."""
 
-    code: ClassVar[str] = "capability_auth_flow_invalid"
+    code = "capability_auth_flow_invalid"
 
 
 class CapabilityAuthFlowExpired(CapabilityError):
     """The provider says that its side of the flow has expired."""
 
-    code: ClassVar[str] = "capability_auth_flow_expired"
+    code = "capability_auth_flow_expired"
 
 
 class CapabilityAuthFlowDenied(CapabilityError):
     """The person, or the provider, refused the consent."""
 
-    code: ClassVar[str] = "capability_auth_flow_denied"
-
-
-class CapabilityAuthFlowAmbiguous(CapabilityError):
-    """Several pending flows match the callback."""
-
-    code: ClassVar[str] = "capability_auth_flow_ambiguous"
-
-
-class CapabilityAuthCallbackInvalid(CapabilityError):
-    """The callback is no URL, or not one of this flow."""
-
-    code: ClassVar[str] = "capability_auth_callback_invalid"
-
-
-class CapabilityAuthCodeMissing(CapabilityError):
-    """Neither the callback nor the code field holds a code."""
-
-    code: ClassVar[str] = "capability_auth_code_missing"
-
-
-class CapabilityAuthCodeConflict(CapabilityError):
-    """The callback and the code field hold different codes."""
-
-    code: ClassVar[str] = "capability_auth_code_conflict"
-
-
-class CapabilityAuthStateMismatch(CapabilityError):
-    """The state of the callback is not the one kept for the flow."""
-
-    code: ClassVar[str] = "capability_auth_state_mismatch"
+    code = "capability_auth_flow_denied"
 
 
 class CapabilityInvalidOutput(CapabilityError):
     """The provider's answer breaks the envelope or its schema, or holds a credential."""
 
-    code: ClassVar[str] = "capability_invalid_output"
+    code = "capability_invalid_output"
 
 
 class CapabilityBackendUnavailable(CapabilityError):
     """The provider, its process, its upstream or the audit log cannot be used now."""
 
-    code: ClassVar[str] = "capability_backend_unavailable"
+    code = "capability_backend_unavailable"
     retryable: ClassVar[bool] = True
 
 
@@ -120,44 +72,20 @@ class OutcomeLost(CapabilityBackendUnavailable):
     """The provider was asked and never properly answered: what it did is not known."""
 
 
-class CapabilityMutationNotConfirmed(CapabilityError):
-    """The operation waits for its owner's consent."""
-
-    code: ClassVar[str] = "capability_mutation_not_confirmed"
-
-
-class CapabilityMutationPlanMismatch(CapabilityError):
-    """The consent that was named is for something else."""
-
-    code: ClassVar[str] = "capability_mutation_plan_mismatch"
-
-
 class CapabilityRateLimited(CapabilityError):
     """Too many calls, or too many pending flows; `retry_after_seconds` says when to come back."""
 
-    code: ClassVar[str] = "capability_rate_limited"
+    code = "capability_rate_limited"
     retryable: ClassVar[bool] = True
 
     def __init__(self, message: str, *, retry_after_seconds: int) -> None:
         super().__init__(message, retry_after_seconds=retry_after_seconds)
 
 
-class CapabilityIdempotencyConflict(CapabilityError):
-    """The key was used before with another input."""
-
-    code: ClassVar[str] = "capability_idempotency_conflict"
-
-
-class CapabilityOutcomeUnknown(CapabilityError):
-    """An earlier call with this key may or may not have taken effect; check before repeating it."""
-
-    code: ClassVar[str] = "capability_outcome_unknown"
-
-
 class CapabilityInternalError(CapabilityError):
     """A fault of the host; the text never says more than that."""
 
-    code: ClassVar[str] = "capability_internal_error"
+    code = "capability_internal_error"
     retryable: ClassVar[bool] = True
 
 

@@ -10,13 +10,7 @@ from typing import Final
 import msgspec
 
 from kaged.base import Clock, JsonObject
-from kaged.services.errors import (
-    CapabilityError,
-    CapabilityIdempotencyConflict,
-    CapabilityInvalidInput,
-    CapabilityOutcomeUnknown,
-    provider_error,
-)
+from kaged.services.errors import CapabilityError, CapabilityInvalidInput, provider_error
 from kaged.store.service_call_rows import CallKey, CallRow, CallStatus, ServiceCallRows
 
 KEPT_S: Final = 24 * 3600
@@ -108,8 +102,9 @@ class MutatingCalls:
         """Begin a call, or return what the same call returned before; waits while that still runs.
 
         Raises:
-            CapabilityIdempotencyConflict: the key was used with another input.
-            CapabilityOutcomeUnknown: the same call was cut off and may have taken effect.
+            CapabilityError: `capability_idempotency_conflict`; the key was used with another input.
+            CapabilityError: `capability_outcome_unknown`; the same call was cut off and may have
+                taken effect.
             CapabilityError: the provider's refusal of the same call.
         """
         while (other := self.running.get(key)) is not None:
@@ -142,12 +137,16 @@ class MutatingCalls:
 
 def _replayed(row: CallRow, fingerprint: str) -> Replay:
     if row.fingerprint != fingerprint:
-        raise CapabilityIdempotencyConflict("this idempotency key was used with another input")
+        raise CapabilityError(
+            "this idempotency key was used with another input",
+            code="capability_idempotency_conflict",
+        )
     if row.status is CallStatus.FAILED:
         raise provider_error(row.error_code or "", row.error_message or "the provider refused it")
     if row.status is not CallStatus.DONE:
-        raise CapabilityOutcomeUnknown(
+        raise CapabilityError(
             "an earlier call with this key may have taken effect; check before repeating it",
+            code="capability_outcome_unknown",
             earlier_request_id=row.request_id,
         )
     output: JsonObject = {"status": "completed"}

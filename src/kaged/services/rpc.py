@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import ClassVar
 
 from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.services.caller import TOKEN_PARAM
@@ -11,12 +10,6 @@ from kaged.services.manager import CapabilityManager
 
 Handler = Callable[[JsonValue, JsonObject], Awaitable[JsonObject]]
 Before = Callable[[JsonObject], Awaitable[None]]
-
-
-class CapabilityMethodUnknown(KagedError):
-    """There is no capability method of this name."""
-
-    code: ClassVar[str] = "capability_method_unknown"
 
 
 class CapabilityRpc:
@@ -48,13 +41,13 @@ class CapabilityRpc:
         """Answer one request; `params` hold the caller's `context_token`.
 
         Raises:
-            CapabilityMethodUnknown: there is no such method (-32601).
+            KagedError: `capability_method_unknown`; there is no such method (-32601).
             TokenRejected: the token is missing or not valid (-32602); nothing was looked at.
             CapabilityError: everything else (-32603), with a message that may be shown.
         """
         handler = self._methods.get(method)
         if handler is None:
-            raise CapabilityMethodUnknown("there is no such method")
+            raise KagedError("there is no such method", code="capability_method_unknown")
         if self._before is not None:
             await self._before(params)
         return await handler(params.get(TOKEN_PARAM), params)

@@ -13,7 +13,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import ClassVar, Final
+from typing import Final
 
 import structlog
 
@@ -37,12 +37,6 @@ _UNAUTHORIZED: Final = b'{"error":"unauthorized"}'
 Handler = Callable[[JsonObject], Awaitable[JsonObject]]
 
 _log = structlog.get_logger("kaged.services")
-
-
-class SidecarError(KagedError):
-    """A sidecar cannot be reached, refused, or failed."""
-
-    code: ClassVar[str] = "capability_backend_unavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +100,17 @@ class SidecarServer:
         """Listen; returns the port.
 
         Raises:
-            SidecarError: the address is not loopback.
+            KagedError: `capability_backend_unavailable`; the address is not loopback.
         """
         try:
             loopback = ip_address(host).is_loopback
         except ValueError:
             loopback = False
         if not loopback:
-            raise SidecarError(f"a sidecar listens on loopback only, not on {host[:64]}")
+            raise KagedError(
+                f"a sidecar listens on loopback only, not on {host[:64]}",
+                code="capability_backend_unavailable",
+            )
         self._server = await asyncio.start_server(
             self._serve, host, port, limit=HEAD_LIMIT_BYTES, backlog=CONNECTIONS_LIMIT
         )
@@ -187,7 +184,7 @@ class SidecarClient:
         """Send one request.
 
         Raises:
-            SidecarError: it cannot be reached, refused or failed.
+            KagedError: `capability_backend_unavailable`; it cannot be reached, refused or failed.
         """
         headers = {"Authorization": f"Bearer {self._identity.token(self._clock)}"}
         url = f"http://127.0.0.1:{self._port}{ROUTE}"
@@ -196,13 +193,18 @@ class SidecarClient:
             async with asyncio.timeout(REQUEST_TIMEOUT_S), exchange as http:
                 answer = await http.ask("POST", url, json=params, headers=headers)
         except (CapabilityBackendUnavailable, TimeoutError) as error:
-            raise SidecarError("the sidecar does not answer within its limits") from error
+            raise KagedError(
+                "the sidecar does not answer within its limits",
+                code="capability_backend_unavailable",
+            ) from error
         if answer.status != 200:
-            raise SidecarError("the sidecar refused or failed")
+            raise KagedError("the sidecar refused or failed", code="capability_backend_unavailable")
         try:
             found = decode_json(answer.body, max_depth=32)
         except NotJson:
             found = None
         if not isinstance(found, dict):
-            raise SidecarError("the sidecar's answer is no object")
+            raise KagedError(
+                "the sidecar's answer is no object", code="capability_backend_unavailable"
+            )
         return found

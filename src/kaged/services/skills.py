@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import structlog
 
@@ -31,12 +31,6 @@ SKILLS_LIMIT: Final = 256
 _FENCE: Final = "---"
 
 _log = structlog.get_logger("kaged.services")
-
-
-class SkillMetadataInvalid(KagedError):
-    """A skill's metadata cannot be used; the skill may call no capability."""
-
-    code: ClassVar[str] = "skill_metadata_invalid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +62,22 @@ def parse_skill_metadata(name: str, found: Mapping[str, Any]) -> SkillMetadata:
     """Read the part of a skill's front matter that is about access.
 
     Raises:
-        SkillMetadataInvalid: a value of the wrong kind, an unknown key under `access`, an id that
+        KagedError: `skill_metadata_invalid`; a value of the wrong kind, an unknown key under
+            `access`, an id that
             is not namespaced, or a declared variable whose name says that it is a secret.
         ServiceIdInvalid: a capability id that is not one.
     """
     access = found.get("access") or {}
     if not isinstance(access, Mapping) or set(access) - {"chat_types"}:
-        raise SkillMetadataInvalid(f"skill {name}: access may hold chat_types only")
+        raise KagedError(
+            f"skill {name}: access may hold chat_types only", code="skill_metadata_invalid"
+        )
     variables = found.get("env") or ()
     for variable in variables if isinstance(variables, list | tuple | Mapping) else ():
         if isinstance(variable, str) and _SECRET_NAME.search(variable):
-            raise SkillMetadataInvalid(
+            raise KagedError(
                 f"skill {name} asks for the secret variable {variable}",
+                code="skill_metadata_invalid",
                 fix="use a capability: the host keeps the credential",
             )
     declared = found.get("capabilities")
@@ -157,17 +155,25 @@ def _flag(name: str, value: object) -> bool:
         return True
     if text in _NO:
         return False
-    raise SkillMetadataInvalid(f"skill {name}: sensitive must be true or false")
+    raise KagedError(
+        f"skill {name}: sensitive must be true or false", code="skill_metadata_invalid"
+    )
 
 
 def _chat_types(name: str, value: object) -> tuple[str, ...]:
     listed = [value] if isinstance(value, str) else value
     if not isinstance(listed, list | tuple) or len(listed) > CHAT_TYPES_LIMIT:
-        raise SkillMetadataInvalid(f"skill {name}: access.chat_types must be a list of texts")
+        raise KagedError(
+            f"skill {name}: access.chat_types must be a list of texts",
+            code="skill_metadata_invalid",
+        )
     found: set[str] = set()
     for item in listed:
         if not isinstance(item, str):
-            raise SkillMetadataInvalid(f"skill {name}: access.chat_types must be a list of texts")
+            raise KagedError(
+                f"skill {name}: access.chat_types must be a list of texts",
+                code="skill_metadata_invalid",
+            )
         if item.strip():
             found.add(item.strip().lower())
     return tuple(sorted(found))
@@ -183,6 +189,8 @@ def _front_matter(path: Path) -> dict[str, object]:
             parsed = parse_yaml("\n".join(lines[1:end]), str(path))
             value = None if parsed.node is None else to_json(parsed.node)
             if parsed.node is None and parsed.problems:
-                raise SkillMetadataInvalid(f"{path.name}: {parsed.problems[0].message}")
+                raise KagedError(
+                    f"{path.name}: {parsed.problems[0].message}", code="skill_metadata_invalid"
+                )
             return dict(value) if isinstance(value, dict) else {}
-    raise SkillMetadataInvalid(f"{path.name}: the front matter has no end")
+    raise KagedError(f"{path.name}: the front matter has no end", code="skill_metadata_invalid")

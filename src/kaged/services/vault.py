@@ -22,8 +22,8 @@ import msgspec
 from kaged.base import Clock, JsonObject
 from kaged.services.contract import CredentialHandle
 from kaged.services.errors import (
-    CapabilityAuthRequired,
     CapabilityBackendUnavailable,
+    CapabilityError,
     CapabilityInvalidInput,
 )
 from kaged.services.known_secrets import needles, secret_texts
@@ -262,7 +262,9 @@ class _Handle:
         async with self._vault.lock(self._scope):
             current = await self._vault.get(self._scope)
             if current is None:  # revoked meanwhile; renewing would bring it back
-                raise CapabilityAuthRequired("the account is not linked any more")
+                raise CapabilityError(
+                    "the account is not linked any more", code="capability_auth_required"
+                )
             if current != stale:
                 return current  # somebody was faster; a rotating token must not be used twice
             fresh = await renew(stale)

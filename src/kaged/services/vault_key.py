@@ -13,7 +13,7 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeAlias, assert_never
+from typing import Any, Final, TypeAlias, assert_never
 
 from kaged.audit.keyfile import write_private
 from kaged.base import KagedError
@@ -25,12 +25,6 @@ RING_LIMIT_BYTES: Final = 64 * 1024
 KEYS_LIMIT: Final = 64
 CREDENTIAL_NAME: Final = "kaged-vault-key"
 KEYRING_SERVICE: Final = "kaged"
-
-
-class VaultKeyInvalid(KagedError):
-    """The key of the vault is missing, unreadable, or readable by others."""
-
-    code: ClassVar[str] = "vault_key_invalid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +59,7 @@ def parse_ring(text: str, place: str) -> KeyRing:
     """Read a ring from its text.
 
     Raises:
-        VaultKeyInvalid: it is none; what it holds is not repeated.
+        KagedError: `vault_key_invalid`; it is none; what it holds is not repeated.
     """
     try:
         found = json.loads(text)
@@ -76,8 +70,9 @@ def parse_ring(text: str, place: str) -> KeyRing:
     except (ValueError, KeyError, TypeError, AttributeError):
         sound, lengths, ring = False, False, new_ring()
     if not (sound and lengths):
-        raise VaultKeyInvalid(
+        raise KagedError(
             f"{place} holds no key of the vault",
+            code="vault_key_invalid",
             fix="restore it from your backup; without it linked accounts must be linked again",
             place=place,
         )
@@ -98,15 +93,17 @@ class FileRing:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise VaultKeyInvalid(
+            raise KagedError(
                 f"{self._path} cannot be opened: {error.strerror}",
+                code="vault_key_invalid",
                 fix="make it a plain file that belongs to the daemon's user",
             ) from error
         try:
             facts = os.fstat(descriptor)
             if not stat.S_ISREG(facts.st_mode) or facts.st_mode & 0o077:
-                raise VaultKeyInvalid(
+                raise KagedError(
                     f"{self._path} must be a plain file that only its owner can read",
+                    code="vault_key_invalid",
                     fix=f"chmod 600 {self._path}, and think about who could have read it",
                 )
             text = os.read(descriptor, RING_LIMIT_BYTES)
@@ -134,13 +131,16 @@ class SystemdRing:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise VaultKeyInvalid(f"{self.place} cannot be read: {error}") from error
+            raise KagedError(
+                f"{self.place} cannot be read: {error}", code="vault_key_invalid"
+            ) from error
         return parse_ring(text[:RING_LIMIT_BYTES], self.place)
 
     def save(self, ring: KeyRing) -> None:
         """Refuse: systemd owns it."""
-        raise VaultKeyInvalid(
+        raise KagedError(
             f"{self.place} cannot be changed by the daemon",
+            code="vault_key_invalid",
             fix="put a ring with a new current key in front of the old one there, then restart",
         )
 
@@ -162,26 +162,32 @@ class SessionRing:
             text = library.get_password(KEYRING_SERVICE, self._account)
         # Boundary: back ends of the library raise whatever their desktop does.
         except Exception as error:  # noqa: BLE001 - see above
-            raise VaultKeyInvalid(f"{self.place} does not answer: {type(error).__name__}") from None
+            raise KagedError(
+                f"{self.place} does not answer: {type(error).__name__}", code="vault_key_invalid"
+            ) from None
         return None if text is None else parse_ring(text, self.place)
 
     def save(self, ring: KeyRing) -> None:
         """Write the entry."""
         library = _keyring_library()
         if library is None:
-            raise VaultKeyInvalid(
-                "the keyring library is not installed", fix='set [capabilities] vault_key = "file"'
+            raise KagedError(
+                "the keyring library is not installed",
+                code="vault_key_invalid",
+                fix='set [capabilities] vault_key = "file"',
             )
         try:
             library.set_password(KEYRING_SERVICE, self._account, ring.to_text())
         except Exception as error:  # noqa: BLE001 - as in load
-            raise VaultKeyInvalid(f"{self.place} does not answer: {type(error).__name__}") from None
+            raise KagedError(
+                f"{self.place} does not answer: {type(error).__name__}", code="vault_key_invalid"
+            ) from None
 
 
 RingStore: TypeAlias = FileRing | SystemdRing | SessionRing
 """One place that may hold the ring: `place` for people, `load` and `save`.
 
-`load` gives None when there is no ring; both raise VaultKeyInvalid.
+`load` gives None when there is no ring; both raise `vault_key_invalid`.
 """
 
 
@@ -219,7 +225,8 @@ def open_ring(stores: tuple[RingStore, ...], *, vault_exists: bool) -> tuple[Key
     A ring is made only for an empty vault: a fresh key would hide that nothing opens any more.
 
     Raises:
-        VaultKeyInvalid: missing for a vault with records, unreadable, or readable by others.
+        KagedError: `vault_key_invalid`; missing for a vault with records, unreadable, or readable
+            by others.
     """
     for store in stores:
         found = store.load()
@@ -227,8 +234,9 @@ def open_ring(stores: tuple[RingStore, ...], *, vault_exists: bool) -> tuple[Key
             return found, store
     last = stores[-1]
     if vault_exists:
-        raise VaultKeyInvalid(
+        raise KagedError(
             f"accounts are linked but the key of the vault is missing ({last.place})",
+            code="vault_key_invalid",
             fix="restore the key from your backup, or revoke the accounts and link them again",
         )
     ring = new_ring()

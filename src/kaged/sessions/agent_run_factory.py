@@ -43,7 +43,7 @@ class AgentRunFactory:
         """Seat an agent. A `fresh` window has nothing in it and is not looked for in the store.
 
         Raises:
-            ModelUnknown: nobody knows its model.
+            ModelError: `model_unknown`; nobody knows its model.
             PipelineRefused, ReportedError: a policy does not let its prompt through.
         """
         snapshot = run.snapshot.agents[path]

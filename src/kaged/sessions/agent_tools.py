@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import structlog
 
 from kaged.base import KagedError
-from kaged.projects.errors import ProjectNotFound
 from kaged.sessions.snapshot import SessionSnapshot, take_snapshot
 from kaged.tools import ToolCallContext, ToolError, ToolSource
 from kaged.tools.dispatch import ToolDispatcher
@@ -36,12 +35,6 @@ if TYPE_CHECKING:
     from kaged.workspace.journal_files import JournalFiles
 
 _log = structlog.get_logger("kaged.tools")
-
-
-class AgentNotFound(KagedError):
-    """The project has no agent at that path."""
-
-    code: ClassVar[str] = "agent_not_found"
 
 
 async def _nothing(session_id: str, project_id: str) -> None:
@@ -172,7 +165,10 @@ class AgentToolService:
             known.workspace.reads.forget_session(known.session_id)
 
     def tools_of(self, project_id: str, agent_path: str) -> AgentTools:
-        """Return the tools of an agent as they are now. Raises ProjectNotFound, AgentNotFound."""
+        """Return the tools of an agent as they are now.
+
+        Raises `project_not_found`, `agent_not_found`.
+        """
         project = self._require(project_id, agent_path)
         plugins = frozenset(self._plugins_of(project_id, agent_path))
         key = (self._edition, plugins)
@@ -194,7 +190,7 @@ class AgentToolService:
         """Fix the agents of a project as they are now; sessions that find the same share it.
 
         Raises:
-            ProjectNotFound: it is not loaded.
+            KagedError: `project_not_found`; it is not loaded.
         """
         project = self._project(project_id)
         tools: dict[str, AgentTools] = {
@@ -225,11 +221,11 @@ class AgentToolService:
         return self.tools_of(context.project_id, context.caller) if fixed is None else fixed
 
     def workspace(self, context: ToolCallContext) -> Workspace:
-        """Return the workspace of the caller's project. Raises ProjectNotFound."""
+        """Return the workspace of the caller's project. Raises `project_not_found`."""
         return self._require(context.project_id, context.caller).workspace
 
     def workspace_of(self, project_id: str) -> Workspace:
-        """Return the workspace of a loaded project. Raises ProjectNotFound."""
+        """Return the workspace of a loaded project. Raises `project_not_found`."""
         return self._project(project_id).workspace
 
     # -- what people ask -----------------------------------------------------------------------
@@ -264,7 +260,7 @@ class AgentToolService:
 
         Raises:
             ToolError: with `number` and `detail` in its data.
-            ProjectNotFound, AgentNotFound: there is no such caller.
+            KagedError: `project_not_found`, `agent_not_found`; there is no such caller.
         """
         context = self._context(project_id, agent, who)
         await self._begin_session(context)
@@ -339,8 +335,9 @@ class AgentToolService:
     def _project(self, project_id: str) -> _LoadedProject:
         project = self._projects.get(project_id)
         if project is None:
-            raise ProjectNotFound(
+            raise KagedError(
                 f"No usable project {project_id} is loaded.",
+                code="project_not_found",
                 fix="`kaged project list` shows the loaded ones.",
             )
         return project
@@ -349,8 +346,10 @@ class AgentToolService:
         project = self._project(project_id)
         if agent_path not in project.tree.agents:
             known = ", ".join(sorted(project.tree.agents))
-            raise AgentNotFound(
-                f"There is no agent {agent_path!r}.", fix=f"The agents are {known}."
+            raise KagedError(
+                f"There is no agent {agent_path!r}.",
+                code="agent_not_found",
+                fix=f"The agents are {known}.",
             )
         return project
 

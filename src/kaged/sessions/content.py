@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kaged.base import JsonObject, JsonValue
-from kaged.sessions.errors import EntryInvalid, EntryTooLarge
+from kaged.base import JsonObject, JsonValue, KagedError
 
 CONTENT_LIMIT_BYTES = 8 * 1024 * 1024
 WORDS_LIMIT_CHARS = 64 * 1024
@@ -31,8 +30,8 @@ def encode_content(content: JsonObject) -> str:
     """Write content as JSON text.
 
     Raises:
-        EntryInvalid: it holds what JSON has no form for.
-        EntryTooLarge: it is beyond the limit.
+        KagedError: `entry_invalid`; it holds what JSON has no form for.
+        KagedError: `entry_too_large`; it is beyond the limit.
     """
     try:
         text = _encode(content).decode()
@@ -40,11 +39,14 @@ def encode_content(content: JsonObject) -> str:
         # Half a surrogate pair, as a tool's output may have it: only the slow way can write it.
         text = json.dumps(content)
     except (TypeError, ValueError, RecursionError) as error:
-        raise EntryInvalid(f"the content of an entry is not JSON: {error}") from error
+        raise KagedError(
+            f"the content of an entry is not JSON: {error}", code="entry_invalid"
+        ) from error
     # Characters first: that is cheap, and no character takes more than four bytes.
     if len(text) > CONTENT_LIMIT_BYTES // 4 and len(text.encode()) > CONTENT_LIMIT_BYTES:
-        raise EntryTooLarge(
+        raise KagedError(
             f"An entry holds at most {CONTENT_LIMIT_BYTES} bytes.",
+            code="entry_too_large",
             fix="shorten it, or keep it in a file and name that",
             limit=CONTENT_LIMIT_BYTES,
         )

@@ -21,14 +21,6 @@ from kaged.sessions.compacting import REQUESTED
 from kaged.sessions.idle import IdleWatch
 from kaged.sessions.lifecycle import SessionEvent
 from kaged.sessions.loop import LoopParts, run_agent
-from kaged.sessions.loop_errors import (
-    AgentUnknown,
-    BudgetSpent,
-    NothingToResume,
-    PromptRefused,
-    SessionEnded,
-    TooManyRuns,
-)
 from kaged.sessions.messages import INTERRUPTED, message_of, text_block
 from kaged.sessions.prompt import system_prompt
 from kaged.sessions.run_values import OPERATOR, RunEnd, RunOptions, asks_tools, end_of, error_of
@@ -36,9 +28,7 @@ from kaged.sessions.toolcalls import CANCELLED
 from kaged.sessions.transforms import TransformVeto
 from kaged.store.agent_run_rows import AgentRunStatus, RunCause, RunResult
 from kaged.store.interaction_rows import InteractionRecord
-from kaged.store.session_errors import SessionBusy
 from kaged.store.session_rows import SessionRecord, SessionStatus
-from kaged.store.work_errors import InteractionPending
 from kaged.tools.context import ROOT_CALLER
 from kaged.wire.context import WireContext
 
@@ -144,16 +134,21 @@ class SessionDriver:
         """Send a message in a session and start a run; returns its id once the message is on disk.
 
         Raises:
-            SessionNotFound, SessionEnded, SessionBusy: nothing can be said there now.
-            AgentUnknown: the project has no such agent.
-            InteractionPending: it waits for an answer, not for a message.
-            ModelUnknown: nobody knows the agent's model.
-            PromptRefused: a script does not let it through.
+            SessionNotFound, KagedError: `session_ended`, `session_busy`; nothing can be said there
+                now.
+            KagedError: `agent_not_found`; the project has no such agent.
+            KagedError: `interaction_pending`; it waits for an answer, not for a message.
+            ModelError: `model_unknown`; nobody knows the agent's model.
+            KagedError: `prompt_refused`; a script does not let it through.
         """
         session = await self._free(session_id)
         said = await self._parts.transforms.before_prompt(session_id, text)
         if isinstance(said, TransformVeto):
-            raise PromptRefused(f"The message was not taken: {said.reason}", reason=said.reason)
+            raise KagedError(
+                f"The message was not taken: {said.reason}",
+                code="prompt_refused",
+                reason=said.reason,
+            )
         options = RunOptions(model, max_steps, budget or Budget(), operator, agent, identity)
         live = await self._start(session, cause, options, said, pinned=pinned)
         return live.run.run_id
@@ -170,8 +165,9 @@ class SessionDriver:
         From here on it acts for whoever resumes it.
 
         Raises:
-            NothingToResume: the last run came to its end.
-            SessionNotFound, SessionEnded, SessionBusy, InteractionPending: as `send`.
+            KagedError: `nothing_to_resume`; the last run came to its end.
+            SessionNotFound, KagedError: `session_ended`, `session_busy`, `interaction_pending`; as
+                `send`.
         """
         session = await self._free(session_id)
         answers = await self._store.interactions.undelivered(session_id)
@@ -181,8 +177,10 @@ class SessionDriver:
             )
             last = window[-1] if window else None
             if last is None or (last.role == "assistant" and not asks_tools(last.content)):
-                raise NothingToResume(
-                    "The last run of this session is done.", fix="send a message to go on"
+                raise KagedError(
+                    "The last run of this session is done.",
+                    code="nothing_to_resume",
+                    fix="send a message to go on",
                 )
         cause = RunCause.ANSWER if answers else RunCause.RESUME
         options = replace(self._options_of(session, operator), identity=identity)
@@ -248,11 +246,16 @@ class SessionDriver:
         """Compact an agent's window, or tell what that would do.
 
         Raises:
-            SessionNotFound, SessionBusy: there is no such session, or a run of it is active.
+            SessionNotFound, KagedError: `session_busy`; there is no such session, or a run of it
+                is active.
         """
         session = await self._store.sessions.of_id(session_id)
         if not dry_run and session_id in self._by_session:
-            raise SessionBusy("A run of this session is active.", fix="wait for it, or cancel it")
+            raise KagedError(
+                "A run of this session is active.",
+                code="session_busy",
+                fix="wait for it, or cancel it",
+            )
         options = self._options_of(session)
         known = await self._known.of(session)
         run = self._state(session, "", known, options)
@@ -311,19 +314,25 @@ class SessionDriver:
         """Return a session in which a run may start."""
         session = await self._store.sessions.of_id(session_id)
         if session.status == SessionStatus.ENDED.value or self._closing:
-            raise SessionEnded("This session has ended.", fix="fork it, or start another")
+            raise KagedError(
+                "This session has ended.", code="session_ended", fix="fork it, or start another"
+            )
         if session_id in self._by_session:
-            raise SessionBusy(
+            raise KagedError(
                 "A run of this session is active.",
+                code="session_busy",
                 fix="wait for it, or cancel it",
                 session_id=session_id,
             )
         if len(self._live) >= MAX_RUNS:
-            raise TooManyRuns(f"{MAX_RUNS} runs are active.", fix="wait for some to end")
+            raise KagedError(
+                f"{MAX_RUNS} runs are active.", code="too_many_runs", fix="wait for some to end"
+            )
         pending = await self._store.interactions.pending_of(session_id)
         if pending is not None:
-            raise InteractionPending(
+            raise KagedError(
                 "This session waits for the operator.",
+                code="interaction_pending",
                 fix="answer what it asks, or withdraw the question",
                 request_id=pending,
             )
@@ -451,7 +460,9 @@ class SessionDriver:
             if not timer.expired():
                 raise
             await self._parts.tools.close(agent_run, CANCELLED)
-            raise BudgetSpent("The run was stopped: its time is used up.") from error
+            raise KagedError(
+                "The run was stopped: its time is used up.", code="budget_spent"
+            ) from error
 
     async def _end(
         self, live: _Live, status: AgentRunStatus, error: JsonObject | None, end: AgentEnd
@@ -562,7 +573,11 @@ class SessionDriver:
 def _require_agent(known: CachedSession, path: str) -> None:
     if path not in known.snapshot.agents:
         listed = ", ".join(sorted(known.snapshot.agents))
-        raise AgentUnknown(f"There is no agent {path[:200]!r}.", fix=f"The agents are {listed}.")
+        raise KagedError(
+            f"There is no agent {path[:200]!r}.",
+            code="agent_not_found",
+            fix=f"The agents are {listed}.",
+        )
 
 
 def _report_failure(name: str, error: BaseException) -> None:

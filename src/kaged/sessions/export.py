@@ -78,7 +78,7 @@ async def import_session(
     """Take in a session as a new one; its entries keep their ids. Gives it and where it came from.
 
     Raises:
-        ImportInvalid: the data is no whole export; nothing was taken in.
+        KagedError: `session_import_invalid`; the data is no whole export; nothing was taken in.
     """
     now_ms = clock.now_ms()
     parsed = await asyncio.to_thread(parse_export, data, now_ms)

@@ -11,6 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
+from kaged.base import KagedError
 from kaged.models.errors import ModelBadAnswer, ModelContextExceeded
 from kaged.models.turn import (
     ModelRequest,
@@ -24,7 +25,6 @@ from kaged.models.turn import (
 from kaged.sessions.agent_run import AgentEnd
 from kaged.sessions.compacting import CONTEXT_EXCEEDED
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
-from kaged.sessions.loop_errors import BudgetSpent, StepLimitReached
 from kaged.sessions.messages import AskedCall, text_block
 from kaged.sessions.prompt import assemble
 
@@ -78,7 +78,7 @@ async def run_agent(agent_run: AgentRun, parts: LoopParts) -> AgentEnd:
     before the next thing happens.
 
     Raises:
-        StepLimitReached, BudgetSpent: it may not go on.
+        KagedError: `step_limit_reached`, `budget_spent`; it may not go on.
         ModelError: its model did not answer.
         PipelineRefused, ReportedError: a policy ended it.
     """
@@ -113,19 +113,22 @@ def require_context_space(agent_run: AgentRun) -> None:
     """Check that the agent may take another step.
 
     Raises:
-        StepLimitReached: it took all of its own.
-        BudgetSpent: the run it belongs to used up what it was given.
+        KagedError: `step_limit_reached`; it took all of its own.
+        KagedError: `budget_spent`; the run it belongs to used up what it was given.
     """
     if agent_run.steps >= agent_run.max_steps:
-        raise StepLimitReached(
+        raise KagedError(
             f"{agent_run.path} took its {agent_run.max_steps} model steps and is not done.",
+            code="step_limit_reached",
             fix="send another message to let it go on, or raise max_steps",
             agent=agent_run.path,
             max_steps=agent_run.max_steps,
         )
     spent = agent_run.run.spending.exceeded()
     if spent is not None:
-        raise BudgetSpent(f"The run was stopped: {spent}.", fix="start another run with more")
+        raise KagedError(
+            f"The run was stopped: {spent}.", code="budget_spent", fix="start another run with more"
+        )
 
 
 async def ask(agent_run: AgentRun, parts: LoopParts) -> ModelTurn:
@@ -224,7 +227,9 @@ async def _timed(
     except TimeoutError as error:
         if not timer.expired():
             raise
-        raise BudgetSpent("The run was stopped: its time is used up.") from error
+        raise KagedError(
+            "The run was stopped: its time is used up.", code="budget_spent"
+        ) from error
     if hooked is None:
         return turn
     latency_ms = round((parts.clock.monotonic_s() - started_s) * 1000)

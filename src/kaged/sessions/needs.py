@@ -19,7 +19,7 @@ class Models(Protocol):
     """The models by alias."""
 
     def get(self, alias: str) -> Model:
-        """Return a model. Raises ModelUnknown."""
+        """Return a model. Raises `model_unknown`."""
         ...
 
 

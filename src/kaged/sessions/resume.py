@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kaged.base import KagedError
 from kaged.sessions.messages import INTERRUPTED
 from kaged.store.interaction_rows import InteractionStatus
-from kaged.store.work_errors import InteractionNotFound, InteractionPending
+from kaged.store.work_errors import InteractionNotFound
 from kaged.toolbox.project.interactions import answer_json
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Resumption:
         """Set each open call's result, in the order of asking.
 
         Raises:
-            InteractionPending: one of them still waits for the operator.
+            KagedError: `interaction_pending`; one of them still waits for the operator.
         """
         for call in agent_run.window.open_calls():
             asked = await self._asked(agent_run, call)
@@ -59,8 +60,9 @@ class Resumption:
         self, agent_run: AgentRun, call: AskedCall, asked: InteractionRecord
     ) -> None:
         if asked.status is InteractionStatus.PENDING:
-            raise InteractionPending(
+            raise KagedError(
                 "This session waits for the operator.",
+                code="interaction_pending",
                 fix="answer what it asks first",
                 request_id=asked.request_id,
             )

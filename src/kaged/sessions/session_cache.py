@@ -31,7 +31,7 @@ START_KIND: Final = "kaged.session_start"
 MAX_KNOWN: Final = 10_000
 
 TakeSnapshot = Callable[[str], Awaitable["SessionSnapshot"]]
-"""Fixes the agents of a project as they are now. Raises ProjectNotFound."""
+"""Fixes the agents of a project as they are now. Raises `project_not_found`."""
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class SessionCache:
         """Return what is fixed about a session; the first time fixes it.
 
         Raises:
-            ProjectNotFound: its project is not loaded.
+            KagedError: `project_not_found`; its project is not loaded.
         """
         found = self._known.get(session.id)
         if found is None:

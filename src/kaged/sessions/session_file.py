@@ -12,10 +12,10 @@ from typing import Final, TypeVar, cast
 
 import msgspec
 
+from kaged.base import KagedError
 from kaged.base.ids import ulid_time_ms
 from kaged.sessions.content import CONTENT_LIMIT_BYTES
 from kaged.sessions.entry import EntryKind, EntryRole
-from kaged.sessions.errors import ImportInvalid
 from kaged.store.session_rows import SessionKind
 from kaged.wire.fastjson import decode_json
 from kaged.wire.strictjson import NotJson
@@ -93,7 +93,7 @@ def parse_export(data: bytes, now_ms: int) -> ParsedSession:
     """Read a file that came from anywhere.
 
     Raises:
-        ImportInvalid: it is too large, cut short, or anything but an export.
+        KagedError: `session_import_invalid`; it is too large, cut short, or anything but an export.
     """
     if len(data) > IMPORT_LIMIT_BYTES:
         raise _invalid(0, f"has more than {IMPORT_LIMIT_BYTES} bytes")
@@ -207,10 +207,11 @@ def _parsed(line: bytes, kind: type[T], number: int) -> T:
         raise _invalid(number, f"cannot be read: {error}") from None
 
 
-def _invalid(number: int, problem: str) -> ImportInvalid:
+def _invalid(number: int, problem: str) -> KagedError:
     where = f"Line {number} of the export" if number else "The export"
-    return ImportInvalid(
+    return KagedError(
         f"{where} {problem}.",
+        code="session_import_invalid",
         fix="import a file that `kaged session export` wrote, unchanged",
         line=number,
     )

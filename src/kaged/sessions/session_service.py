@@ -58,7 +58,8 @@ class SessionService:
         """Return the session that somebody named.
 
         Raises:
-            SessionNotFound, SessionAmbiguous: the project has none of that name, or several.
+            SessionNotFound, KagedError: `session_ambiguous`; the project has none of that name, or
+                several.
         """
         return await self._store.sessions.beginning_with(
             project_id, target.strip().removeprefix(LOCATOR)
@@ -111,7 +112,7 @@ class SessionService:
 
         Raises:
             SessionNotFound: the project has no such session.
-            SessionBusy: a run of it is active, or it waits for the operator.
+            KagedError: `session_busy`; a run of it is active, or it waits for the operator.
         """
         gone = await self._store.branches.delete(project_id, session_id, stored_words)
         self._tell("session.deleted", gone.id, gone.project_id, None, {"title": gone.title})
@@ -132,7 +133,7 @@ class SessionService:
 
         Raises:
             SessionNotFound: there is no such session.
-            SessionBusy: a run of it is active already.
+            KagedError: `session_busy`; a run of it is active already.
         """
         if session_id in self._active:
             raise session_busy(session_id, self._active[session_id])

@@ -15,9 +15,8 @@ from kaged.config.project import TodoReview
 from kaged.sessions.agent_run import child_key
 from kaged.sessions.budget import MAX_DEPTH
 from kaged.sessions.loop import LoopParts, run_agent
-from kaged.sessions.loop_errors import DelegationTooDeep
 from kaged.sessions.toolcalls import CANCELLED
-from kaged.tools.errors import ToolNotFound, tool_error_of
+from kaged.tools.errors import ToolError, tool_error_of
 from kaged.tools.registry import SYNTHETIC_PREFIX
 
 if TYPE_CHECKING:
@@ -60,16 +59,19 @@ class Delegations:
         context = call.context
         run = self._runs.get(context.run_id)
         if run is None:
-            raise ToolNotFound(
+            raise ToolError(
                 f"{call.tool_name} is answered by the agent loop, and this call did not come "
                 "from one",
+                code="tool_not_found",
                 fix="send the task to the agent in a session",
             )
         path = child_path(context.caller, call.tool_name)
         depth = _depth(path) - _depth(run.top)
         if depth > MAX_DEPTH:
-            raise DelegationTooDeep(
-                f"Agents called agents {depth} levels deep; the limit is {MAX_DEPTH}.", agent=path
+            raise KagedError(
+                f"Agents called agents {depth} levels deep; the limit is {MAX_DEPTH}.",
+                code="delegation_too_deep",
+                agent=path,
             )
         message, extra = str(call.args["message"]), call.args.get("context")
         if extra:

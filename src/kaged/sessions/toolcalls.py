@@ -13,13 +13,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kaged.base import KagedError
 from kaged.mcp.progress import PROGRESS
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
-from kaged.sessions.loop_errors import SessionPaused
 from kaged.sessions.messages import AskedCall, result_block
 from kaged.sessions.transforms import ToolResultView, TransformVeto
 from kaged.tools import ToolError
-from kaged.tools.errors import ToolPluginUnavailable
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject, JsonValue
@@ -170,8 +169,9 @@ class ToolRunner:
 
     async def _not_made(self, agent_run: AgentRun, calls: Sequence[AskedCall]) -> None:
         """Refuse calls of a turn that asked the operator first: who knows what the answer is."""
-        refusal = SessionPaused(
+        refusal = KagedError(
             "This call was not made, because the session waits for the operator.",
+            code="session_paused",
             fix="make it again if it is still wanted",
         )
         for call in calls:
@@ -201,7 +201,7 @@ def error_text(error: ToolError) -> str:
     """Write an error as the model gets it. What a plugin cannot do now is marked as blocked."""
     body = error.as_json()
     written = _written({name: body[name] for name in ("code", "message", "detail")})
-    if error.code == ToolPluginUnavailable.code:
+    if error.code == "plugin_unavailable":
         return f"{BLOCKED} {written}"
     return written
 

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kaged.base import Clock, Ids, JsonObject
+from kaged.base import Clock, Ids, JsonObject, KagedError
 from kaged.sessions.content import decode_content, encode_content, words_of
 from kaged.sessions.entry import Entry, EntryDraft, EntryKind, EntryRole
-from kaged.sessions.errors import EntryInvalid
 from kaged.sessions.lifecycle import Lifecycle, SessionEvent
 from kaged.store import Store
 from kaged.store.entry_rows import EntryRow, NewEntry
@@ -98,7 +97,7 @@ class Transcript:
 
         Raises:
             SessionNotFound: there is no such session.
-            EntryInvalid, EntryTooLarge: an entry cannot be kept.
+            KagedError: `entry_invalid`, `entry_too_large`; an entry cannot be kept.
         """
         if not drafts:
             return []
@@ -117,7 +116,8 @@ class Transcript:
         Entries of its ancestors and those that a compaction superseded are among them.
 
         Raises:
-            SessionNotFound, EntryNotFound: there is no such session, or no entry `after` in it.
+            SessionNotFound, KagedError: `entry_not_found`; there is no such session, or no entry
+                `after` in it.
         """
         return await self._store.entries.read(session_id, _entry, after=after, limit=limit)
 
@@ -138,7 +138,8 @@ class Transcript:
         """Return the one entry of a session whose id begins with `prefix`.
 
         Raises:
-            SessionNotFound, EntryNotFound, EntryAmbiguous: there is none, or more than one.
+            SessionNotFound, KagedError: `entry_not_found`, `entry_ambiguous`; there is none, or
+                more than one.
         """
         return await self._store.entries.find(session_id, prefix, _entry)
 
@@ -150,11 +151,14 @@ class Transcript:
         They stay entries of the session; a fork from before still has them in its window.
 
         Raises:
-            SessionNotFound, EntryNotFound: there is no such session, or no such entry in it.
-            EntryInvalid: `draft` is no compaction.
+            SessionNotFound, KagedError: `entry_not_found`; there is no such session, or no such
+                entry in it.
+            KagedError: `entry_invalid`; `draft` is no compaction.
         """
         if draft.kind is not EntryKind.COMPACTION or draft.agent != agent:
-            raise EntryInvalid("a compaction of the agent itself is needed here")
+            raise KagedError(
+                "a compaction of the agent itself is needed here", code="entry_invalid"
+            )
         session, rows = await self._store.entries.append(session_id, [_new(draft)], superseded)
         self._appended(session, rows)
         return _entry(rows[0], None)
@@ -166,8 +170,9 @@ class Transcript:
         including `at`; at the header's id it has nothing else.
 
         Raises:
-            SessionNotFound, EntryNotFound, EntryAmbiguous: there is no such place.
-            NothingToFork: the session has nothing but a header.
+            SessionNotFound, KagedError: `entry_not_found`, `entry_ambiguous`; there is no such
+                place.
+            KagedError: `nothing_to_fork`; the session has nothing but a header.
         """
         made, _ = await self.fork_and_land(session_id, at, from_current=None)
         return made
@@ -210,9 +215,9 @@ class Transcript:
 def _new(draft: EntryDraft) -> NewEntry:
     kind, content = draft.kind, draft.content
     if kind is EntryKind.HEADER:
-        raise EntryInvalid("a session has one header, its first entry")
+        raise KagedError("a session has one header, its first entry", code="entry_invalid")
     if (draft.role is None) == (kind is EntryKind.MESSAGE):
-        raise EntryInvalid("messages have a role, and nothing else has one")
+        raise KagedError("messages have a role, and nothing else has one", code="entry_invalid")
     values: dict[str, str | None] | None = None
     if kind is EntryKind.TITLE:
         title = content.get("title")
@@ -233,7 +238,9 @@ def _new(draft: EntryDraft) -> NewEntry:
 
 def _within_limit(drafts: Sequence[EntryDraft]) -> Sequence[EntryDraft]:
     if len(drafts) > APPEND_LIMIT:
-        raise EntryInvalid(f"at most {APPEND_LIMIT} entries are appended at once")
+        raise KagedError(
+            f"at most {APPEND_LIMIT} entries are appended at once", code="entry_invalid"
+        )
     return drafts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from kaged.base import KagedError
 from kaged.store.agent_run_rows import AgentRunStatus, RunCause
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 
 STEP_RUNS_LIMIT = 10_000
 """How many runs of a workflow's session are looked at to find out how far it came."""
-
-
-class WorkflowFailed(KagedError):
-    """A step of a workflow did not come to its end."""
-
-    code: ClassVar[str] = "workflow_failed"
 
 
 class LoopWorkflows:
@@ -56,7 +50,7 @@ class LoopWorkflows:
         daemon before this one asked, the steps go on from that one.
 
         Raises:
-            WorkflowFailed: a step failed, with the reason in its message.
+            KagedError: `workflow_failed`; a step failed, with the reason in its message.
             KagedError: the first step could not be started.
         """
         # It exists already when a daemon before this one began it.
@@ -114,10 +108,12 @@ class LoopWorkflows:
 
 def _said(end: RunEnd) -> JsonValue:
     if end.status is AgentRunStatus.INTERRUPTED:
-        raise WorkflowFailed(INTERRUPTED)  # as one says whose daemon was killed
+        raise KagedError(INTERRUPTED, code="workflow_failed")  # as one says whose daemon was killed
     if end.status is not AgentRunStatus.COMPLETED:
         said = "" if end.error is None else f": {end.error.get('message')}"
-        raise WorkflowFailed(f"the agent's run ended as {end.status.value}{said}")
+        raise KagedError(
+            f"the agent's run ended as {end.status.value}{said}", code="workflow_failed"
+        )
     return {"text": end.text}
 
 

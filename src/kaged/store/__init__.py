@@ -6,18 +6,7 @@ Store.open → backend (check, migrate) → Database → Writer (one thread, gro
 
 from kaged.config.locations import sqlite_url
 from kaged.store.audit_rows import AuditRows
-from kaged.store.errors import (
-    CursorInvalid,
-    StoreConflict,
-    StoreCorrupt,
-    StoreError,
-    StoreForeign,
-    StoreMigrationFailed,
-    StoreNewer,
-    StoreTimeout,
-    StoreUnavailable,
-    StoreUrlInvalid,
-)
+from kaged.store.errors import StoreConflict, StoreCorrupt, StoreError, StoreUnavailable
 from kaged.store.migrations import MIGRATIONS, Migrated, Migration
 from kaged.store.page import Page
 from kaged.store.project_rows import ProjectRecord, ProjectRows
@@ -26,7 +15,6 @@ from kaged.store.store import Store, StoreStatus
 __all__ = [
     "MIGRATIONS",
     "AuditRows",
-    "CursorInvalid",
     "Migrated",
     "Migration",
     "Page",
@@ -36,12 +24,7 @@ __all__ = [
     "StoreConflict",
     "StoreCorrupt",
     "StoreError",
-    "StoreForeign",
-    "StoreMigrationFailed",
-    "StoreNewer",
     "StoreStatus",
-    "StoreTimeout",
     "StoreUnavailable",
-    "StoreUrlInvalid",
     "sqlite_url",
 ]

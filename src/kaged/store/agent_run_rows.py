@@ -8,11 +8,10 @@ from enum import StrEnum
 
 from sqlalchemy import Connection, select, update
 
-from kaged.base import Clock, Ids, JsonObject
+from kaged.base import Clock, Ids, JsonObject, KagedError
 from kaged.store.database import Database
 from kaged.store.record_table import RecordTable
 from kaged.store.schema import agent_runs, sessions, tool_calls
-from kaged.store.session_errors import SessionBusy
 from kaged.store.session_rows import SessionKind, SessionStatus, session_by_id, set_session_status
 from kaged.store.work_errors import RunNotFound
 
@@ -104,7 +103,7 @@ class AgentRunRows:
 
         Raises:
             SessionNotFound: there is no such session.
-            SessionBusy: a run of it is active already.
+            KagedError: `session_busy`; a run of it is active already.
         """
         now_ms = self._clock.now_ms()
         fresh = run_id or self.new_id()
@@ -208,10 +207,11 @@ class AgentRunRows:
         return await self._database.write(work)
 
 
-def session_busy(session_id: str, run_id: str) -> SessionBusy:
+def session_busy(session_id: str, run_id: str) -> KagedError:
     """Return the error for a session with an active run."""
-    return SessionBusy(
+    return KagedError(
         "A run of this session is active.",
+        code="session_busy",
         fix="wait for it, or cancel it",
         session_id=session_id,
         run_id=run_id,

@@ -108,8 +108,8 @@ class AuditRows:
         """Return a page of the rows that are wanted, newest first unless told otherwise.
 
         Raises:
-            CursorInvalid: the cursor is not from a page of this list.
-            StoreTimeout: a search for text went through too much.
+            StoreError: `invalid_cursor`; the cursor is not from a page of this list.
+            StoreError: `store_timeout`; a search for text went through too much.
         """
         position = parse_cursor(cursor)
         size = clamp_limit(limit)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from kaged.base import Clock, Ids
+from kaged.base import Clock, Ids, KagedError
 from kaged.store.chain import HEADER_POSITION, EntryPosition, find_place
 from kaged.store.database import Database
 from kaged.store.entry_rows import EntryRow, EntryRows, NewEntry, add_marks, read_header
@@ -20,7 +20,7 @@ from kaged.store.schema import (
     sessions,
     tool_calls,
 )
-from kaged.store.session_errors import ForkTooDeep, NothingToFork, SessionBusy, SessionExists
+from kaged.store.session_errors import SessionExists
 from kaged.store.session_rows import (
     SessionKind,
     SessionRecord,
@@ -103,9 +103,10 @@ class BranchRows:
         gives whether that was so.
 
         Raises:
-            SessionNotFound, EntryNotFound, EntryAmbiguous: there is no such session or entry.
-            NothingToFork: the session has nothing but a header.
-            ForkTooDeep: it is too many forks away from the first session.
+            SessionNotFound, KagedError: `entry_not_found`, `entry_ambiguous`; there is no such
+                session or entry.
+            KagedError: `nothing_to_fork`; the session has nothing but a header.
+            KagedError: `fork_too_deep`; it is too many forks away from the first session.
         """
         now_ms = self._clock.now_ms()
 
@@ -180,19 +181,23 @@ class BranchRows:
 
         Raises:
             SessionNotFound: the project has no such session.
-            SessionBusy: a run of it is active, or it waits for the operator.
+            KagedError: `session_busy`; a run of it is active, or it waits for the operator.
         """
         now_ms = self._clock.now_ms()
 
         def work(conn: Connection) -> SessionRecord:
             session = require_session(conn, project_id, session_id)
             if session.status == SessionStatus.RUNNING.value or _has_active_run(conn, session_id):
-                raise SessionBusy(
-                    "A run of this session is active.", fix="cancel it first", session_id=session_id
+                raise KagedError(
+                    "A run of this session is active.",
+                    code="session_busy",
+                    fix="cancel it first",
+                    session_id=session_id,
                 )
             if session.status == SessionStatus.CHECKPOINT.value:
-                raise SessionBusy(
+                raise KagedError(
                     "This session waits for the operator.",
+                    code="session_busy",
                     fix="answer what it asks, or withdraw the question",
                     session_id=session_id,
                 )
@@ -219,8 +224,9 @@ class BranchRows:
             owner = select(_S.depth).where(_S.id == place.session_id)
             depth = int(conn.execute(owner).scalar_one()) + 1
         if depth > DEPTH_LIMIT:
-            raise ForkTooDeep(
+            raise KagedError(
                 f"This session is {DEPTH_LIMIT} forks deep.",
+                code="fork_too_deep",
                 fix="export it and import the export, which is a session of its own",
             )
         return replace(
@@ -288,8 +294,10 @@ def _fork_place(conn: Connection, source: SessionRecord, at: str | None) -> Entr
     if at:
         return find_place(conn, source, at)
     if source.head_entry is None or source.head_position <= HEADER_POSITION:
-        raise NothingToFork(
-            "This session has no entries to fork at.", fix="send a message in it first"
+        raise KagedError(
+            "This session has no entries to fork at.",
+            code="nothing_to_fork",
+            fix="send a message in it first",
         )
     return find_place(conn, source, source.head_entry)
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, Select, select
 
+from kaged.base import KagedError
 from kaged.store.schema import entries, entry_marks, sessions
-from kaged.store.session_errors import EntryAmbiguous, EntryNotFound
 from kaged.store.session_rows import SessionRecord
 
 HEADER_POSITION = 0
@@ -70,7 +70,7 @@ def find_place(conn: Connection, session: SessionRecord, prefix: str) -> EntryPo
     """Return the one entry of a session whose id begins with `prefix`, in either case.
 
     Raises:
-        EntryNotFound, EntryAmbiguous: there is none, or more than one.
+        KagedError: `entry_not_found`, `entry_ambiguous`; there is none, or more than one.
     """
     text = prefix.strip().upper()
     places = [Segment(session.id, HEADER_POSITION, HEADER_POSITION), *segments_of(conn, session)]
@@ -81,14 +81,16 @@ def find_place(conn: Connection, session: SessionRecord, prefix: str) -> EntryPo
             if len(found) > AMBIGUOUS_SHOWN:
                 break
     if not found:
-        raise EntryNotFound(
+        raise KagedError(
             f"No entry id starts with {prefix[:40]!r}.",
+            code="entry_not_found",
             fix="`kaged session show SESSION` lists the entries",
         )
     if len(found) > 1:
         many = f"more than {AMBIGUOUS_SHOWN}" if len(found) > AMBIGUOUS_SHOWN else str(len(found))
-        raise EntryAmbiguous(
+        raise KagedError(
             f"Prefix {prefix[:40]!r} is ambiguous ({many} matches).",
+            code="entry_ambiguous",
             fix="give more of the id",
             matches=[one.id for one in found[:AMBIGUOUS_SHOWN]],
         )

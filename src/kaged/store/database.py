@@ -10,7 +10,7 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from kaged.store.backends import SqliteBackend
-from kaged.store.errors import StoreError, StoreTimeout, StoreUnavailable
+from kaged.store.errors import StoreError, StoreUnavailable
 from kaged.store.readers import Query, Readers
 from kaged.store.writer import Writer
 
@@ -79,7 +79,7 @@ class Database:
         """Run `work` in a reader's thread, on one unchanging state of the database.
 
         Raises:
-            StoreTimeout: it took longer than `timeout_s` and was stopped.
+            StoreError: `store_timeout`; it took longer than `timeout_s` and was stopped.
         """
         query = Query(work)
         future = asyncio.wrap_future(self._readers.submit(query))
@@ -87,8 +87,9 @@ class Database:
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError as error:
-            raise StoreTimeout(
+            raise StoreError(
                 f"the query took longer than {timeout_s:g} s and was stopped",
+                code="store_timeout",
                 fix="ask for less at once",
             ) from error
         finally:
@@ -102,7 +103,9 @@ class Database:
             return self._readers.submit(query).result(READ_TIMEOUT_S)
         except TimeoutError as error:
             query.stop()
-            raise StoreTimeout("the query took too long and was stopped") from error
+            raise StoreError(
+                "the query took too long and was stopped", code="store_timeout"
+            ) from error
 
     async def backup(self, target: Path) -> None:
         """Copy the whole database, as of now, into a new file; writing goes on meanwhile."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
 
-from kaged.base import Clock, Ids
+from kaged.base import Clock, Ids, KagedError
 from kaged.store.chain import (
     HEADER_POSITION,
     Segment,
@@ -23,7 +23,6 @@ from kaged.store.chain import (
 from kaged.store.database import Database
 from kaged.store.prepared import PreparedStatement
 from kaged.store.schema import entries, entry_marks, sessions
-from kaged.store.session_errors import EntryNotFound
 from kaged.store.session_rows import SessionRecord, session_by_id
 
 T = TypeVar("T")
@@ -105,7 +104,7 @@ class EntryRows:
 
         Raises:
             SessionNotFound: there is no such session.
-            EntryNotFound: an entry to be superseded is not of this session.
+            KagedError: `entry_not_found`; an entry to be superseded is not of this session.
         """
         now_ms = self._clock.now_ms()
 
@@ -124,7 +123,8 @@ class EntryRows:
         """Return the entries that a session shows, in order: its header, then the oldest first.
 
         Raises:
-            SessionNotFound, EntryNotFound: there is no such session, or no such `after` in it.
+            SessionNotFound, KagedError: `entry_not_found`; there is no such session, or no such
+                `after` in it.
         """
 
         def work(conn: Connection) -> list[T]:
@@ -185,7 +185,8 @@ class EntryRows:
         """Return the one entry of a session whose id begins with `prefix`.
 
         Raises:
-            SessionNotFound, EntryNotFound, EntryAmbiguous: there is no such session or entry, or
+            SessionNotFound, KagedError: `entry_not_found`, `entry_ambiguous`; there is no such
+                session or entry, or
                 there are several.
         """
 
@@ -274,8 +275,9 @@ def _mark(
             own.update(conn.execute(select(_E.id).where(_within(segment), batch)).scalars())
     for entry_id in wanted:
         if entry_id not in own:
-            raise EntryNotFound(
+            raise KagedError(
                 f"{entry_id[:40]!r} is no entry that can be superseded.",
+                code="entry_not_found",
                 fix="name entries of this session behind its header",
             )
     known = superseded_by(conn, session)

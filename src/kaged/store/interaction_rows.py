@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from sqlalchemy import Connection, select, update
 
-from kaged.base import Clock, JsonObject
+from kaged.base import Clock, JsonObject, KagedError
 from kaged.store.database import Database
 from kaged.store.record_table import RecordTable
 from kaged.store.schema import interactions
@@ -18,7 +18,7 @@ from kaged.store.session_rows import (
     ensure_session,
     set_session_status,
 )
-from kaged.store.work_errors import InteractionClosed, InteractionNotFound, InteractionPending
+from kaged.store.work_errors import InteractionNotFound
 
 _C = interactions.c
 
@@ -84,7 +84,7 @@ class InteractionRows:
         """Store a question and let its session wait for the answer, in one unit.
 
         Raises:
-            InteractionPending: the session waits for another answer.
+            KagedError: `interaction_pending`; the session waits for another answer.
         """
         now_ms = self._clock.now_ms()
         made = InteractionRecord(
@@ -96,8 +96,9 @@ class InteractionRows:
             ensure_session(conn, made.session_id, made.project_id, SessionKind.PRIMARY, now_ms)
             waiting = _pending_of(conn, made.session_id)
             if waiting is not None:
-                raise InteractionPending(
+                raise KagedError(
                     "This session waits for the operator already.",
+                    code="interaction_pending",
                     fix="wait for the answer to what was asked first",
                     request_id=waiting,
                 )
@@ -121,7 +122,7 @@ class InteractionRows:
 
         Raises:
             InteractionNotFound: there is no such question.
-            InteractionClosed: it has been answered or withdrawn.
+            KagedError: `interaction_closed`; it has been answered or withdrawn.
         """
         now_ms = self._clock.now_ms()
 
@@ -184,10 +185,11 @@ class InteractionRows:
 
 
 def require_open(record: InteractionRecord) -> None:
-    """Raise InteractionClosed if a question has its answer already."""
+    """Raise `interaction_closed` if a question has its answer already."""
     if record.status is not InteractionStatus.PENDING:
-        raise InteractionClosed(
+        raise KagedError(
             f"This was already {record.status}.",
+            code="interaction_closed",
             fix="look at what else is pending",
             request_id=record.request_id,
             status=record.status.value,

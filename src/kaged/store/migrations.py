@@ -16,12 +16,7 @@ from sqlalchemy import Connection, func, insert, inspect, select
 
 from kaged.base import Clock
 from kaged.store.backends import SqliteBackend
-from kaged.store.errors import (
-    StoreError,
-    StoreForeign,
-    StoreMigrationFailed,
-    StoreNewer,
-)
+from kaged.store.errors import StoreError
 from kaged.store.schema import audit_events, entries, issues, metadata, schema_versions
 
 
@@ -59,14 +54,15 @@ def current_version(conn: Connection) -> int:
     """Read the schema's version; 0 for an empty database.
 
     Raises:
-        StoreForeign: there are tables, but not ours.
+        StoreError: `store_foreign`; there are tables, but not ours.
     """
     tables = inspect(conn).get_table_names()
     if schema_versions.name not in tables:
         if tables:
             names = ", ".join(sorted(tables)[:5])
-            raise StoreForeign(
+            raise StoreError(
                 f"the database holds other tables ({names}) and none of kaged's",
+                code="store_foreign",
                 fix="set [storage] url to a file of its own",
             )
         return 0
@@ -74,11 +70,12 @@ def current_version(conn: Connection) -> int:
 
 
 def require_not_newer(found: int, migrations: Sequence[Migration]) -> None:
-    """Raise StoreNewer for a database that this program is too old for."""
+    """Raise `store_newer_schema` for a database that this program is too old for."""
     newest = migrations[-1].version
     if found > newest:
-        raise StoreNewer(
+        raise StoreError(
             f"the database has schema {found}, this kaged supports schemas up to {newest}",
+            code="store_newer_schema",
             fix="upgrade kaged, or restore the backup that was made before the database was "
             "migrated",
             found=found,
@@ -92,8 +89,8 @@ def migrate(
     """Apply what is missing, in one transaction, after a backup; None if nothing was.
 
     Raises:
-        StoreNewer: the database is ahead of this program.
-        StoreMigrationFailed: a step failed. The database is as it was before.
+        StoreError: `store_newer_schema`; the database is ahead of this program.
+        StoreError: `store_migration_failed`; a step failed. The database is as it was before.
     """
     with conn.begin():
         found = current_version(conn)
@@ -127,8 +124,9 @@ def _failed(error: Exception, backend: SqliteBackend, backup: Path | None) -> St
     if known is not None and type(known) is not StoreError:
         return known
     kept = f"; a copy from before is {backup}" if backup else ""
-    return StoreMigrationFailed(
+    return StoreError(
         f"the database could not be migrated and is unchanged: {known or error}{kept}",
+        code="store_migration_failed",
         fix="go back to the version of kaged that you had, and report this",
         backup=str(backup) if backup else None,
     )

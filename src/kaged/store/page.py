@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from kaged.store.errors import CursorInvalid
+from kaged.store.errors import StoreError
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ def parse_cursor(cursor: str | None) -> int | None:
     """Read a cursor that came from outside.
 
     Raises:
-        CursorInvalid: it is not one of ours.
+        StoreError: `invalid_cursor`; it is not one of ours.
     """
     if cursor is None:
         return None
@@ -42,7 +42,9 @@ def parse_cursor(cursor: str | None) -> int | None:
         or not (digits.isascii() and digits.isdigit())
         or int(digits) >= 2**63
     ):
-        raise CursorInvalid("this is not a cursor of this list", fix="begin without a cursor")
+        raise StoreError(
+            "this is not a cursor of this list", code="invalid_cursor", fix="begin without a cursor"
+        )
     return int(digits)
 
 

@@ -9,12 +9,11 @@ from enum import StrEnum
 
 from sqlalchemy import ColumnElement, Connection, bindparam, or_, select, update
 
-from kaged.base import Clock
+from kaged.base import Clock, KagedError
 from kaged.store.database import Database
 from kaged.store.prepared import PreparedStatement
 from kaged.store.record_table import RecordTable
 from kaged.store.schema import issues, sessions
-from kaged.store.session_errors import SessionAmbiguous
 from kaged.store.work_errors import IssueNotFound, NoBoundIssue, SessionNotFound
 
 ID_LIMIT_CHARS = 120
@@ -135,7 +134,7 @@ class SessionRows:
         """Return the one session of a project whose id begins so; a whole id is no prefix.
 
         Raises:
-            SessionNotFound, SessionAmbiguous: there is none, or more than one.
+            SessionNotFound, KagedError: `session_ambiguous`; there is none, or more than one.
         """
 
         def work(conn: Connection) -> SessionRecord:
@@ -153,8 +152,9 @@ class SessionRows:
             if not found:
                 raise session_not_found(prefix)
             if len(found) > 1:
-                raise SessionAmbiguous(
+                raise KagedError(
                     f"Several sessions begin with {prefix!r}.",
+                    code="session_ambiguous",
                     fix="give more of the id",
                     matches=[one.id for one in found[:AMBIGUOUS_SHOWN]],
                 )

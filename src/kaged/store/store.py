@@ -172,11 +172,11 @@ class Store(Database):
 
         Raises:
             StoreCorrupt: it is damaged; nothing was touched.
-            StoreNewer: a newer kaged made it.
-            StoreForeign: it is some other program's.
-            StoreMigrationFailed: a migration failed; it is as it was.
+            StoreError: `store_newer_schema`; a newer kaged made it.
+            StoreError: `store_foreign`; it is some other program's.
+            StoreError: `store_migration_failed`; a migration failed; it is as it was.
             StoreUnavailable: it cannot be read or written.
-            StoreUrlInvalid: the URL names no database.
+            StoreError: `store_url_invalid`; the URL names no database.
         """
         backend = backend_for(url, backup_dir)
         prepare = _look if read_only else _prepare

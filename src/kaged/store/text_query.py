@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar
 
 from kaged.base import KagedError
 
@@ -23,7 +22,7 @@ _FIX = 'give words, "phrases in quotes", beginnings such as auth*, a OR b, or -w
 class SearchInvalid(KagedError):
     """The search text means nothing that could be searched for."""
 
-    code: ClassVar[str] = "invalid_params"
+    code = "invalid_params"
 
     def __init__(self, problem: str) -> None:
         super().__init__(

@@ -7,7 +7,7 @@ from typing import Final
 
 from kaged.kernel.identity import Actor
 from kaged.kernel.policy import CagePolicy
-from kaged.tools.errors import ToolContextInvalid
+from kaged.tools.errors import ToolError
 
 ROOT_CALLER: Final = "primary"  # AT-CTX-03: this exact text and no other is the root agent
 
@@ -49,12 +49,16 @@ def require_complete(context: ToolCallContext) -> None:
     """Refuse a context in which something is missing.
 
     Raises:
-        ToolContextInvalid: a field is empty, or of another type.
+        ToolError: `tool_context_invalid`; a field is empty, or of another type.
     """
     for name in _TEXTS:
         value = getattr(context, name)
         if type(value) is not str or not value:
-            raise ToolContextInvalid(f"the call context lacks {name}", field=name)
+            raise ToolError(
+                f"the call context lacks {name}", code="tool_context_invalid", field=name
+            )
     for name, kinds in _PARTS:
         if type(getattr(context, name)) not in kinds:
-            raise ToolContextInvalid(f"the call context has no valid {name}", field=name)
+            raise ToolError(
+                f"the call context has no valid {name}", code="tool_context_invalid", field=name
+            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from kaged.base import KagedError
 from kaged.kernel.decision import CapabilityDenied
@@ -72,7 +72,7 @@ class ToolError(KagedError):
     `number` is the JSON-RPC number of the code, from the one table of the wire (AT-DISP-08).
     """
 
-    code: ClassVar[str] = "tool_error"
+    code = "tool_error"
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class ToolError(KagedError):
 class InvalidToolParams(ToolError):
     """The arguments do not fit; `detail.fields` lists `{field, problem}` for each mistake."""
 
-    code: ClassVar[str] = "invalid_params"
+    code = "invalid_params"
 
     @classmethod
     def of_field(cls, field: str, problem: str, *, fix: str = "") -> InvalidToolParams:
@@ -122,25 +122,13 @@ class InvalidToolParams(ToolError):
         return cls(f"invalid parameters: {'; '.join(said)}", fix=fix, detail={"fields": fields})
 
 
-class ToolNotFound(ToolError):
-    """There is no tool of that name."""
-
-    code: ClassVar[str] = "tool_not_found"
-
-
-class ToolInternalError(ToolError):
-    """The tool broke for a reason of its own; what it was is in the daemon's log only."""
-
-    code: ClassVar[str] = "internal_error"
-
-
 class ToolRefused(ToolError):
     """Base of the refusals: the call ends with the audit event `tool.denied`.
 
     `denied_capability` says in a few words what was missing; `rule` names the rule that spoke.
     """
 
-    code: ClassVar[str] = "capability_denied"
+    code = "capability_denied"
     rule: str = "tool.refused"
 
     @property
@@ -152,7 +140,7 @@ class ToolRefused(ToolError):
 class ToolCapabilityRefused(ToolRefused):
     """The caller's cage does not grant what the call needs; `detail` is e.g. `rw:fs:./data/x`."""
 
-    code: ClassVar[str] = "capability_denied"
+    code = "capability_denied"
 
     def __init__(
         self,
@@ -183,14 +171,14 @@ class ToolCapabilityRefused(ToolRefused):
 class PrincipalScopeViolation(ToolRefused):
     """The tool is for the root agent only."""
 
-    code: ClassVar[str] = "principal_scope_violation"
+    code = "principal_scope_violation"
     rule = "tool.principal_scope"
 
 
 class PipelineRefused(ToolRefused):
     """A plugin of the extension pipeline ended the call, or could not be asked."""
 
-    code: ClassVar[str] = "pipeline_refused"
+    code = "pipeline_refused"
     rule = "pipeline"
 
     def __init__(
@@ -203,38 +191,8 @@ class PipelineRefused(ToolRefused):
 class QuotaExceeded(ToolRefused):
     """The agent used up what the operator allows it."""
 
-    code: ClassVar[str] = "quota_exceeded"
+    code = "quota_exceeded"
     rule = "tool.quota"
-
-
-class ChangeNotRecorded(ToolError):
-    """The call would change something and the audit log cannot be written: it is not run."""
-
-    code: ClassVar[str] = "audit_unavailable"
-
-
-class ToolPluginUnavailable(ToolError):
-    """The plugin behind the tool is not running right now; trying again later may work."""
-
-    code: ClassVar[str] = "plugin_unavailable"
-
-
-class ToolNameCollision(ToolError):
-    """Somebody else registered a tool of that name; theirs stays."""
-
-    code: ClassVar[str] = "tool_name_collision"
-
-
-class ToolDefinitionInvalid(ToolError):
-    """A tool cannot be registered as it is defined."""
-
-    code: ClassVar[str] = "tool_definition_invalid"
-
-
-class ToolContextInvalid(ToolError):
-    """The host built an incomplete call context: a bug in the host, never the agent's fault."""
-
-    code: ClassVar[str] = "tool_context_invalid"
 
 
 class ReportedError(ToolError):

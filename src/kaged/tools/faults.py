@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from kaged.base import KagedError
-from kaged.tools.errors import (
-    ReportedError,
-    ToolError,
-    ToolErrorCode,
-    ToolInternalError,
-    tool_error_of,
-)
+from kaged.tools.errors import ReportedError, ToolError, ToolErrorCode, tool_error_of
 from kaged.wire.errors import RpcError
 
 if TYPE_CHECKING:
@@ -68,8 +62,9 @@ def broken_tool(error: Exception, context: ToolCallContext, tool_name: str) -> T
         error=repr(error),
         trace="".join(traceback.format_exception(error)),
     )
-    return ToolInternalError(
+    return ToolError(
         f"{tool_name} failed with an internal error",
+        code="internal_error",
         fix="try again or do without it; the operator finds the reason in the daemon's log",
         detail={"request_id": context.request_id},
     )

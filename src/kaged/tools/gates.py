@@ -15,7 +15,6 @@ from kaged.tools.errors import (
     PrincipalScopeViolation,
     ToolCapabilityRefused,
     ToolError,
-    ToolNotFound,
 )
 from kaged.workspace.errors import PathSealed
 
@@ -34,12 +33,12 @@ SEALED_REMEDY: Final = 'set protect_kaged = "off" in [tools] of config.toml'
 MAX_SUGGESTIONS: Final = 3
 
 
-def no_such_tool(name: str, tools: AgentTools) -> ToolNotFound:
+def no_such_tool(name: str, tools: AgentTools) -> ToolError:
     """Return the error for a name that means nothing, with close names the caller does have."""
     shown = name[:80]
     close = difflib.get_close_matches(shown, tools.names, n=MAX_SUGGESTIONS)
     fix = f"did you mean {' or '.join(close)}?" if close else ""
-    return ToolNotFound(f"there is no tool named {shown!r}", fix=fix)
+    return ToolError(f"there is no tool named {shown!r}", code="tool_not_found", fix=fix)
 
 
 def arguments(found: FoundTool, params: JsonValue) -> JsonObject:

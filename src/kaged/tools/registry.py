@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from kaged.config.jsonschemas import compile_fault
 from kaged.config.pluginwords import PLUGIN_NAME_PATTERN, RESERVED_NAMES
@@ -17,7 +17,7 @@ from kaged.kernel.requirements import (
     SeccompRequirement,
 )
 from kaged.tools.definition import Tool, ToolDefinition, ToolSource
-from kaged.tools.errors import ToolDefinitionInvalid, ToolError, ToolNameCollision
+from kaged.tools.errors import ToolError
 from kaged.tools.schema import ParamSchema, schema_hash
 
 if TYPE_CHECKING:
@@ -33,12 +33,6 @@ _PLUGIN_NAME = re.compile(r"[a-z][a-z0-9-]+\.[a-z][a-z0-9_]*")  # AT-REG-20
 _OUTSIDE_NAME = re.compile(r"[a-z][a-z0-9-]*\.[A-Za-z0-9_-]+")  # AT-AMB-50
 _OWNER = re.compile(PLUGIN_NAME_PATTERN)
 _KNOWN_REQUIREMENTS = (FsRequirement, SeccompRequirement, NetRequirement, CapabilityRequirement)
-
-
-class ReservedNamespace(ToolError):
-    """The name belongs to a built-in tool namespace and no plugin, server or script may have it."""
-
-    code: ClassVar[str] = "reserved_plugin_name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +88,11 @@ class ToolRegistry:
         """Take in a tool. `outside` says that it comes from an MCP server or a Lua script.
 
         Raises:
-            ToolDefinitionInvalid: the definition breaks a rule; the message says which.
-            ReservedNamespace: its owner has the name of a built-in namespace.
-            ToolNameCollision: the name, or that of an alias, is taken; the first stays.
+            ToolError: `tool_definition_invalid`; the definition breaks a rule; the message says
+                which.
+            ToolError: `reserved_plugin_name`; its owner has the name of a built-in namespace.
+            ToolError: `tool_name_collision`; the name, or that of an alias, is taken; the first
+                stays.
         """
         entry = _checked(tool, outside=outside)
         names = [entry.name, *tool.aliases]
@@ -105,13 +101,16 @@ class ToolRegistry:
             if first is not None or names.count(name) > 1:
                 theirs = None if first is None else first.entry.definition.plugin_name
                 owner = "it has itself" if first is None else theirs or "built in"
-                raise ToolNameCollision(
+                raise ToolError(
                     f"there is a tool named {name} already ({owner})",
+                    code="tool_name_collision",
                     fix="rename one of the two",
                     name=name,
                 )
         if len(self._tools) >= MAX_TOOLS:
-            raise ToolDefinitionInvalid(f"there are {MAX_TOOLS} tools, which is the limit")
+            raise ToolError(
+                f"there are {MAX_TOOLS} tools, which is the limit", code="tool_definition_invalid"
+            )
         self._tools[entry.name] = entry
         self._found[entry.name] = FoundTool(entry)
         for alias, extra in tool.aliases.items():
@@ -237,8 +236,10 @@ def _check_plugin(definition: ToolDefinition, *, outside: bool) -> None:
     if not owner or not _OWNER.fullmatch(owner):
         raise _invalid(definition, "a tool of a plugin needs plugin_name, a plugin's name")
     if owner in RESERVED_NAMES:
-        raise ReservedNamespace(
-            f"{owner!r} is the name of a built-in tool namespace", fix="choose another name"
+        raise ToolError(
+            f"{owner!r} is the name of a built-in tool namespace",
+            code="reserved_plugin_name",
+            fix="choose another name",
         )
     if definition.namespace != owner:
         raise _invalid(definition, f"the namespace of its tools is {owner}")
@@ -265,6 +266,8 @@ def _actions(parameters: JsonObject) -> tuple[str, ...]:
             return ()
 
 
-def _invalid(definition: ToolDefinition, why: str) -> ToolDefinitionInvalid:
+def _invalid(definition: ToolDefinition, why: str) -> ToolError:
     name = str(definition.name)[:MAX_NAME_CHARS]
-    return ToolDefinitionInvalid(f"tool {name} cannot be registered: {why}", name=name)
+    return ToolError(
+        f"tool {name} cannot be registered: {why}", code="tool_definition_invalid", name=name
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from kaged.config.toolrules import ToolRule, glob_matches
 from kaged.tools.definition import Handler, Tool, ToolDefinition, ToolSource
-from kaged.tools.errors import ToolNotFound
+from kaged.tools.errors import ToolError
 from kaged.tools.registry import SYNTHETIC_PREFIX, RegisteredTool
 from kaged.tools.schema import ParamSchema, schema_hash
 
@@ -258,8 +258,9 @@ def _synthetic(
 
 
 async def _nobody_listens(call: ToolInvocation) -> JsonValue:
-    raise ToolNotFound(
+    raise ToolError(
         f"{call.tool_name} is answered by the agent loop, and this call did not come from one",
+        code="tool_not_found",
         fix="send the task to the agent in a session",
     )
 

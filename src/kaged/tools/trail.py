@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from kaged.audit import AuditEvent, AuditUnavailable
-from kaged.tools.errors import ChangeNotRecorded, ToolRefused
+from kaged.tools.errors import ToolError, ToolRefused
 from kaged.tools.permissions import cage_summary
 
 if TYPE_CHECKING:
@@ -67,13 +67,14 @@ class CallTrail:
         """Return when all of it is on disk; for calls that would change something (AT-AUD-29).
 
         Raises:
-            ChangeNotRecorded: it cannot be written, so the call must not run.
+            ToolError: `audit_unavailable`; it cannot be written, so the call must not run.
         """
         try:
             await self._audit.flush()
         except AuditUnavailable as error:
-            raise ChangeNotRecorded(
+            raise ToolError(
                 f"{self.tool_name} would change something and the audit log cannot be written",
+                code="audit_unavailable",
                 fix="calls that only read still work; the operator has to check the disk",
             ) from error
 

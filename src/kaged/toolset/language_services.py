@@ -11,13 +11,12 @@ from typing import Final, NamedTuple
 import structlog
 
 from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
-from kaged.base import Clock, Ids, JsonObject, JsonValue, Tasks
+from kaged.base import Clock, Ids, JsonObject, JsonValue, KagedError, Tasks
 from kaged.cage import Spawner
 from kaged.config.agents import AgentTree
 from kaged.config.reading import Loaded
 from kaged.config.serverchoice import AdapterChoice, choose_dap_adapters, choose_lsp_servers
 from kaged.config.settings import Settings
-from kaged.projects.errors import ProjectNotFound
 from kaged.toolbox.dap import BUILTIN, DapBridge, caged_launcher, dap_tools
 from kaged.toolbox.lsp import DEFAULT_COMMANDS, LspBridge, ServerStopReason, lsp_tools
 from kaged.toolbox.lsp.aftermath import EditDiagnosis
@@ -147,14 +146,15 @@ class LanguageServices:
             self._end_later(project.pair, ServerStopReason.PROJECT)
 
     def get_bridges_for_project(self, root: str) -> LanguageServicePair:
-        """Return the pair of the loaded project with this root. Raises ProjectNotFound."""
+        """Return the pair of the loaded project with this root. Raises `project_not_found`."""
         for project in self._projects.values():
             if project.workspace.root == root:
                 pair = self._pair(project)
                 if pair is not None:
                     return pair
-        raise ProjectNotFound(
+        raise KagedError(
             f"No usable project in {root} is loaded.",
+            code="project_not_found",
             fix="`kaged project list` shows the loaded ones.",
         )
 
@@ -170,16 +170,17 @@ class LanguageServices:
             self._keep(self.end_run(project_id, run_id), f"end {run_id}")
 
     def servers(self, project_id: str) -> JsonObject:
-        """Describe a project's language servers; starts none. Raises ProjectNotFound."""
+        """Describe a project's language servers; starts none. Raises `project_not_found`."""
         project = self._projects.get(project_id)
         if project is None:
-            raise ProjectNotFound(
+            raise KagedError(
                 f"No usable project {project_id} is loaded.",
+                code="project_not_found",
                 fix="`kaged project list` shows the loaded ones.",
             )
         pair = self._pair(project)
         if pair is None:
-            raise ProjectNotFound("The daemon is ending.")
+            raise KagedError("The daemon is ending.", code="project_not_found")
         origins = self._origins(project)
         found: list[JsonValue] = []
         for language in pair.lsp.pool.known():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import ClassVar
 
 from kaged.wire.framing import FramingError, OversizeMessage, refuse_input, refuse_oversize
 
@@ -33,7 +32,7 @@ class HeaderFault(StrEnum):
 class HeaderInvalid(FramingError):
     """A header block cannot be understood, so the start of the next message is unknown."""
 
-    code: ClassVar[str] = "protocol.bad_header"
+    code = "protocol.bad_header"
 
     def __init__(self, fault: HeaderFault) -> None:
         super().__init__(

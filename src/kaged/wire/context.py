@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from kaged.base.errors import KagedError
 
@@ -16,7 +16,7 @@ CONTEXT_MEMBER = "_context"
 class ContextInvalid(KagedError):
     """A call context breaks the contract; the call was not sent."""
 
-    code: ClassVar[str] = "context_invalid"
+    code = "context_invalid"
 
 
 @dataclass(frozen=True, slots=True)

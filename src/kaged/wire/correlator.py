@@ -7,7 +7,7 @@ both directions at once (PH-WIRE-19).
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from kaged.base.errors import KagedError
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 class TooManyOpen(KagedError):
     """The peer already owes as many answers as it may; nothing was sent."""
 
-    code: ClassVar[str] = "resource_busy"
+    code = "resource_busy"
 
 
 class OpenRequest(NamedTuple, Generic[T]):

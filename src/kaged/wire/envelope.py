@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from kaged.base.errors import KagedError
 from kaged.wire.strictjson import NotJson, decode_json, encode_json
@@ -78,7 +78,7 @@ class EnvelopeRule(StrEnum):
 class EnvelopeViolation(KagedError):
     """The other side broke a rule of bridge-v1; nothing it sent may be used."""
 
-    code: ClassVar[str] = "capability_invalid_output"
+    code = "capability_invalid_output"
 
     def __init__(self, rule: EnvelopeRule, member: str | None = None) -> None:
         where = f"{rule}: {member}" if member else str(rule)

@@ -136,7 +136,7 @@ class RpcError(KagedError):
     answer with one. `detail` is the wire's `data` member.
     """
 
-    code: ClassVar[str] = "rpc_error"
+    code = "rpc_error"
     default_number: ClassVar[int] = ErrorCode.PLUGIN_ERROR
 
     def __init__(
@@ -160,35 +160,35 @@ class RpcError(KagedError):
 class RpcParseError(RpcError):
     """The other side could not read our message as JSON."""
 
-    code: ClassVar[str] = "rpc_parse_error"
+    code = "rpc_parse_error"
     default_number: ClassVar[int] = ErrorCode.PARSE_ERROR
 
 
 class InvalidRequest(RpcError):
     """The message was JSON but not a JSON-RPC 2.0 message, or it was a batch."""
 
-    code: ClassVar[str] = "invalid_request"
+    code = "invalid_request"
     default_number: ClassVar[int] = ErrorCode.INVALID_REQUEST
 
 
 class MethodNotFound(RpcError):
     """The other side has no such method."""
 
-    code: ClassVar[str] = "method_not_found"
+    code = "method_not_found"
     default_number: ClassVar[int] = ErrorCode.METHOD_NOT_FOUND
 
 
 class InvalidParams(RpcError):
     """The method exists, the parameters are wrong."""
 
-    code: ClassVar[str] = "invalid_params"
+    code = "invalid_params"
     default_number: ClassVar[int] = ErrorCode.INVALID_PARAMS
 
 
 class InternalError(RpcError):
     """The other side failed with an internal error, or did not answer in time."""
 
-    code: ClassVar[str] = "internal_error"
+    code = "internal_error"
     default_number: ClassVar[int] = ErrorCode.INTERNAL_ERROR
 
 
@@ -201,7 +201,7 @@ class PluginError(RpcError):
         ReservedNumber: `number` is kept for kaged (PH-ERR-14).
     """
 
-    code: ClassVar[str] = "plugin_error"
+    code = "plugin_error"
     default_number: ClassVar[int] = ErrorCode.PLUGIN_ERROR
 
     def __init__(
@@ -219,49 +219,49 @@ class PluginError(RpcError):
 class RpcCapabilityDenied(RpcError):
     """The operation needs a capability that the caller does not have (`capability_denied`)."""
 
-    code: ClassVar[str] = "capability_denied"
+    code = "capability_denied"
     default_number: ClassVar[int] = ErrorCode.CAPABILITY_DENIED
 
 
 class NotInitialized(RpcError):
     """The message came before the handshake was complete."""
 
-    code: ClassVar[str] = "not_initialized"
+    code = "not_initialized"
     default_number: ClassVar[int] = ErrorCode.NOT_INITIALIZED
 
 
 class StorageAccessDenied(RpcError):
     """A storage operation outside the plugin's own schema, or without the capability."""
 
-    code: ClassVar[str] = "storage_access_denied"
+    code = "storage_access_denied"
     default_number: ClassVar[int] = ErrorCode.STORAGE_ACCESS_DENIED
 
 
 class ConfigInvalid(RpcError):
     """The plugin refused a `config.update`."""
 
-    code: ClassVar[str] = "config_invalid"
+    code = "config_invalid"
     default_number: ClassVar[int] = ErrorCode.CONFIG_INVALID
 
 
 class ResourceBusy(RpcError):
     """The other side is busy; trying again later may work."""
 
-    code: ClassVar[str] = "resource_busy"
+    code = "resource_busy"
     default_number: ClassVar[int] = ErrorCode.RESOURCE_BUSY
 
 
 class NotApplicable(RpcError):
     """The method exists but makes no sense in this context."""
 
-    code: ClassVar[str] = "not_applicable"
+    code = "not_applicable"
     default_number: ClassVar[int] = ErrorCode.NOT_APPLICABLE
 
 
 class ReservedNumber(KagedError):
     """A plugin tried to use an error number that is kept for kaged."""
 
-    code: ClassVar[str] = "reserved_error_number"
+    code = "reserved_error_number"
 
 
 _CLASSES: MappingProxyType[int, type[RpcError]] = MappingProxyType(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 from kaged.base.errors import KagedError
 
@@ -14,7 +14,7 @@ class FramingError(KagedError):
     how the bytes were cut into chunks never decides whether a good message is seen.
     """
 
-    code: ClassVar[str] = "protocol.framing"
+    code = "protocol.framing"
 
     complete: tuple[bytes, ...] = ()
 
@@ -22,13 +22,13 @@ class FramingError(KagedError):
 class OversizeMessage(FramingError):
     """One message is longer than the connection allows (PH-WIRE-07, SC-AMB-33)."""
 
-    code: ClassVar[str] = "protocol.oversize_message"
+    code = "protocol.oversize_message"
 
 
 class FramerClosed(FramingError):
     """The framer broke earlier and takes no more input."""
 
-    code: ClassVar[str] = "protocol.closed"
+    code = "protocol.closed"
 
 
 class Unsendable(KagedError):
@@ -38,7 +38,7 @@ class Unsendable(KagedError):
     (PH-AMB-33).
     """
 
-    code: ClassVar[str] = "invalid_params"
+    code = "invalid_params"
 
 
 class Framer(Protocol):

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from itertools import accumulate
-from typing import TYPE_CHECKING, ClassVar, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kaged.base.errors import KagedError
 from kaged.wire.framing import Unsendable
@@ -40,7 +40,7 @@ _STEPS = bytes.maketrans(b"[]", b"\x01\xff")
 class NotJson(KagedError):
     """The bytes are not JSON, or not JSON that we take; `reason` says which rule they broke."""
 
-    code: ClassVar[str] = "protocol.not_json"
+    code = "protocol.not_json"
 
     def __init__(self, reason: NoiseReason) -> None:
         super().__init__(f"not JSON ({reason})", reason=reason.value)

@@ -7,7 +7,6 @@ import binascii
 import hmac
 import re
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from kaged.base.errors import KagedError
 
@@ -25,7 +24,7 @@ _BRIDGE_LABEL = b"kaged context token key for bridge v1\x00"
 class TokenKeyInvalid(KagedError):
     """The configured signing secret is blank or too short."""
 
-    code: ClassVar[str] = "token_key_invalid"
+    code = "token_key_invalid"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import json
 import re
 import secrets
 from enum import StrEnum
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kaged.base.errors import KagedError
 from kaged.wire.strictjson import NotJson, decode_json
@@ -78,7 +78,7 @@ _TEXTS = {
 class TokenRejected(KagedError):
     """The token is not valid; the message names the step and never quotes the token (SC-AMB-05)."""
 
-    code: ClassVar[str] = "invalid_context_token"
+    code = "invalid_context_token"
 
     def __init__(self, reason: TokenReason) -> None:
         super().__init__(f"Invalid context token ({reason}): {_TEXTS[reason]}", reason=reason.value)

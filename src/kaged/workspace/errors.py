@@ -5,7 +5,7 @@ No message names an absolute path of the host: they are shown to agents as they 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from kaged.base import KagedError
 from kaged.workspace.text import sendable
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class PathRefused(KagedError):
     """The text names nothing that a tool may touch; `problem` says why in a few words."""
 
-    code: ClassVar[str] = "invalid_params"
+    code = "invalid_params"
 
     def __init__(self, problem: str, requested: str, *, fix: str | None = None) -> None:
         super().__init__(f"this path cannot be used: {problem}", fix=fix)
@@ -32,7 +32,7 @@ class PathRefused(KagedError):
 class PathSealed(KagedError):
     """The path belongs to what defines the project itself, and no tool may change it."""
 
-    code: ClassVar[str] = "capability_denied"
+    code = "capability_denied"
 
     def __init__(self, path: str) -> None:
         path = sendable(path)
@@ -46,7 +46,7 @@ class PathSealed(KagedError):
 class WrongKind(KagedError):
     """There is something, but of another kind than the call needs (a directory, a device)."""
 
-    code: ClassVar[str] = "invalid_params"
+    code = "invalid_params"
 
     def __init__(self, path: str, problem: str, *, fix: str | None = None) -> None:
         path = sendable(path)
@@ -58,7 +58,7 @@ class WrongKind(KagedError):
 class FileMissing(KagedError):
     """There is no such file."""
 
-    code: ClassVar[str] = "file_not_found"
+    code = "file_not_found"
 
     def __init__(self, path: str, *, did_you_mean: tuple[str, ...] = ()) -> None:
         fix = f"did you mean {' or '.join(did_you_mean)}?" if did_you_mean else None
@@ -70,7 +70,7 @@ class FileMissing(KagedError):
 class FileExists(KagedError):
     """Something of that name is there already."""
 
-    code: ClassVar[str] = "file_exists"
+    code = "file_exists"
 
     def __init__(self, path: str) -> None:
         path = sendable(path)
@@ -82,7 +82,7 @@ class FileExists(KagedError):
 class FileNotRead(KagedError):
     """The agent would overwrite what it has not seen."""
 
-    code: ClassVar[str] = "file_not_read"
+    code = "file_not_read"
 
     def __init__(self, path: str) -> None:
         path = sendable(path)
@@ -92,7 +92,7 @@ class FileNotRead(KagedError):
 class FileChangedSinceRead(KagedError):
     """The content is another one than the agent last read or wrote; nothing was changed."""
 
-    code: ClassVar[str] = "file_changed_since_read"
+    code = "file_changed_since_read"
 
     def __init__(self, path: str) -> None:
         path = sendable(path)
@@ -104,7 +104,7 @@ class FileChangedSinceRead(KagedError):
 class FileBusy(KagedError):
     """Somebody else works on the file and did not finish in time."""
 
-    code: ClassVar[str] = "file_busy"
+    code = "file_busy"
 
     def __init__(self, path: str) -> None:
         path = sendable(path)
@@ -114,7 +114,7 @@ class FileBusy(KagedError):
 class FileTooLarge(KagedError):
     """The file is larger than the call can take."""
 
-    code: ClassVar[str] = "file_too_large"
+    code = "file_too_large"
 
     def __init__(self, path: str, size: int, limit: int) -> None:
         path = sendable(path)
@@ -130,7 +130,7 @@ class FileTooLarge(KagedError):
 class FileUnreadable(KagedError):
     """The system did not let us read it."""
 
-    code: ClassVar[str] = "file_unreadable"
+    code = "file_unreadable"
 
     def __init__(self, path: str, reason: str) -> None:
         path = sendable(path)
@@ -142,7 +142,7 @@ class FileUnreadable(KagedError):
 class FileWriteFailed(KagedError):
     """The system did not let us write; everything is as it was before."""
 
-    code: ClassVar[str] = "file_write_failed"
+    code = "file_write_failed"
 
     def __init__(self, path: str, reason: str, **data: JsonValue) -> None:
         path = sendable(path)
@@ -161,22 +161,22 @@ class RestoreFailed(KagedError):
     `left` lists the files that are not as they were, each with the name its old content has now.
     """
 
-    code: ClassVar[str] = "file_restore_failed"
+    code = "file_restore_failed"
 
 
 class ProjectRootInvalid(KagedError):
     """The project's directory is not there, or no directory."""
 
-    code: ClassVar[str] = "project_root_invalid"
+    code = "project_root_invalid"
 
 
 class UndoNotFound(KagedError):
     """There is nothing of that kind to undo, or not any more."""
 
-    code: ClassVar[str] = "undo_not_found"
+    code = "undo_not_found"
 
 
 class UndoConflict(KagedError):
     """Files were changed since, so that an undo would destroy something; nothing was changed."""
 
-    code: ClassVar[str] = "undo_conflict"
+    code = "undo_conflict"

@@ -35,7 +35,7 @@ class UndoService:
     def steps(
         self, project_id: str, *, session_id: str | None, run_id: str | None, limit: int
     ) -> JsonObject:
-        """List the steps that can be undone, newest first. Raises ProjectNotFound."""
+        """List the steps that can be undone, newest first. Raises `project_not_found`."""
         journal = self._workspace_of(project_id).journal
         found = journal.steps(session_id=session_id, run_id=run_id)
         return {"steps": [one.as_json() for one in found[:limit]], "total": len(found)}
@@ -55,7 +55,7 @@ class UndoService:
         it is undone or nothing is.
 
         Raises:
-            ProjectNotFound: it is not loaded.
+            KagedError: `project_not_found`; it is not loaded.
             UndoNotFound: there is nothing to undo.
             UndoConflict: a file was changed since.
             AuditUnavailable: it could not be put on record.

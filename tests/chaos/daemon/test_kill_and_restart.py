@@ -16,6 +16,7 @@ import pytest
 from fakes.running_daemon import DaemonProcess, kaged, make_project
 from kaged.base import SystemClock
 from kaged.cli import launch
+from raising import raises_code
 
 Start = Callable[..., DaemonProcess]
 
@@ -97,7 +98,7 @@ def test_a_daemon_that_does_not_end_by_itself_is_told_so_and_can_be_forced(
     daemon.signal(signal.SIGSTOP)
     monkeypatch.setattr(launch, "STOP_TIMEOUT_S", 0.2)
     lock = home / "run" / "daemon.lock"
-    with pytest.raises(launch.DaemonStuck) as caught:
+    with raises_code("daemon_stuck") as caught:
         launch.stop_daemon(lock, SystemClock())
     assert "--force" in (caught.value.fix or "")
     forced = launch.stop_daemon(lock, SystemClock(), force=True)

@@ -13,7 +13,8 @@ import pytest
 from fakes.bridge_lab import RealTime
 from fakes.service_lab import ServiceLab
 from kaged.services.contract import AuthCompleteCall, InvokeCall
-from kaged.services.errors import CapabilityOutcomeUnknown
+from kaged.services.errors import CapabilityError
+from raising import raises_code
 from requirements import requirement
 
 HOST = Path(__file__).parent / "children" / "dying_host.py"
@@ -60,7 +61,7 @@ async def test_what_a_killed_host_had_promised_holds_after_its_restart(tmp_path:
             # The repeat of a call that may have taken effect is not made again.
             lab.provider.calls.clear()
             for _ in range(2):
-                with pytest.raises(CapabilityOutcomeUnknown):
+                with raises_code("capability_outcome_unknown", CapabilityError):
                     await lab.invoke("send", idempotency_key="k")
             assert lab.provider.of(InvokeCall) == []
             assert (await lab.invoke("send", idempotency_key="another"))["ok"]

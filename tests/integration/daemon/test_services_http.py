@@ -11,8 +11,9 @@ from structlog.testing import capture_logs
 
 from fakes.running_daemon import ANY_PORT, InProcess, daemon_in_process, make_project
 from kaged.services.account_service import AccountService
-from kaged.services.errors import CapabilityMutationNotConfirmed
+from kaged.services.errors import CapabilityError
 from kaged.wire.tokens import RoutingClaims
+from raising import raises_code
 from requirements import requirement
 
 GUESTS = Path(__file__).parents[2] / "guests"
@@ -88,7 +89,7 @@ async def test_the_operator_sees_providers_and_accounts_and_takes_them_back(home
 
         # Consent: asked for, shown, given once.
         send = {"capability": "gog.email", "operation": "send", "input": {"to": "bob"}}
-        with pytest.raises(CapabilityMutationNotConfirmed):
+        with raises_code("capability_mutation_not_confirmed", CapabilityError):
             await call("invoke", **send)
         [plan] = (await _get(inside, "/approvals"))["approvals"]
         assert plan["status"] == "presented"

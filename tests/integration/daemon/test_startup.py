@@ -16,8 +16,7 @@ from fastapi import FastAPI
 
 from fakes.running_daemon import KAGED, WAIT_S, InProcess, environment, make_home
 from kaged.app.wiring import build
-from kaged.base import SystemClock
-from kaged.base.instance_lock import HomeUnusable
+from kaged.base import KagedError, SystemClock
 from kaged.config import Locations
 from kaged.diagnostics.gates import Gates
 from kaged.serve.http import HttpServices, early_app
@@ -123,7 +122,9 @@ async def test_a_room_that_does_not_open_says_why_to_whoever_asks(tmp_path: Path
         async with asyncio.TaskGroup() as group:
             waiting = group.create_task(inside.client.get("/api/v1/projects"))
             await asyncio.sleep(0)
-            error = HomeUnusable("Cages cannot be prepared: disk full.", fix="Free some space.")
+            error = KagedError(
+                "Cages cannot be prepared: disk full.", code="home_unusable", fix="Free some space."
+            )
             inside.daemon.services.readiness.fail(error)
         for answer in (await waiting, await inside.client.get("/api/v1/status")):
             assert answer.status_code == 503

@@ -9,8 +9,8 @@ import pytest
 
 from fakes.lua_lab import PATIENCE_S, LuaLab
 from kaged.base import JsonObject
-from kaged.lua.errors import ScriptCommandNotFound
 from kaged.lua.script import ScriptState
+from raising import raises_code
 from requirements import requirement
 
 
@@ -179,7 +179,7 @@ async def test_commands_parse_their_arguments_and_their_answers_are_read(lab: Lu
     raw = await lab.run("raw")
     assert (raw.text, raw.is_error) == ("��", True)
     assert (await lab.run("help")).text == "mine"
-    with pytest.raises(ScriptCommandNotFound):
+    with raises_code("lua_command_not_found"):
         await lab.run("unknown")
 
 

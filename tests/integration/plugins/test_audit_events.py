@@ -8,9 +8,9 @@ import pytest
 
 from fakes.plugin_lab import PluginLab
 from fakes.project_stage import OLD, TOOL, ProjectStage, event
-from kaged.plugins.errors import PluginUnavailable
 from kaged.plugins.states import PluginState as S
 from kaged.wire.errors import InternalError
+from raising import raises_code
 from requirements import requirement
 
 OK = {"result": "ok"}
@@ -98,7 +98,7 @@ async def test_calls_have_a_pair_of_events_and_nothing_else_has(tmp_path: Path) 
         ]
         # A call that dies with its process has its end on record, too.
         dying = await stage.running("dying", {"on": {"a.b": [{"exit": 3}]}})
-        with pytest.raises(PluginUnavailable):
+        with raises_code("plugin_unavailable"):
             await lab.call(dying)
         assert (await lab.seen(*pair))[-1][1]["success"] is False
     finally:

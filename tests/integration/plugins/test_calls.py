@@ -11,10 +11,10 @@ import pytest
 
 from fakes.plugin_lab import PluginLab
 from kaged.base import KagedError
-from kaged.plugins.errors import PluginUnavailable
 from kaged.plugins.states import PluginState
 from kaged.wire.errors import InternalError, RpcError
 from kaged.wire.framing import Unsendable
+from raising import raises_code
 from requirements import requirement
 
 OK = {"result": "ok"}
@@ -250,7 +250,7 @@ async def test_answers_to_nothing_are_ignored(lab: PluginLab, shared: Path) -> N
 async def test_an_oversize_line_kills_before_it_ends(lab: PluginLab) -> None:
     script_line = "x" * (5 * 1024 * 1024)
     plugin = await lab.running({"on": {"a.b": [{"noise": script_line}, {"hang": True}]}})
-    with pytest.raises(PluginUnavailable):
+    with raises_code("plugin_unavailable"):
         await lab.call(plugin)
     await lab.until(plugin, PluginState.CRASHED)
     violation = await lab.until_event("plugin.protocol_violation")
@@ -282,7 +282,7 @@ async def test_the_limit_itself_passes_and_our_own_lines_obey_it(lab: PluginLab)
     assert len(await lab.call(plugin, size=limit)) > limit - 100
     with pytest.raises(Unsendable):
         await lab.call(plugin, pad="y" * limit)
-    with pytest.raises(PluginUnavailable):
+    with raises_code("plugin_unavailable"):
         await lab.call(plugin, size=limit + 1)
     await lab.until(plugin, PluginState.CRASHED)
 
@@ -424,8 +424,8 @@ class TestHangs:
 @requirement("PH-SUP-40")
 async def test_open_calls_fail_at_once_when_the_process_dies(lab: PluginLab) -> None:
     plugin = await lab.running({"on": {"a.b": [{"exit": 7}]}})
-    with pytest.raises(PluginUnavailable):
+    with raises_code("plugin_unavailable"):
         await lab.call(plugin)
     await lab.until(plugin, PluginState.CRASHED)
-    with pytest.raises(PluginUnavailable):
+    with raises_code("plugin_unavailable"):
         await lab.call(plugin)

@@ -21,11 +21,11 @@ from kaged.config.reading import Loaded
 from kaged.config.toolsections import OptionalSource
 from kaged.plugins.admission import PluginAdmission
 from kaged.plugins.consent import ConsentRequest, ConsentService, ConsentStep, ProjectState
-from kaged.plugins.install_errors import ConsentMissing, ConsentUnknown, SourceUnavailable
 from kaged.plugins.installation import PluginStore
 from kaged.plugins.installer import PluginInstaller
 from kaged.plugins.sources import SourceFetcher
 from kaged.plugins.supervisor import PluginSupervisor
+from raising import raises_code
 from requirements import requirement
 
 
@@ -107,7 +107,7 @@ async def test_a_git_source_is_fetched_after_one_yes_and_installed_after_two(
     assert second.prompt.version == "1.2.0"
     assert second.capabilities == ("read:fs:/opt/sample",)
     assert host.untouched()
-    with pytest.raises(ConsentMissing):
+    with raises_code("plugin_consent_missing"):
         await host.service.answer(request.id, allowed=True, digest="wrong")
     assert host.untouched()
     assert await host.service.answer(request.id, allowed=True, digest=second.prompt.digest) is None
@@ -167,7 +167,7 @@ async def test_without_a_source_the_operator_names_a_directory(host: Host) -> No
     _, (request,) = await host.load("p1", {"package": "sample"})
     assert request.step is ConsentStep.PATH
     assert "source not specified" in request.question
-    with pytest.raises(SourceUnavailable, match="source not specified"):
+    with raises_code("plugin_source_unavailable", match="source not specified"):
         await host.service.answer(request.id, allowed=True)
     path = write_plugin(host.root / "by-hand")
     second = await host.service.answer(request.id, allowed=True, path=path)
@@ -197,13 +197,13 @@ async def test_the_wrong_plugin_or_version_is_not_installed(host: Host, tmp_path
     bare = plugin_repository(tmp_path, {"v1.0.0": "1.5.0"}, name="other")
     source = f"git+file://{bare}"
     _, (request,) = await host.load("p1", {"package": "sample", "source": source})
-    with pytest.raises(SourceUnavailable, match="holds the plugin other"):
+    with raises_code("plugin_source_unavailable", match="holds the plugin other"):
         await host.service.answer(request.id, allowed=True)
     assert host.service.get(request.id).problem
     _, (request,) = await host.load(
         "p2", {"package": "other", "source": source, "version": "1.0.0"}
     )
-    with pytest.raises(SourceUnavailable, match=r"holds version 1\.5\.0"):
+    with raises_code("plugin_source_unavailable", match=r"holds version 1\.5\.0"):
         await host.service.answer(request.id, allowed=True)
     assert host.fetches() == 0
 
@@ -223,7 +223,7 @@ async def test_requests_are_kept_over_a_restart(host: Host, tmp_path: Path) -> N
     second = await service.answer(request.id, allowed=True)
     assert second is not None
     await service.close()
-    with pytest.raises(ConsentUnknown):
+    with raises_code("plugin_consent_unknown"):
         service.get("consent_nobody")
     with pytest.raises(ValueError, match="no consent request"):
         service.restore([{"id": 1}])

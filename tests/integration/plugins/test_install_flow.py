@@ -13,11 +13,11 @@ import yaml
 
 from fakes.plugin_lab import BASE_MANIFEST, STUB, PluginLab
 from kaged.plugins.errors import PluginNotFound
-from kaged.plugins.install_errors import ConsentMissing, PluginInUse, StoreFailed
 from kaged.plugins.installation import PluginStore
 from kaged.plugins.installer import PluginInstaller
 from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
+from raising import raises_code
 from requirements import requirement
 
 
@@ -141,7 +141,7 @@ async def test_without_the_yes_to_new_capabilities_the_old_version_stays(host: H
     new = host.write("2.0.0", capabilities=["net:*"])
     prompt = await host.installer.preview(new)
     assert [line.text for line in prompt.added] == ["net:*"]
-    with pytest.raises(ConsentMissing):
+    with raises_code("plugin_consent_missing"):
         await host.installer.install(new, "")
     assert host.installer.store.get("stub").version == "1.0.0"
 
@@ -149,7 +149,7 @@ async def test_without_the_yes_to_new_capabilities_the_old_version_stays(host: H
 async def test_uninstalling_asks_for_force_while_sessions_use_it(host: Host) -> None:
     await host.install(host.write())
     await host.installer.enable("stub")
-    with pytest.raises(PluginInUse) as caught:
+    with raises_code("plugin_in_use") as caught:
         await host.installer.uninstall("stub", active_sessions=2)
     assert caught.value.message == (
         "Plugin stub is active in 2 session(s). Stop sessions first, or use --force."
@@ -187,7 +187,7 @@ async def test_an_installed_manifest_that_became_invalid_is_told_at_start(host: 
         ("good", "disabled"),
         ("stub", "disabled (invalid manifest)"),
     ]
-    with pytest.raises(StoreFailed, match="invalid manifest"):
+    with raises_code("plugin_store_failed", match="invalid manifest"):
         await restarted.enable("stub")
     (event,) = await host.lab.seen("plugin.disabled")
     assert (event[1]["name"], event[1]["reason"]) == ("stub", "invalid manifest")

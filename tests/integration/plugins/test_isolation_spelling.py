@@ -14,9 +14,9 @@ from kaged.config.daemonconfig import DaemonConfig
 from kaged.config.localconfig import LocalConfig
 from kaged.config.pluginwords import Isolation
 from kaged.config.reading import Loaded
-from kaged.plugins.install_errors import KnobRefused
 from kaged.plugins.knob_write import KnobService
 from kaged.plugins.supervisor import PluginSupervisor
+from raising import raises_code
 from requirements import requirement
 
 SCHEMA: dict[str, Any] = {
@@ -122,6 +122,6 @@ async def test_a_knob_turns_the_isolation_unless_the_declaration_says_it(stage: 
     await stage.turn("agent")
     assert stage.isolation() is Isolation.AGENT
     await stage.load({"stub": {"package": "stub", "isolation": "project"}})
-    with pytest.raises(KnobRefused):
+    with raises_code("knob_value_refused"):
         await stage.turn("agent")
     assert stage.isolation() is Isolation.PROJECT

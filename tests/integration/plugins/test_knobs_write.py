@@ -16,10 +16,10 @@ from kaged.config.localconfig import LocalConfig, ModelTrait
 from kaged.config.reading import Loaded
 from kaged.config.yamledit import EditRefused
 from kaged.plugins.errors import PluginNotFound
-from kaged.plugins.install_errors import KnobRefused, KnobUnknown
 from kaged.plugins.knob_write import KnobService
 from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
+from raising import raises_code
 from requirements import requirement
 
 PROJECT = """# our agents
@@ -187,7 +187,7 @@ async def test_a_value_must_please_the_knob_and_the_schema(stage: Stage) -> None
         ("store", "project:/nothing", "must exist"),
         ("store", "project:/../x", "Store "),
     ):
-        with pytest.raises(KnobRefused, match=why):
+        with raises_code("knob_value_refused", match=why):
             await stage.write(knob_name, value)
     assert stage.text() == PROJECT
     assert await stage.lab.seen("plugin.knob_write") == []
@@ -216,9 +216,9 @@ async def test_a_subagent_gets_a_value_of_its_own(stage: Stage) -> None:
 
 
 async def test_what_does_not_exist_cannot_be_written(stage: Stage) -> None:
-    with pytest.raises(KnobUnknown, match="no knob"):
+    with raises_code("knob_not_found", match="no knob"):
         await stage.write("nothing", 1)
-    with pytest.raises(KnobUnknown, match="does not declare"):
+    with raises_code("knob_not_found", match="does not declare"):
         await stage.write("budget", 1, "primary.subagents.nobody")
     with pytest.raises(PluginNotFound):
         stage.service.schema("nobody")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fakes.plugin_lab import PluginLab
-from kaged.plugins.errors import PluginUnavailable
 from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.states import PluginState
+from raising import raises_code
 from requirements import requirement
 
 OK = {"result": "ok"}
@@ -44,7 +44,7 @@ async def test_a_crash_is_reported_and_restarted_after_backoff(
         {"log": str(log), "on": {"a.b": [{"stderr": noisy}, {"exit": 7}], "c.d": [OK]}},
         capabilities=[f"write:fs:{shared}"],
     )
-    with pytest.raises(PluginUnavailable):
+    with raises_code("plugin_unavailable"):
         await lab.call(plugin)
     await lab.until(plugin, S.CRASHED)
     crash = await lab.until_event("plugin.crashed")
@@ -93,7 +93,7 @@ async def test_five_failures_end_the_tries_until_the_operator_acts(lab: PluginLa
 @requirement("PH-AMB-36", "PH-AUD-10", "PH-SUP-19")
 async def test_an_unasked_exit_with_zero_is_exited_and_restarted(lab: PluginLab) -> None:
     plugin = await lab.running({"on": {"a.b": [{"stderr": "bye\n"}, {"exit": 0}]}})
-    with pytest.raises(PluginUnavailable):
+    with raises_code("plugin_unavailable"):
         await lab.call(plugin)
     await lab.until(plugin, S.CRASHED)
     exited = await lab.until_event("plugin.exited")
@@ -258,7 +258,7 @@ async def test_crashes_of_several_plugins_stay_apart(lab: PluginLab) -> None:
         for name in names
     ]
     for plugin in plugins[:3]:
-        with pytest.raises(PluginUnavailable):
+        with raises_code("plugin_unavailable"):
             await lab.call(plugin)
         await lab.until(plugin, S.CRASHED)
     assert await lab.call(plugins[3], "c.d") == "ok"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from fakes.plugin_lab import manifest
 from fakes.project_stage import TOOL, ProjectStage
 from kaged.config.problems import ConfigFileInvalid
-from kaged.plugins.errors import ToolNameInvalid
 from kaged.plugins.states import PluginState as S
+from raising import raises_code
 from requirements import requirement
 
 NAME = st.text("abz09-_.A ", min_size=1, max_size=5)
@@ -41,7 +41,7 @@ async def test_a_foreign_tool_name_is_refused_in_the_manifest_and_at_registratio
     for name in ("other.tool", "Say", ""):
         tool = replace(installed.manifest.tools[0], name=name)
         forged = replace(installed, manifest=replace(installed.manifest, tools=(tool,)))
-        with pytest.raises(ToolNameInvalid):
+        with raises_code("tool_name_invalid"):
             stage.supervisor.register(forged)
     assert list(stage.supervisor.plugins) == []
     assert list(stage.supervisor.tools) == []

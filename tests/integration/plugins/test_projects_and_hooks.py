@@ -16,11 +16,11 @@ from kaged.config import AgentTree, load_project, resolve_agents
 from kaged.config.daemonconfig import DaemonConfig
 from kaged.config.localconfig import LocalConfig
 from kaged.config.reading import Loaded
-from kaged.plugins.errors import PluginToolNameCollision
 from kaged.plugins.hooks import CompactionEvent
 from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
 from kaged.wire.context import WireContext
+from raising import raises_code
 from requirements import requirement
 
 HOOKS = ["on_session_start", "on_session_idle", "pre_compact", "post_compact"]
@@ -442,7 +442,7 @@ async def test_tools_enter_with_the_handshake_and_are_announced_per_agent(stage:
 async def test_a_second_plugin_of_the_same_name_is_refused(stage: Stage, tmp_path: Path) -> None:
     await stage.add("memory", tools=TOOLS)
     twin = stage.supervisor.get("memory").installed
-    with pytest.raises(PluginToolNameCollision):
+    with raises_code("tool_name_collision"):
         stage.supervisor.register(twin)
     event = await stage.lab.until_event("plugin.tool_name_collision")
     assert event["tool"] == "memory.retain"

@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.store_lab import StoreLab, write_plugin
-from kaged.plugins.errors import ReservedPluginName
 from kaged.plugins.storereader import Trouble
+from raising import raises_code
 from requirements import requirement
 
 RESERVED = (
@@ -31,7 +31,7 @@ async def store(tmp_path: Path) -> AsyncIterator[StoreLab]:
 async def test_a_built_in_namespace_is_no_plugin(store: StoreLab, tmp_path: Path) -> None:
     for name in RESERVED:
         source = write_plugin(tmp_path / "src" / name, name=name)
-        with capture_logs() as logs, pytest.raises(ReservedPluginName) as refused:
+        with capture_logs() as logs, raises_code("reserved_plugin_name") as refused:
             await store.store.prepare(source)
         assert refused.value.code == "reserved_plugin_name"
         assert [entry["log_level"] for entry in logs] == ["warning"], name

@@ -15,14 +15,15 @@ from kaged.base import Ids, JsonObject, SystemClock
 from kaged.cage import CageProcess, CageRequest, CageSettings, Spawner
 from kaged.cage.net import NetGate
 from kaged.config.manifest import load_manifest
-from kaged.config.pluginwords import SourceInvalid, parse_source
+from kaged.config.pluginwords import parse_source
 from kaged.config.semver import parse_range
 from kaged.config.toolsections import OptionalSource
 from kaged.kernel.net import NetTarget
 from kaged.kernel.policy import FsGrant, FsMode
-from kaged.plugins.install_errors import SourceNotAllowed, SourceUnavailable, TreeRefused
+from kaged.plugins.install_errors import TreeRefused
 from kaged.plugins.sources import FetchLimits, SourceFetcher
 from kaged.plugins.treecopy import TreeLimits
+from raising import raises_code
 from requirements import requirement
 
 BOTH = (OptionalSource.GIT_FILE, OptionalSource.GIT_HTTP_LOOPBACK)
@@ -82,13 +83,13 @@ async def test_versions_are_found_as_tags(lab: Lab, tmp_path: Path) -> None:
     assert await lab.version(source, "1.1.0") == "1.1.0"
     assert await lab.version(source, "^1") == "1.1.0"
     assert await lab.version(source, None) == "2.0.0"
-    with pytest.raises(SourceUnavailable, match=r"has: 1\.1\.0, next, v1\.0\.0"):
+    with raises_code("plugin_source_unavailable", match=r"has: 1\.1\.0, next, v1\.0\.0"):
         await lab.version(source, "9.9.9")
-    with pytest.raises(SourceInvalid, match="not supported"):
+    with raises_code("plugin_source_invalid", match="not supported"):
         parse_source("ftp://example.org/x")
     fetcher = SourceFetcher(lab.spawner, lab.quarantine, Ids(SystemClock()))
     for refused in (source, "git+http://127.0.0.1:1/x"):
-        with pytest.raises(SourceNotAllowed, match="not allowed"):
+        with raises_code("plugin_source_not_allowed", match="not allowed"):
             async with fetcher.fetch(parse_source(refused), None, tmp_path):
                 pass
     assert list(lab.quarantine.iterdir()) == []
@@ -143,7 +144,7 @@ async def test_https_sources_are_cloned_shallow_at_the_tag(
     commit(empty, "one")
     missing = Rerouted(lab.spawner, publish(empty, tmp_path / "empty.git"))
     fetcher = SourceFetcher(cast("Spawner", missing), lab.quarantine, Ids(SystemClock()))
-    with pytest.raises(SourceUnavailable, match=r"no kaged-plugin\.yaml"):
+    with raises_code("plugin_source_unavailable", match=r"no kaged-plugin\.yaml"):
         async with fetcher.fetch(parsed, None, tmp_path):
             pass
 
@@ -152,7 +153,7 @@ async def test_a_loopback_server_is_reached_through_the_gate(lab: Lab, tmp_path:
     plugin_repository(tmp_path / "repos", {"v1.0.0": "1.0.0"})
     with git_server(tmp_path / "repos") as (address, seen):
         assert await lab.version(f"git+{address}/sample.git", "1.0.0") == "1.0.0"
-        with pytest.raises(SourceUnavailable, match="could not be fetched"):
+        with raises_code("plugin_source_unavailable", match="could not be fetched"):
             await lab.version(f"git+{address}/nothing.git", None)
     assert any("git-upload-pack" in request for request in seen)
 
@@ -164,7 +165,7 @@ async def test_a_repository_without_a_manifest_is_refused(lab: Lab, tmp_path: Pa
     git(work, "init", "--quiet", "--initial-branch=main")
     commit(work, "one")
     bare = publish(work, tmp_path / "bare.git")
-    with pytest.raises(SourceUnavailable, match=r"no kaged-plugin\.yaml"):
+    with raises_code("plugin_source_unavailable", match=r"no kaged-plugin\.yaml"):
         await lab.version(f"git+file://{bare}", None)
 
 
@@ -214,5 +215,5 @@ async def test_a_repository_that_is_too_large_is_refused(lab: Lab, tmp_path: Pat
 
 
 async def test_options_in_an_address_are_not_options_of_git(lab: Lab, tmp_path: Path) -> None:
-    with pytest.raises(SourceUnavailable):
+    with raises_code("plugin_source_unavailable"):
         await lab.version(f"git+file://{tmp_path}/--upload-pack=touch", None)

@@ -9,8 +9,8 @@ import pytest
 
 from fakes.project_stage import ProjectStage
 from kaged.base import Tasks
-from kaged.plugins.errors import PluginUnavailable
 from kaged.plugins.states import PluginState as S
+from raising import raises_code
 from requirements import requirement
 
 
@@ -31,7 +31,7 @@ async def test_the_status_has_one_word_for_each_situation(stage: ProjectStage) -
     await starting
     assert word() == "running"
     for failure in range(1, 6):
-        with pytest.raises(PluginUnavailable):
+        with raises_code("plugin_unavailable"):
             await lab.call(plugin)
         await lab.until(plugin, S.CRASHED, S.FAILED)
         if failure < 5:
@@ -57,7 +57,7 @@ async def test_each_way_to_an_end_has_its_own_states(stage: ProjectStage) -> Non
     await supervisor.restart("stub", "test")
     assert list(plugin.history)[-5:] == [S.SPAWNING, S.RUNNING, S.STOPPED, S.SPAWNING, S.RUNNING]
     for failure in range(1, 6):
-        with pytest.raises(PluginUnavailable):
+        with raises_code("plugin_unavailable"):
             await supervisor.call("stub", "a.b", {}, lab.context())
         await lab.until_event("plugin.crashed", failure)
         await lab.until(plugin, S.CRASHED, S.FAILED)

@@ -11,12 +11,11 @@ import pytest
 from fakes.plugin_lab import PluginLab
 from fakes.project_stage import TOOL, ProjectStage, event
 from kaged.base import Tasks
-from kaged.plugins.errors import PluginUnavailable
 from kaged.plugins.states import PluginState as S
 from kaged.wire.context import WireContext
 from kaged.wire.errors import RpcError
 from kaged.wire.framing import Unsendable
-from raising import has_code
+from raising import has_code, raises_code
 from requirements import requirement
 
 LIMIT = 4 * 1024 * 1024
@@ -89,9 +88,9 @@ async def test_nothing_but_the_handshake_is_sent_before_initialized(stage: Proje
     await lab.until_event("plugin.spawned")
     assert plugin.state is S.SPAWNING
     async with asyncio.timeout(0.4):  # at once, long before the slow handshake is over
-        with pytest.raises(PluginUnavailable):
+        with raises_code("plugin_unavailable"):
             await lab.call(plugin)
-        with pytest.raises(PluginUnavailable):
+        with raises_code("plugin_unavailable"):
             await stage.tool("stub.say")
         await stage.supervisor.hooks.session_start(stage.participants(), stage.context())
     await starting
@@ -101,7 +100,7 @@ async def test_nothing_but_the_handshake_is_sent_before_initialized(stage: Proje
     assert stage.methods("stub")[:3] == ["initialize", "config.update", "initialized"]
     assert {"a.b", "stub.say", "kaged.hook.on_session_start"}.isdisjoint(stage.methods("stub"))
     await stage.supervisor.disable("stub")
-    with pytest.raises(PluginUnavailable):
+    with raises_code("plugin_unavailable"):
         await stage.tool("stub.say")
 
 
@@ -267,7 +266,7 @@ async def test_the_line_limit_at_its_edges_in_both_directions(stage: ProjectStag
     answer = await plugin.call_method("a.b", {"size": LIMIT}, context)
     assert isinstance(answer, str)
     assert len(answer) > LIMIT - 100
-    with pytest.raises(PluginUnavailable):
+    with raises_code("plugin_unavailable"):
         await plugin.call_method("a.b", {"size": LIMIT + 1}, context)
     violation = (await lab.seen("plugin.protocol_violation"))[-1][1]
     assert violation["violation_type"] == "protocol.oversize_message"

@@ -13,12 +13,13 @@ from fakes.calendar_server import radicale
 from fakes.provider_lab import ProviderLab
 from kaged.base import SystemClock
 from kaged.services.errors import (
-    CapabilityAuthRequired,
     CapabilityBackendUnavailable,
+    CapabilityError,
     CapabilityInvalidInput,
 )
 from kaged.services.providers.caldav_calendar import CalDavCalendar, CalendarSettings
 from kaged.services.providers.linkpage import LinkPage
+from raising import raises_code
 from requirements import requirement
 
 USERS = {"ann": "ann-pass-1", "bob": "bob-pass-1"}
@@ -216,7 +217,7 @@ async def test_text_of_others_cannot_break_out_of_its_line(lab: ProviderLab) -> 
 
 async def test_a_withdrawn_password_asks_for_a_new_link(lab: ProviderLab) -> None:
     await lab.credential.put({"username": "ann", "password": "changed"})
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("calendars")
 
 

@@ -19,8 +19,8 @@ from kaged.services.errors import (
     CapabilityAuthFlowDenied,
     CapabilityAuthFlowExpired,
     CapabilityAuthFlowInvalid,
-    CapabilityAuthRequired,
     CapabilityBackendUnavailable,
+    CapabilityError,
     CapabilityInvalidInput,
     CapabilityRateLimited,
 )
@@ -28,6 +28,7 @@ from kaged.services.providers.http_rest import HttpRest, RestAuth, RestSettings
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.oauth import OAuthClient, OAuthSettings
 from kaged.services.providers.rest_description import load_description
+from raising import raises_code
 
 TOML = """\
 description = "A tracker"
@@ -189,7 +190,7 @@ async def test_withdrawn_access_asks_for_a_new_link_and_keeps_what_is_stored(
     for grant in oauth.registry.grants:
         grant.revoked = True
     held = dict(lab.credential.held or {})
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("get_issue", project="p", number=1)
     assert lab.credential.held == held
 
@@ -367,7 +368,7 @@ async def test_a_plain_token_is_linked_on_the_page(oauth: OAuthLab, tmp_path: Pa
     await plain.credential.put({"username": "ann", "password": token})
     assert (await plain.invoke("get_issue", project="p", number=1))["data"]["user"] == "ann"
     await plain.credential.put({"username": "ann", "password": "nonsense"})
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await plain.invoke("get_issue", project="p", number=1)
     with pytest.raises(CapabilityInvalidInput):
         HttpRest(

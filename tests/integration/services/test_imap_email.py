@@ -18,14 +18,15 @@ from fakes.provider_lab import ProviderLab
 from kaged.base import SystemClock
 from kaged.services.errors import (
     CapabilityAuthFlowInvalid,
-    CapabilityAuthRequired,
     CapabilityBackendUnavailable,
+    CapabilityError,
     CapabilityInvalidInput,
 )
 from kaged.services.providers.imap_email import EmailSettings, ImapEmail
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.mailbox import MailHost, Security
 from kaged.services.providers.oauth import OAuthClient, OAuthSettings
+from raising import raises_code
 from requirements import requirement
 
 USERS = {"ann@example.org": "ann-pass-1", "bob@example.org": "bob-pass-1", "eve": "eve-pass-1"}
@@ -292,11 +293,11 @@ async def test_a_withdrawn_password_asks_for_a_new_link(lab: ProviderLab) -> Non
         ("send", {"to": ["a@b.c"], "text": "x"}),
     ]
     for operation, given in tries:
-        with pytest.raises(CapabilityAuthRequired) as caught:
+        with raises_code("capability_auth_required", CapabilityError) as caught:
             await lab.invoke(operation, **given)
         assert "changed-elsewhere" not in str(caught.value)
     lab.credential.held = None
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("list")
 
 
@@ -356,6 +357,6 @@ async def test_oauth_opens_the_mailbox_and_the_way_out() -> None:
             assert (await lab.invoke("send", to=["b@c.de"], text="x"))["accepted"] == 1
             assert sink.logins == ["ann@example.org"]
             oauth.registry.grants[-1].revoked = True
-            with pytest.raises(CapabilityAuthRequired):
+            with raises_code("capability_auth_required", CapabilityError):
                 await lab.invoke("list")
             await provider.close()

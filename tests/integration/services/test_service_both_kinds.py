@@ -13,13 +13,8 @@ import pytest
 from fakes.bridge_lab import BridgeLab
 from fakes.service_lab import FakeProvider, ServiceLab, definition
 from kaged.services.contract import AuthCompleteCall, CapabilityAuthCompleteResult, InvokeCall
-from kaged.services.errors import (
-    CapabilityAccessDenied,
-    CapabilityAuthRequired,
-    CapabilityError,
-    CapabilityInvalidInput,
-    CapabilityNotFound,
-)
+from kaged.services.errors import CapabilityError, CapabilityInvalidInput, CapabilityNotFound
+from raising import raises_code
 from requirements import requirement
 
 KINDS = ("first-party", "bridge")
@@ -64,10 +59,10 @@ async def test_namespaces_are_kept_apart(both: Both) -> None:
         await lab.invoke("ping", capability="gog.calendar")
     group = lab.token("alice", "group")
     assert (await lab.invoke("ping", token=group))["ok"]
-    with pytest.raises(CapabilityAccessDenied):
+    with raises_code("capability_access_denied", CapabilityError):
         await lab.invoke("ping", capability="acme.email", token=group)
     await lab.link(capability="gog.email")
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("whoami", capability="acme.email")
     # A second provider of the same namespace is refused, and the first stays in force.
     with pytest.raises(CapabilityInvalidInput):
@@ -98,7 +93,7 @@ async def test_the_policy_is_the_same(both: Both) -> None:
     await lab.link()
     assert await code("list_messages", private) == "capability_invalid_input"
     assert await code("list_messages", private, given={"folder": "x"}) == "ok"
-    with pytest.raises(CapabilityAccessDenied):
+    with raises_code("capability_access_denied", CapabilityError):
         await lab.call("auth.begin", token=lab.token("alice", "group"), capability="gog.email")
 
 
@@ -119,7 +114,7 @@ async def test_users_never_see_each_other(both: Both) -> None:
     answers = await asyncio.gather(*(ask(*one) for one in asked))
     for (user, ref), answer in zip(asked, answers, strict=True):
         assert (answer["user"], answer["account"]) == (user, ref)
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("whoami", "bob", account_ref="acct_home")
     assert len(await lab.rows.all_accounts(user_id=None, limit=10, offset=0)) == 3
 

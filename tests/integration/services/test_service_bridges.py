@@ -18,17 +18,13 @@ from fakes.service_lab import KEY
 from kaged.cage.orphan_processes import MARK
 from kaged.kernel.policy import CagePolicy, FsGrant, FsMode
 from kaged.services.contract import AuthBeginCall, CapabilityCallContext
-from kaged.services.errors import (
-    CapabilityAuthFlowDenied,
-    CapabilityAuthRequired,
-    CapabilityAuthStateMismatch,
-    CapabilityInvalidInput,
-)
+from kaged.services.errors import CapabilityAuthFlowDenied, CapabilityError, CapabilityInvalidInput
 from kaged.services.providers.bridge import BridgeProvider
 from kaged.services.providers.bridge_command import BridgeSpec, bridge_env
 from kaged.wire.envelope import bridge_request_id
 from kaged.wire.token_keys import parse_key
 from kaged.wire.tokens import TokenRejected, bridge_audience, mint_token, verify_token
+from raising import raises_code
 from requirements import requirement
 
 
@@ -197,7 +193,7 @@ async def test_bridges_of_both_generations_work(lab: BridgeLab, generation: str)
     flow = await lab.call("auth.begin", capability="gog.email", account_hint="work")
     state = "&state=state-alice" if generation == "bridge_g2.py" else ""
     if state:
-        with pytest.raises(CapabilityAuthStateMismatch):
+        with raises_code("capability_auth_state_mismatch", CapabilityError):
             await lab.call(
                 "auth.complete", flow_id=flow["flow_id"], callback_url="https://h/?code=c"
             )
@@ -206,7 +202,7 @@ async def test_bridges_of_both_generations_work(lab: BridgeLab, generation: str)
     assert done == {"ok": True, "account_ref": "acct_work"}
     answer = (await lab.invoke("whoami"))["output"]
     assert (answer["user"], answer["account"]) == ("alice", "acct_work")
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("whoami", "bob")
 
 

@@ -19,17 +19,12 @@ from kaged.services.contract import (
     InvokeCall,
 )
 from kaged.services.errors import (
-    CapabilityAccountAmbiguous,
-    CapabilityAuthRequired,
     CapabilityBackendUnavailable,
     CapabilityError,
-    CapabilityIdempotencyConflict,
     CapabilityInvalidInput,
     CapabilityInvalidOutput,
-    CapabilityMutationNotConfirmed,
-    CapabilityMutationPlanMismatch,
-    CapabilityOutcomeUnknown,
 )
+from raising import raises_code
 from requirements import requirement
 
 
@@ -117,13 +112,13 @@ async def test_the_account_is_the_only_one_or_the_named_one(lab: ServiceLab) -> 
     await lab.link(hint="work")
     assert (await lab.invoke("whoami"))["output"]["account"] == "acct_work"
     await lab.link(hint="home")
-    with pytest.raises(CapabilityAccountAmbiguous) as several:
+    with raises_code("capability_account_ambiguous", CapabilityError) as several:
         await lab.invoke("whoami")
     assert "acct_home" in several.value.message
     assert "acct_work" in several.value.message
     assert (await lab.invoke("whoami", account_ref="acct_home"))["output"]["account"] == "acct_home"
     await lab.link("bob", hint="bobs")
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("whoami", account_ref="acct_bobs")
 
 
@@ -242,7 +237,7 @@ async def test_each_clause_of_idempotency(linked: ServiceLab) -> None:
     send: dict[str, Any] = {"given": {"to": "x"}}
     await lab.invoke("send", idempotency_key="k", **send)
     # Another input is a conflict; order of keys is not another input.
-    with pytest.raises(CapabilityIdempotencyConflict):
+    with raises_code("capability_idempotency_conflict", CapabilityError):
         await lab.invoke("send", given={"to": "y"}, idempotency_key="k")
     await lab.invoke("send", given={"a": 1, "b": 2}, idempotency_key="order")
     assert (await lab.invoke("send", given={"b": 2, "a": 1}, idempotency_key="order"))["replayed"]
@@ -281,7 +276,7 @@ async def test_each_clause_of_idempotency(linked: ServiceLab) -> None:
         await lab.invoke("send", idempotency_key="lost", **send)
     lab.provider.on_invoke = None
     count = len(lab.provider.of(InvokeCall))
-    with pytest.raises(CapabilityOutcomeUnknown):
+    with raises_code("capability_outcome_unknown", CapabilityError):
         await lab.invoke("send", idempotency_key="lost", **send)
     assert len(lab.provider.of(InvokeCall)) == count
     # Kept for a day.
@@ -299,10 +294,10 @@ async def test_each_clause_of_idempotency(linked: ServiceLab) -> None:
 
 async def test_what_never_reached_the_provider_may_be_tried_again(linked: ServiceLab) -> None:
     async def refuse(call: InvokeCall) -> JsonObject:
-        raise CapabilityAuthRequired("log in again")
+        raise CapabilityError("log in again", code="capability_auth_required")
 
     linked.provider.on_invoke = refuse
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await linked.invoke("send", idempotency_key="k")
     linked.provider.on_invoke = None
     assert "replayed" not in await linked.invoke("send", idempotency_key="k")
@@ -366,7 +361,7 @@ async def test_a_caller_that_goes_away_leaves_an_unknown_outcome(linked: Service
         await task
     assert ended == ["cancelled"]
     linked.provider.on_invoke = None
-    with pytest.raises(CapabilityOutcomeUnknown):
+    with raises_code("capability_outcome_unknown", CapabilityError):
         await linked.invoke("send", idempotency_key="k")
 
 
@@ -397,7 +392,7 @@ async def test_what_was_under_way_when_the_host_died_is_unknown_afterwards(
     again = await ServiceLab(copy, lab.clock).open()
     await again.register()
     assert await again.calls.settle() == 1
-    with pytest.raises(CapabilityOutcomeUnknown):
+    with raises_code("capability_outcome_unknown", CapabilityError):
         await again.invoke("send", idempotency_key="k")
     assert again.provider.calls == []
     assert (await again.invoke("whoami"))["ok"]
@@ -418,27 +413,27 @@ async def test_an_operation_waits_for_its_owners_consent(empty_lab: ServiceLab) 
     await lab.register(provider, confirm=("email.send",))
     await lab.link()
     provider.calls.clear()
-    with pytest.raises(CapabilityMutationNotConfirmed) as waits:
+    with raises_code("capability_mutation_not_confirmed", CapabilityError) as waits:
         await lab.invoke("send", given={"to": "x"})
     plan = waits.value.data["plan_id"]
     assert isinstance(plan, str)
     assert provider.calls == []
-    with pytest.raises(CapabilityMutationNotConfirmed) as waits:
+    with raises_code("capability_mutation_not_confirmed", CapabilityError) as waits:
         await lab.invoke("send", given={"to": "x"})
     assert waits.value.data["plan_id"] == plan  # asked once
     [shown] = await lab.consents.list()
     assert "to: x" in shown.summary
     # Nothing a sandbox sends confirms it.
-    with pytest.raises(CapabilityMutationNotConfirmed):
+    with raises_code("capability_mutation_not_confirmed", CapabilityError):
         await lab.invoke("send", given={"to": "x"}, mutation_plan_id=plan, confirmed=True)
     assert await lab.consents.decide(plan, allowed=True, by="operator") is not None
-    with pytest.raises(CapabilityMutationPlanMismatch):
+    with raises_code("capability_mutation_plan_mismatch", CapabilityError):
         await lab.invoke("send", given={"to": "y"}, mutation_plan_id=plan)
     await lab.link("bob")
-    with pytest.raises(CapabilityMutationPlanMismatch):
+    with raises_code("capability_mutation_plan_mismatch", CapabilityError):
         await lab.invoke("send", "bob", given={"to": "x"}, mutation_plan_id=plan)
     assert (await lab.invoke("send", given={"to": "x"}, mutation_plan_id=plan))["ok"]
-    with pytest.raises(CapabilityMutationNotConfirmed):  # used once
+    with raises_code("capability_mutation_not_confirmed", CapabilityError):  # used once
         await lab.invoke("send", given={"to": "x"}, mutation_plan_id=plan)
     assert (await lab.invoke("whoami"))["ok"]  # reading needs none
 
@@ -447,14 +442,14 @@ async def test_a_refused_or_stale_consent_does_not_count(empty_lab: ServiceLab) 
     lab = empty_lab
     await lab.register(FakeProvider(), confirm=("email.*",))
     await lab.link()
-    with pytest.raises(CapabilityMutationNotConfirmed) as waits:
+    with raises_code("capability_mutation_not_confirmed", CapabilityError) as waits:
         await lab.invoke("send")
     plan = str(waits.value.data["plan_id"])
     await lab.consents.decide(plan, allowed=False, by="operator")
     assert await lab.consents.decide(plan, allowed=True, by="operator") is None
-    with pytest.raises(CapabilityMutationNotConfirmed, match="denied"):
+    with raises_code("capability_mutation_not_confirmed", CapabilityError, match="denied"):
         await lab.invoke("send", mutation_plan_id=plan)
-    with pytest.raises(CapabilityMutationNotConfirmed) as waits:
+    with raises_code("capability_mutation_not_confirmed", CapabilityError) as waits:
         await lab.invoke("send")
     late = str(waits.value.data["plan_id"])
     assert late != plan

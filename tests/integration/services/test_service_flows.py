@@ -30,12 +30,8 @@ from kaged.services.contract import (
     InvokeCall,
 )
 from kaged.services.errors import (
-    CapabilityAuthCallbackInvalid,
-    CapabilityAuthFlowAmbiguous,
     CapabilityAuthFlowDenied,
     CapabilityAuthFlowInvalid,
-    CapabilityAuthRequired,
-    CapabilityAuthStateMismatch,
     CapabilityBackendUnavailable,
     CapabilityError,
     CapabilityInvalidInput,
@@ -183,7 +179,7 @@ async def test_an_operation_without_auth_needs_no_account(lab: ServiceLab) -> No
     [call] = lab.provider.of(InvokeCall)
     assert call.account_ref is None
     assert call.credentials is None
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("ping", account_ref="acct_of_somebody")
 
 
@@ -193,7 +189,7 @@ async def test_a_flow_belongs_to_its_capability(empty_lab: ServiceLab) -> None:
     await lab.register(FakeProvider("gog", definition("gog.email"), definition("gog.calendar")))
     await lab.register(FakeProvider("acme", definition("acme.email")))
     await lab.link(capability="gog.email")
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("whoami", capability="gog.calendar")
     await lab.link(capability="acme.email")
     assert {key[1] for key in await lab.vault_rows.keys()} == {"gog.email", "acme.email"}
@@ -230,7 +226,7 @@ async def test_a_bare_code_needs_pkce_or_the_operators_word(empty_lab: ServiceLa
     await lab.register()
     lab.provider.on_begin = _begin_with(expected_callback_state="right")
     flow = await _begin(lab, hint="a")
-    with pytest.raises(CapabilityAuthStateMismatch):
+    with raises_code("capability_auth_state_mismatch", CapabilityError):
         await lab.call("auth.complete", flow_id=flow["flow_id"], code="bare")
     lab.provider.on_begin = _begin_with(
         expected_callback_state="right", auth_url=f"{URL}?code_challenge=xyz"
@@ -248,7 +244,7 @@ async def test_a_callback_to_another_place_is_refused(lab: ServiceLab) -> None:
     lab.provider.on_begin = _begin_with(redirect_uri="https://host.example/cb")
     flow = await _begin(lab)
     for url in ("https://evil.example/cb?code=c", "http://host.example/cb?code=c"):
-        with pytest.raises(CapabilityAuthCallbackInvalid):
+        with raises_code("capability_auth_callback_invalid", CapabilityError):
             await lab.call("auth.complete", flow_id=flow["flow_id"], callback_url=url)
     url = "https://host.example/cb/?code=c"
     assert (await lab.call("auth.complete", flow_id=flow["flow_id"], callback_url=url))["ok"]
@@ -310,7 +306,7 @@ async def test_what_a_person_pastes_becomes_one_code(lab: ServiceLab) -> None:
             await lab.call("auth.complete", flow_id=flow, **given)
     lab.provider.on_begin = _begin_with(expected_callback_state="s")
     flow = (await _begin(lab, hint="state"))["flow_id"]
-    with pytest.raises(CapabilityAuthStateMismatch):
+    with raises_code("capability_auth_state_mismatch", CapabilityError):
         await lab.call("auth.complete", flow_id=flow, callback_url="https://h/?code=c&state=t")
 
 
@@ -507,9 +503,9 @@ async def test_a_callback_finds_its_flow_by_its_state(lab: ServiceLab) -> None:
         await lab.call("auth.complete_callback", callback_url="https://h/?code=c&state=s-a")
     flows = {hint: await _begin(lab, hint=hint) for hint in ("a", "b")}
     await _begin(lab, "bob", hint="c")
-    with pytest.raises(CapabilityAuthFlowAmbiguous):
+    with raises_code("capability_auth_flow_ambiguous", CapabilityError):
         await lab.call("auth.complete_callback", code="bare")
-    with pytest.raises(CapabilityAuthStateMismatch):
+    with raises_code("capability_auth_state_mismatch", CapabilityError):
         await lab.call("auth.complete_callback", callback_url="https://h/?code=c&state=s-c")
     done = await lab.call("auth.complete_callback", callback_url="https://h/?code=c&state=s-b")
     assert done == {
@@ -586,10 +582,10 @@ async def test_flows_and_accounts_outlive_a_restart(lab: ServiceLab, tmp_path: P
 async def test_revoking_forgets_account_and_credential(lab: ServiceLab) -> None:
     ref = await lab.link()
     assert len(await lab.vault_rows.keys()) == 1
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.call("auth.revoke", "bob", capability="gog.email", account_ref=ref)
     done: JsonObject = await lab.call("auth.revoke", capability="gog.email", account_ref=ref)
     assert done == {"ok": True, "account_ref": ref, "provider_revoked": False}
     assert await lab.vault_rows.keys() == ()
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("whoami")

@@ -15,8 +15,6 @@ from kaged.config.providers import SkillSection
 from kaged.kernel.service_ids import parse_service_ids
 from kaged.services.contract import CapabilityDefinition, InvokeCall
 from kaged.services.errors import (
-    CapabilityAccessDenied,
-    CapabilityAuthRequired,
     CapabilityBackendUnavailable,
     CapabilityError,
     CapabilityInvalidInput,
@@ -25,6 +23,7 @@ from kaged.services.errors import (
 )
 from kaged.services.limits import DEFAULT_RATES
 from kaged.services.skills import SkillMetadata, parse_skill_metadata
+from raising import raises_code
 from requirements import requirement
 
 EMAIL = parse_service_ids(["gog.email"])
@@ -110,7 +109,7 @@ async def test_the_chat_policy_guards_linking_too(empty_lab: ServiceLab) -> None
         "auth.revoke": {"capability": "gog.email", "account_ref": "acct_one"},
     }
     for method, params in rest.items():
-        with pytest.raises(CapabilityAccessDenied):
+        with raises_code("capability_access_denied", CapabilityError):
             await empty_lab.call(method, token=group, **params)
     assert provider.calls == []
     assert len(await empty_lab.rows.all_flows()) == 1
@@ -226,7 +225,7 @@ async def test_the_capability_gate_does_not_care_what_the_skill_allows(
 
 @requirement("SC-POL-10", "SC-PROV-09", "SC-ERR-05")
 async def test_the_operation_gate_wants_auth_input_and_health(lab: ServiceLab) -> None:
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("list_messages", given={"folder": "inbox"})
     await lab.link()
     lab.provider.calls.clear()
@@ -278,7 +277,7 @@ async def test_a_gate_that_breaks_denies(lab: ServiceLab) -> None:
 
     lab.skills.metadata = Unreadable()
     token = lab.token("alice", skill="mail", caps=("gog.email",))
-    with pytest.raises(CapabilityAccessDenied) as denied:
+    with raises_code("capability_access_denied", CapabilityError) as denied:
         await lab.invoke("ping", token=token)
     assert "unreadable" not in str(denied.value)
     assert lab.provider.calls == []

@@ -24,7 +24,7 @@ from kaged.services.errors import (
     CapabilityNotFound,
 )
 from kaged.services.registry import CapabilityRegistry
-from kaged.services.rpc import CapabilityMethodUnknown
+from raising import raises_code
 from requirements import requirement
 
 
@@ -185,7 +185,7 @@ async def test_definitions_change_only_on_refresh_and_a_bad_one_changes_nothing(
 async def test_no_method_registers_a_provider(lab: ServiceLab) -> None:
     assert not any("regist" in name or "provider" in name for name in lab.rpc.methods)
     for method in ("capability.register", "capability.providers.add", "provider.register"):
-        with pytest.raises(CapabilityMethodUnknown):
+        with raises_code("capability_method_unknown"):
             await lab.rpc.call(method, {"context_token": lab.token()})
 
 

@@ -9,14 +9,10 @@ from dataclasses import replace
 import pytest
 
 from kaged.base import JsonObject, ManualClock
-from kaged.services.sidecar import (
-    SidecarClient,
-    SidecarError,
-    SidecarIdentity,
-    SidecarServer,
-)
+from kaged.services.sidecar import SidecarClient, SidecarIdentity, SidecarServer
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import RoutingClaims, mint_token, verify_token
+from raising import raises_code
 from requirements import requirement
 
 KEY = TokenKey(b"k" * 32)
@@ -64,7 +60,7 @@ async def test_a_sidecar_listens_on_loopback_only(pair: Pair) -> None:
         for sock in server._server.sockets:
             assert sock.getsockname()[0] in {"127.0.0.1", "::1"}
     for host in ("0.0.0.0", "::", "10.0.0.1", "example.org", ""):
-        with pytest.raises(SidecarError):
+        with raises_code("capability_backend_unavailable"):
             await SidecarServer(ALICE, _echo, pair.clock).start(host)
 
 
@@ -86,7 +82,7 @@ async def test_a_token_must_be_fresh_and_for_this_scope_and_target(pair: Pair) -
         replace(ALICE, key=TokenKey(b"x" * 32)),
     ):
         assert not ALICE.admits(other.token(clock), clock)
-        with pytest.raises(SidecarError):
+        with raises_code("capability_backend_unavailable"):
             await SidecarClient(other, port, clock).call({})
     assert ALICE.admits(token, clock)
     clock.advance(631)
@@ -96,7 +92,7 @@ async def test_a_token_must_be_fresh_and_for_this_scope_and_target(pair: Pair) -
 @requirement("SC-BRG-19")
 async def test_two_scopes_never_share_a_sidecar(pair: Pair) -> None:
     assert ALICE.id != BOB.id
-    with pytest.raises(SidecarError):
+    with raises_code("capability_backend_unavailable"):
         await SidecarClient(ALICE, pair.ports[BOB.scope], pair.clock).call({})
     assert await SidecarClient(BOB, pair.ports[BOB.scope], pair.clock).call({}) == {"echo": {}}
 

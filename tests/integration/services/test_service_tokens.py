@@ -13,15 +13,11 @@ from fakes.service_lab import KEY, FakeProvider, ServiceLab, definition
 from kaged.base import ManualClock
 from kaged.services.caller import ContextTokens, without_claims
 from kaged.services.contract import InvokeCall
-from kaged.services.errors import (
-    CapabilityAccessDenied,
-    CapabilityAuthRequired,
-    CapabilityError,
-    CapabilityInvalidInput,
-)
+from kaged.services.errors import CapabilityError, CapabilityInvalidInput
 from kaged.services.rpc import CapabilityRpc
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import RoutingClaims, TokenRejected, mint_token
+from raising import raises_code
 from requirements import requirement
 
 PARAMS: dict[str, dict[str, Any]] = {
@@ -212,7 +208,7 @@ async def test_identity_beside_the_token_changes_nothing(lab: ServiceLab, method
         rows = (await lab.call("list", token=group, **own["list"], **forged))["capabilities"]
         assert {row["id"]: row["available"] for row in rows}["acme.email"] is False
     else:
-        with pytest.raises(CapabilityAccessDenied):
+        with raises_code("capability_access_denied", CapabilityError):
             await lab.call(method, token=group, **own[method], **forged)
     # The same in a private chat goes on under the token's own scope.
     answer = await lab.call(method, "alice", **own[method], **forged)
@@ -275,10 +271,10 @@ async def test_a_failure_stops_the_walk_at_its_step(lab: ServiceLab) -> None:
     with pytest.raises(TokenRejected):  # wrong token, group chat, not linked, leaking provider
         await lab.rpc.call("capability.invoke", {**bad, "context_token": "x.y.z"})
     assert steps == []
-    with pytest.raises(CapabilityAccessDenied):  # then only the token is good
+    with raises_code("capability_access_denied", CapabilityError):  # then only the token is good
         await lab.call("invoke", token=lab.token("alice", "group"), **bad)
     assert steps == []
-    with pytest.raises(CapabilityAuthRequired):  # then the chat is good, too
+    with raises_code("capability_auth_required", CapabilityError):  # then the chat is good, too
         await lab.call("invoke", **bad)
     assert steps == ["account"]
     await lab.link(capability="acme.email")
@@ -291,11 +287,11 @@ async def test_a_failure_stops_the_walk_at_its_step(lab: ServiceLab) -> None:
 
 @requirement("SC-TOK-08", "SC-AUTH-07", "SC-ERR-03")
 async def test_a_valid_token_is_not_enough(lab: ServiceLab) -> None:
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("whoami")
     await lab.link("alice")
     assert (await lab.invoke("whoami"))["ok"]
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("whoami", "bob")
 
 
@@ -326,7 +322,7 @@ async def test_no_text_anywhere_chooses_another_users_scope(lab: ServiceLab) -> 
     )
     assert answer["output"]["user"] == "alice"
     assert {key[0] for key in read} == {"alice"}
-    with pytest.raises(CapabilityAuthRequired):
+    with raises_code("capability_auth_required", CapabilityError):
         await lab.invoke("whoami", "alice", account_ref="bob")
 
 

@@ -16,19 +16,13 @@ from fakes.service_lab import ServiceLab
 from kaged.base import JsonObject
 from kaged.config.providers import VaultKeyPlace
 from kaged.services.contract import InvokeCall
-from kaged.services.errors import CapabilityAuthRequired, CapabilityError
+from kaged.services.errors import CapabilityError
 from kaged.services.idempotency import Ticket
 from kaged.services.vault import CredentialScope, VaultError
-from kaged.services.vault_key import (
-    FileRing,
-    SystemdRing,
-    VaultKeyInvalid,
-    new_ring,
-    open_ring,
-    ring_stores,
-)
+from kaged.services.vault_key import FileRing, SystemdRing, new_ring, open_ring, ring_stores
 from kaged.store.service_call_rows import CallKey
 from kaged.store.service_rows import FlowRow
+from raising import raises_code
 from requirements import requirement
 
 END = 4_000_000_000_000
@@ -126,7 +120,7 @@ async def test_a_credential_is_renewed_once_however_many_ask(lab: ServiceLab) ->
         await handles[0].refresh({"access_token": "new", "n": 2}, fail)
     assert await lab.vault.get(ALICE) == {"access_token": "new", "n": 2}
     await lab.vault.delete(ALICE)
-    with pytest.raises(CapabilityAuthRequired):  # revoked meanwhile
+    with raises_code("capability_auth_required", CapabilityError):  # revoked meanwhile
         await handles[0].refresh({"access_token": "new", "n": 2}, renew)
 
 
@@ -160,21 +154,21 @@ def test_a_key_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     FileRing(path).save(new_ring())
     assert FileRing(path).load() is not None
     path.chmod(0o640)
-    with pytest.raises(VaultKeyInvalid, match="only its owner"):
+    with raises_code("vault_key_invalid", match="only its owner"):
         FileRing(path).load()
     path.chmod(0o600)
     path.write_text("{}", encoding="utf-8")
-    with pytest.raises(VaultKeyInvalid):
+    with raises_code("vault_key_invalid"):
         FileRing(path).load()
     link = tmp_path / "link.key"
     link.symlink_to(path)
-    with pytest.raises(VaultKeyInvalid):
+    with raises_code("vault_key_invalid"):
         FileRing(link).load()
 
 
 def test_a_missing_key_is_made_only_for_an_empty_vault(tmp_path: Path) -> None:
     stores = (FileRing(tmp_path / "vault.key"),)
-    with pytest.raises(VaultKeyInvalid):
+    with raises_code("vault_key_invalid"):
         open_ring(stores, vault_exists=True)
     ring, _ = open_ring(stores, vault_exists=False)
     again, _ = open_ring(stores, vault_exists=True)
@@ -190,7 +184,7 @@ def test_a_systemd_credential_comes_first_and_is_never_written(tmp_path: Path) -
     found, place = open_ring(stores, vault_exists=True)
     assert found.current == ring.current
     assert isinstance(place, SystemdRing)
-    with pytest.raises(VaultKeyInvalid):
+    with raises_code("vault_key_invalid"):
         place.save(ring)
     assert not (tmp_path / "vault.key").exists()
 

@@ -16,14 +16,13 @@ from fakes.played_model import PlayedModel, call, hang, say, shown
 from fakes.tool_lab import Spy, make_tool
 from fakes.work_lab import until
 from kaged.base import JsonValue
-from kaged.models.errors import ModelContextExceeded, ModelUnavailable, ModelUnknown
+from kaged.models.errors import ModelContextExceeded, ModelError, ModelUnavailable
 from kaged.models.turn import AssistantMessage, ModelEvent, ModelRequest, ModelToolCall, ModelTurn
 from kaged.sessions.budget import Budget
 from kaged.sessions.loop import MAX_CALLS_PER_TURN
-from kaged.sessions.loop_errors import AgentUnknown, NothingToResume, PromptRefused
 from kaged.sessions.transforms import ToolResultView, TransformVeto
-from kaged.store.session_errors import SessionBusy
 from kaged.tools import ToolInvocation as DeskCall
+from raising import raises_code
 from requirements import requirement
 
 ALL_ON = "primary: {model: default, system_prompt: You help., tools: {'*': {enabled: true}}}\n"
@@ -145,7 +144,7 @@ async def test_a_session_has_one_run_at_a_time(tmp_path: Path) -> None:
         assert (await lab.store.agent_runs.get(run_id)).status == "running"
         assert (await lab.store.sessions.of_id(session)).status == "running"
 
-        with pytest.raises(SessionBusy):
+        with raises_code("session_busy"):
             await lab.driver.send(session, "Two")
 
         assert await lab.entries(session) == ["user: One"]
@@ -291,7 +290,7 @@ async def test_an_unknown_model_is_refused_before_anything_begins(tmp_path: Path
     """Whoever sends the message is told, and the session is as it was."""
     async with loop_lab(tmp_path) as lab:
         session = await lab.session()
-        with pytest.raises(ModelUnknown):
+        with raises_code("model_unknown", ModelError):
             await lab.driver.send(session, "Hi", model="nobody")
         assert await lab.entries(session) == []
         assert (await lab.store.sessions.of_id(session)).status == "idle"
@@ -396,7 +395,7 @@ async def test_what_a_crash_cut_off_is_said_so_and_never_made_again(tmp_path: Pa
             shown(lab.model.requests[-1].messages[-1]),
         ]
         assert "[interrupted]" in lab.model.texts()[-1]
-        with pytest.raises(NothingToResume):
+        with raises_code("nothing_to_resume"):
             await lab.driver.resume(session)
 
 
@@ -506,7 +505,7 @@ async def test_scripts_see_and_change_what_a_run_does(tmp_path: Path) -> None:
             "user: (by the way)",
         ]
         assert all("by the way" not in one for one in await lab.entries(end.session_id))
-        with pytest.raises(PromptRefused):
+        with raises_code("prompt_refused"):
             await lab.driver.send(end.session_id, "rude")
 
 
@@ -524,6 +523,6 @@ async def test_an_agent_that_the_project_has_not_is_refused(tmp_path: Path) -> N
     """Before anything begins."""
     async with loop_lab(tmp_path) as lab:
         session = await lab.session()
-        with pytest.raises(AgentUnknown):
+        with raises_code("agent_not_found"):
             await lab.driver.send(session, "Hi", agent="primary.subagents.nobody")
         assert await lab.entries(session) == []

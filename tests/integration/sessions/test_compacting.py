@@ -15,8 +15,7 @@ from fakes.tool_lab import Spy, make_tool
 from kaged.models.errors import ModelUnavailable
 from kaged.plugins.hooks import PreCompactOutcome
 from kaged.plugins.observers import Observed
-from kaged.sessions.loop_errors import AgentUnknown
-from kaged.store.session_errors import SessionBusy
+from raising import raises_code
 
 WAIT_S = 30
 
@@ -157,7 +156,7 @@ async def test_the_preview_tells_what_would_happen_and_does_nothing(tmp_path: Pa
         assert [one.id for one in after if one.superseded_by] == going
         (trigger,) = [event.trigger for name, _, event in lab.hooks.fired if name == "pre_compact"]
         assert trigger == "requested"
-        with pytest.raises(AgentUnknown):
+        with raises_code("agent_not_found"):
             await lab.driver.compact_now(session, "primary.subagents.nobody")
 
 
@@ -167,7 +166,7 @@ async def test_a_running_session_is_not_compacted_from_outside(tmp_path: Path) -
         session = await lab.session()
         await lab.driver.send(session, "Hi")
         await asyncio.wait_for(lab.model.asked.wait(), WAIT_S)
-        with pytest.raises(SessionBusy):
+        with raises_code("session_busy"):
             await lab.driver.compact_now(session)
         assert (await lab.driver.compact_now(session, dry_run=True))["would_compact"] == []
 

@@ -13,8 +13,8 @@ from fakes.played_model import PlayedModel, call, hang, say
 from fakes.tool_lab import Spy, make_tool
 from fakes.work_lab import until
 from kaged.sessions.run_values import RunEnd
-from kaged.store.work_errors import InteractionPending
 from kaged.toolbox.project.answers import CheckpointDecision, OperatorAnswer
+from raising import raises_code
 from requirements import requirement
 
 WAIT_S = 30
@@ -178,9 +178,9 @@ async def test_one_question_at_a_time_and_nothing_else_meanwhile(tmp_path: Path)
         end = await lab.talk("Go")
         assert end.status == "paused"
         assert len(spy.calls) == 1
-        with pytest.raises(InteractionPending):
+        with raises_code("interaction_pending"):
             await lab.driver.send(end.session_id, "Hello?")
-        with pytest.raises(InteractionPending):
+        with raises_code("interaction_pending"):
             await lab.driver.resume(end.session_id)
         assert len(model.requests) == 1
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from fakes.session_lab import PROJECT, SessionLab, message, texts
 from kaged.base import KagedError
 from kaged.sessions.entry import EntryDraft, EntryKind, EntryRole
-from kaged.sessions.errors import ImportInvalid
 from kaged.sessions.export import export_session, import_session
 from kaged.sessions.session_file import parse_export
+from raising import raises_code
 
 NOW_MS = 1_767_225_600_000
 FUTURE = "7ZZZZZZZZZZZZZZZZZZZZZZZZZ"
@@ -220,7 +220,7 @@ async def test_a_refused_import_changes_nothing(lab: SessionLab) -> None:
 
 def test_a_file_that_was_cut_short_anywhere_is_refused() -> None:
     for end in range(len(EXPORT) - 1):
-        with pytest.raises(ImportInvalid):
+        with raises_code("session_import_invalid"):
             parse_export(EXPORT[:end], NOW_MS)
 
 

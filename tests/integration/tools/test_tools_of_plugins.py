@@ -13,7 +13,6 @@ import pytest
 from fakes.agent_trees import load_tree
 from fakes.plugin_lab import PATIENCE_S, PluginLab
 from kaged.kernel.identity import Actor, VouchedBy
-from kaged.plugins.errors import PluginToolNameCollision
 from kaged.plugins.parts import HostSettings
 from kaged.plugins.plugin import HostedPlugin
 from kaged.plugins.registration import PluginTools
@@ -21,6 +20,7 @@ from kaged.plugins.states import PluginState
 from kaged.plugins.supervisor import PluginSupervisor
 from kaged.sessions.agent_tools import AgentToolService
 from kaged.tools import ToolError, ToolSource
+from raising import raises_code
 from requirements import requirement
 
 PROJECT = """\
@@ -216,7 +216,7 @@ async def test_the_second_plugin_of_a_name_is_refused_and_the_first_goes_on(
     stage: PluginStage,
 ) -> None:
     plugin = await stage.start()
-    with pytest.raises(PluginToolNameCollision) as collision:
+    with raises_code("tool_name_collision") as collision:
         stage.supervisor.register(plugin.installed)
     assert collision.value.code == "tool_name_collision"
     assert (await stage.call("memory-md.retain", content="x"))["content"] == "x"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 from fakes.audit_sink import MemorySink
 from fakes.tool_lab import ToolLab, until_health
@@ -56,7 +57,7 @@ async def test_reads_go_on_and_writes_stop_while_nothing_can_be_recorded(tmp_pat
         sink.fail_with = None
         await log.close()
     # A log that fails only once the work is done takes nothing back.
-    lab.dispatcher._audit = recorder
+    lab.dispatcher._audit = cast("AuditLog", recorder)
     recorder.down_for = {"tool.completed", "file.written"}
     await lab.call("file.read", path="a.txt")
     result = await lab.call("file.write", path="a.txt", content="last\n")

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kaged.base.instance_lock import DaemonRunning, Holder, HomeUnusable, InstanceLock, holder_of
+from kaged.base.instance_lock import Holder, InstanceLock, holder_of
+from raising import raises_code
 
 
 def test_the_second_daemon_is_told_the_pid_of_the_first(tmp_path: Path) -> None:
     lock = InstanceLock.acquire(tmp_path / "lock", 5)
-    with pytest.raises(DaemonRunning) as caught:
+    with raises_code("daemon_running") as caught:
         InstanceLock.acquire(tmp_path / "lock", 6)
     assert caught.value.data["pid"] == os.getpid()
     assert str(os.getpid()) in caught.value.message
@@ -53,7 +54,7 @@ def test_a_holder_without_a_readable_note_is_still_a_holder(tmp_path: Path) -> N
     lock = InstanceLock.acquire(path, 9)
     path.write_text("garbage", encoding="ascii")
     assert holder_of(path) == Holder(0, 0)
-    with pytest.raises(DaemonRunning):
+    with raises_code("daemon_running"):
         InstanceLock.acquire(path, 9)
     lock.release()
 
@@ -65,7 +66,7 @@ def test_releasing_twice_is_fine(tmp_path: Path) -> None:
 
 
 def test_a_home_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(HomeUnusable) as caught:
+    with raises_code("home_unusable") as caught:
         InstanceLock.acquire(tmp_path / "no" / "lock", 5)
     assert str(tmp_path / "no") in str(caught.value)
 
@@ -73,7 +74,7 @@ def test_a_home_that_does_not_exist_is_named(tmp_path: Path) -> None:
 def test_a_link_in_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("precious", encoding="ascii")
     (tmp_path / "lock").symlink_to(tmp_path / "target")
-    with pytest.raises(HomeUnusable):
+    with raises_code("home_unusable"):
         InstanceLock.acquire(tmp_path / "lock", 5)
     assert (tmp_path / "target").read_text(encoding="ascii") == "precious"
 
@@ -86,6 +87,6 @@ def test_a_full_disk_at_locking_is_said_and_leaves_no_lock(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
-        with pytest.raises(HomeUnusable, match="No space left"):
+        with raises_code("home_unusable", match="No space left"):
             InstanceLock.acquire(tmp_path / "lock", 5)
     InstanceLock.acquire(tmp_path / "lock", 5).release()

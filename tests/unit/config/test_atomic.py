@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kaged.config import ConfigBusy, ConfigChanged, ConfigWriteFailed, EditRefused
+from kaged.config import EditRefused
 from kaged.config.editing import edit_toml, edit_yaml
 from kaged.config.files import Privacy
 from kaged.config.tomledit import TomlEdit
 from kaged.config.yamledit import YamlEdit
+from raising import raises_code
 
 
 def set_a(edit: YamlEdit) -> None:
@@ -57,7 +58,7 @@ def test_a_failing_disk_leaves_the_old_file_whole(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, call, fail)
-    with pytest.raises(ConfigWriteFailed, match="No space left"):
+    with raises_code("config_write_failed", match="No space left"):
         edit_yaml(file, set_a)
     monkeypatch.undo()
     assert file.read_text(encoding="utf-8") == "a: 1 # one\nb: 2\n"
@@ -71,7 +72,7 @@ def test_a_failing_rename_leaves_the_old_file_whole(
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(ConfigWriteFailed):
+    with raises_code("config_write_failed"):
         edit_yaml(file, set_a)
     assert file.read_text(encoding="utf-8") == "a: 1 # one\nb: 2\n"
     assert stale_files(file.parent) == []
@@ -90,7 +91,7 @@ def test_a_directory_that_cannot_be_flushed_is_told_after_the_write(
         real(handle)
 
     monkeypatch.setattr(os, "fsync", second_fails)
-    with pytest.raises(ConfigWriteFailed, match="was written"):
+    with raises_code("config_write_failed", match="was written"):
         edit_yaml(file, set_a)
     assert file.read_text(encoding="utf-8") == "a: 2 # one\nb: 2\n"
 
@@ -100,7 +101,7 @@ def test_a_file_that_somebody_else_changed_meanwhile_is_left_alone(file: Path) -
         edit.set(("a",), 2)
         file.write_text("a: theirs\n", encoding="utf-8")
 
-    with pytest.raises(ConfigChanged):
+    with raises_code("config_changed"):
         edit_yaml(file, change)
     assert file.read_text(encoding="utf-8") == "a: theirs\n"
 
@@ -109,7 +110,7 @@ def test_a_file_that_is_locked_by_another_program_is_busy(file: Path) -> None:
     handle = os.open(file.parent, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        with pytest.raises(ConfigBusy):
+        with raises_code("config_busy"):
             edit_yaml(file, set_a)
     finally:
         os.close(handle)
@@ -151,7 +152,7 @@ def test_a_new_toml_file_is_private(tmp_path: Path) -> None:
 
 
 def test_a_missing_directory_is_said_plainly(tmp_path: Path) -> None:
-    with pytest.raises(ConfigWriteFailed, match="cannot be opened"):
+    with raises_code("config_write_failed", match="cannot be opened"):
         edit_toml(tmp_path / "no" / "config.toml", lambda edit: edit.set(("a",), 1))
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kaged.config import Locations, LocationsUnknown, LocationUnsafe
+from kaged.config import Locations, LocationUnsafe
 from kaged.config.locations import MAX_SOCKET_PATH_BYTES, SYSTEM_CACHE, ensure_private_dir
+from raising import raises_code
 
 
 def test_the_xdg_rules_say_where_files_go() -> None:
@@ -68,7 +69,7 @@ def test_the_cache_of_root_lies_where_the_users_of_its_cages_can_reach_it(
 
 
 def test_a_relative_kaged_home_is_refused() -> None:
-    with pytest.raises(LocationsUnknown, match="absolute"):
+    with raises_code("locations_unknown", match="absolute"):
         Locations.from_env({"KAGED_HOME": "kaged"})
 
 
@@ -80,14 +81,14 @@ def test_without_home_the_user_database_is_asked(monkeypatch: pytest.MonkeyPatch
         raise KeyError
 
     monkeypatch.setattr(pwd, "getpwuid", nobody)
-    with pytest.raises(LocationsUnknown, match="KAGED_HOME"):
+    with raises_code("locations_unknown", match="KAGED_HOME"):
         Locations.from_env({})
 
 
 def test_a_path_too_long_for_a_socket_is_refused_beforehand() -> None:
     fits = "/" + "x" * (MAX_SOCKET_PATH_BYTES - len("/run/kaged.sock") - 1)
     assert Locations.from_env({"KAGED_HOME": fits})
-    with pytest.raises(LocationsUnknown, match="shorter"):
+    with raises_code("locations_unknown", match="shorter"):
         Locations.from_env({"KAGED_HOME": fits + "x"})
 
 

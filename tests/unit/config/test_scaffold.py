@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kaged.config import init_project, load_project
-from kaged.config.scaffold import ProjectInitRefused
+from raising import raises_code
 from requirements import requirement
 
 
@@ -61,7 +61,7 @@ def test_a_link_in_place_of_the_directory_or_a_file_is_not_followed(tmp_path: Pa
     root = tmp_path / "project"
     root.mkdir()
     (root / ".kaged").symlink_to(outside)
-    with pytest.raises(ProjectInitRefused, match="not a directory"):
+    with raises_code("project_init_refused", match="not a directory"):
         init_project(root)
     assert list(outside.iterdir()) == []
     (root / ".kaged").unlink()
@@ -72,7 +72,7 @@ def test_a_link_in_place_of_the_directory_or_a_file_is_not_followed(tmp_path: Pa
 
 
 def test_a_root_that_is_no_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ProjectInitRefused, match="not a directory"):
+    with raises_code("project_init_refused", match="not a directory"):
         init_project(tmp_path / "no")
 
 
@@ -81,7 +81,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "write", fail)
-    with pytest.raises(ProjectInitRefused, match="No space left"):
+    with raises_code("project_init_refused", match="No space left"):
         init_project(tmp_path)
     monkeypatch.undo()
     assert not (tmp_path / ".kaged" / ".gitignore").exists()

@@ -11,17 +11,10 @@ import yaml
 from fakes.running_daemon import make_home, make_project
 from kaged.config import ConfigFileInvalid, Locations
 from kaged.config.settings import read_settings
-from kaged.diagnostics.cage_views import (
-    AgentUncaged,
-    CageAmbiguous,
-    CagedAgentNotFound,
-    CageNotFound,
-    CageOwner,
-    CageViews,
-)
+from kaged.diagnostics.cage_views import CagedAgentNotFound, CageOwner, CageViews
 from kaged.kernel.policy import FsGrant, FsMode
 from kaged.plugins.errors import PluginNotFound
-from kaged.plugins.install_errors import StoreFailed
+from raising import raises_code
 
 PROJECT = """
 version: 1
@@ -123,7 +116,7 @@ def test_explaining_a_plugin_makes_nothing(host: Host) -> None:
 def test_a_name_that_is_both_is_an_error_that_says_what_to_add(host: Host) -> None:
     host.plugin("primary")
     views = host.views()
-    with pytest.raises(CageAmbiguous) as caught:
+    with raises_code("cage_ambiguous") as caught:
         views.find("primary")
     assert "--kind agent" in (caught.value.fix or "")
     assert "--kind plugin" in (caught.value.fix or "")
@@ -133,21 +126,21 @@ def test_a_name_that_is_both_is_an_error_that_says_what_to_add(host: Host) -> No
 
 def test_a_name_that_is_neither_is_told_with_where_to_look(host: Host, tmp_path: Path) -> None:
     views = host.views()
-    with pytest.raises(CageNotFound) as caught:
+    with raises_code("cage_not_found") as caught:
         views.find("nobody")
     assert "kaged plugin list" in (caught.value.fix or "")
     with pytest.raises(CagedAgentNotFound):
         views.find("nobody", CageOwner.AGENT)
     with pytest.raises(PluginNotFound):
         views.find("nobody", CageOwner.PLUGIN)
-    with pytest.raises(CageNotFound):
+    with raises_code("cage_not_found"):
         host.views(tmp_path).find("primary")
 
 
 def test_a_plugin_that_cannot_be_used_is_not_explained_as_if_it_could(host: Host) -> None:
     directory = host.plugin("notes")
     (directory / "kaged-plugin.yaml").write_text("name: 7", encoding="utf-8")
-    with pytest.raises(StoreFailed, match="invalid manifest"):
+    with raises_code("plugin_store_failed", match="invalid manifest"):
         host.views().find("notes")
 
 
@@ -186,5 +179,5 @@ def test_a_shell_is_the_guests_own_cage_with_a_shell_in_it(host: Host) -> None:
     assert ("KAGED_PLUGIN_DIR", str(directory)) in inside.fixed_env
     reader = views.shell(views.find("primary.subagents.reader"))
     assert (reader.command, reader.cwd) == (("/bin/sh",), str(host.root))
-    with pytest.raises(AgentUncaged):
+    with raises_code("agent_uncaged"):
         views.shell(views.find("primary"))

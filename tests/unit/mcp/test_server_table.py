@@ -8,8 +8,8 @@ import pytest
 
 from kaged.cage import CageKind
 from kaged.kernel.policy import FsMode
-from kaged.mcp.errors import McpServerInvalid
 from kaged.mcp.table import cage_request, parse_table
+from raising import raises_code
 
 
 def test_a_server_gets_what_is_written_down_and_nothing_else() -> None:
@@ -59,11 +59,11 @@ def test_a_server_gets_what_is_written_down_and_nothing_else() -> None:
     ],
 )
 def test_a_table_that_cannot_be_used_says_why(table: dict[str, Any], word: str) -> None:
-    with pytest.raises(McpServerInvalid, match=word) as caught:
+    with raises_code("mcp_server_invalid", match=word) as caught:
         parse_table(table)
     assert caught.value.fix
 
 
 def test_a_grant_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(McpServerInvalid, match="cage"):
+    with raises_code("mcp_server_invalid", match="cage"):
         cage_request("p", parse_table({"cmd": ["a"], "cage": {"net": ["no target at all!"]}}))

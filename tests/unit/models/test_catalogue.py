@@ -14,8 +14,9 @@ from kaged.config.localconfig import ModelEntry, load_local_config
 from kaged.config.secret import Secret
 from kaged.config.sections import Sections
 from kaged.models.catalogue import ModelCatalogue
-from kaged.models.errors import ModelUnknown, ScriptInvalid
+from kaged.models.errors import ModelError
 from kaged.models.turn import Model, ModelRequest, TurnFinished, UserMessage
+from raising import raises_code
 
 
 class Operator:
@@ -69,7 +70,7 @@ async def test_a_changed_file_or_script_makes_a_new_model(operator: Operator) ->
 
 
 def test_an_unknown_alias_says_what_to_write(operator: Operator) -> None:
-    with pytest.raises(ModelUnknown) as caught:
+    with raises_code("model_unknown", ModelError) as caught:
         operator.catalogue.get("smart")
     assert caught.value.code == "model_unknown"
     assert "[models.smart]" in (caught.value.fix or "")
@@ -77,7 +78,7 @@ def test_an_unknown_alias_says_what_to_write(operator: Operator) -> None:
 
 def test_a_section_that_cannot_be_used_says_why(operator: Operator) -> None:
     operator.writes('[models.m]\nmodel = "acme:x"\napi_key = "${NOT_SET}"\n')
-    with pytest.raises(ModelUnknown, match="NOT_SET"):
+    with raises_code("model_unknown", ModelError, match="NOT_SET"):
         operator.catalogue.get("m")
     rows = {row["alias"]: row["usable"] for row in operator.catalogue.rows()}
     assert rows == {"m": False, "scripted": True}
@@ -85,7 +86,7 @@ def test_a_section_that_cannot_be_used_says_why(operator: Operator) -> None:
 
 def test_a_broken_script_is_reported_when_the_model_is_asked_for(operator: Operator) -> None:
     operator.writes('[models.m]\nmodel = "scripted:nowhere.yaml"\n')
-    with pytest.raises(ScriptInvalid):
+    with raises_code("model_script_invalid", ModelError):
         operator.catalogue.get("m")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kaged.base import Ids
-from kaged.models.errors import ModelRateLimited, ScriptEnded, ScriptInvalid
+from kaged.models.errors import ModelError, ModelRateLimited
 from kaged.models.script import ModelScript
 from kaged.models.scripted import BUILT_IN, ScriptedModel
 from kaged.models.turn import (
@@ -22,6 +22,7 @@ from kaged.models.turn import (
     TurnFinished,
     UserMessage,
 )
+from raising import raises_code
 
 STORY = """
 turns:
@@ -129,7 +130,7 @@ async def test_what_follows_belongs_to_the_part_that_has_begun(ids: Ids) -> None
 
 async def test_a_script_that_has_ended_says_so(ids: Ids) -> None:
     model = model_of("turns: [{ say: Hi. }]", ids)
-    with pytest.raises(ScriptEnded, match="primary"):
+    with raises_code("model_script_ended", ModelError, match="primary"):
         await turn_of(model, UserMessage("a"), AssistantMessage("Hi."), UserMessage("b"))
 
 
@@ -147,14 +148,14 @@ async def test_failures_come_before_the_turn_succeeds(ids: Ids) -> None:
 
 
 def test_every_problem_of_a_script_is_reported() -> None:
-    with pytest.raises(ScriptInvalid) as caught:
+    with raises_code("model_script_invalid", ModelError) as caught:
         ModelScript.parse("turns: [{ sai: x }, { call: [{ with: {} }] }]", "bad.yaml")
     assert "sai" in caught.value.message
     assert "tool" in caught.value.message
 
 
 def test_a_script_that_would_never_end_is_refused() -> None:
-    with pytest.raises(ScriptInvalid, match="never end"):
+    with raises_code("model_script_invalid", ModelError, match="never end"):
         ModelScript.parse("turns: [{ repeat: true, call: [{ tool: x }] }]", "loop.yaml")
     ModelScript.parse(
         "turns: [{ repeat: true, when: { user: go }, call: [{ tool: x }] }]", "ok.yaml"
@@ -162,7 +163,7 @@ def test_a_script_that_would_never_end_is_refused() -> None:
 
 
 def test_a_missing_script_names_the_file(tmp_path: Path) -> None:
-    with pytest.raises(ScriptInvalid, match=r"nowhere\.yaml"):
+    with raises_code("model_script_invalid", ModelError, match=r"nowhere\.yaml"):
         ModelScript.load(tmp_path / "nowhere.yaml")
 
 

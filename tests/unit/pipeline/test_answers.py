@@ -13,11 +13,10 @@ from kaged.pipeline import (
     PluginViolation,
     ToolPreInvokePayload,
 )
-from kaged.pipeline.answers import ForeignResult, accept_answer
+from kaged.pipeline.answers import accept_answer
 from kaged.pipeline.chain import Chain
 from kaged.pipeline.edits import (
     DefaultHookPolicy,
-    ForeignPayload,
     HookPayloadPolicy,
     accept_payload,
     apply_policy,
@@ -26,6 +25,7 @@ from kaged.pipeline.edits import (
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.plan import compile_plan, load_plugin
 from kaged.pipeline.settings import PluginConfig
+from raising import raises_code
 from unit.pipeline.lab import CALL, HOOK, Lab, StubPlugin, entry
 
 KIND = HookRegistry().kind(HOOK)
@@ -68,7 +68,7 @@ def test_a_plain_allow_needs_no_further_look() -> None:
     ],
 )
 def test_answers_of_wrong_types_are_refused_with_a_reason(answer: Any, word: str) -> None:
-    with pytest.raises(ForeignResult, match=word) as caught:
+    with raises_code("pipeline_foreign_result", match=word) as caught:
         took(answer)
     assert caught.value.fix
 
@@ -97,9 +97,9 @@ def test_a_known_hook_takes_its_own_payload_class_only() -> None:
     assert type(accepted) is ToolPreInvokePayload
     assert accepted == ToolPreInvokePayload(name="x", args={"a": [1]})
     for foreign in ("x", {"name": "x"}, PluginPayload(), HttpHeaderPayload({})):
-        with pytest.raises(ForeignPayload):
+        with raises_code("pipeline_foreign_payload"):
             accept_payload(CALL, foreign, KIND, "p")
-    with pytest.raises(ForeignPayload, match="does not fit"):
+    with raises_code("pipeline_foreign_payload", match="does not fit"):
         accept_payload(CALL, CALL.model_copy(update={"args": 5}), KIND, "p")
 
 
@@ -109,7 +109,7 @@ def test_hooks_without_a_registered_payload_take_payloads_and_dicts() -> None:
     assert accepted == given
     assert accepted["a"] is not given["a"]
     assert accept_payload({}, CALL, None, "p") == CALL
-    with pytest.raises(ForeignPayload):
+    with raises_code("pipeline_foreign_payload"):
         accept_payload({}, [1], None, "p")
 
 
@@ -117,7 +117,7 @@ def test_hooks_that_give_back_another_type_take_that_type() -> None:
     registry = HookRegistry()
     resolve = registry.kind("http_auth_resolve_user")
     assert accept_payload(CALL, {"id": 1}, resolve, "p") == {"id": 1}
-    with pytest.raises(ForeignPayload):
+    with raises_code("pipeline_foreign_payload"):
         accept_payload(CALL, CALL, resolve, "p")
     request = registry.kind("http_pre_request")
     headers = HttpHeaderPayload({"a": "b"})

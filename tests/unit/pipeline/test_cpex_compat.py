@@ -12,13 +12,10 @@ import pytest
 import kaged.pipeline as own
 from kaged.config.problems import ConfigFileInvalid
 from kaged.pipeline import GlobalContext, PluginContext, PluginResult, ToolPreInvokePayload
-from kaged.pipeline.cpex_compat import (
-    CpexCompatUnavailable,
-    install_cpex_compat,
-    remove_cpex_compat,
-)
+from kaged.pipeline.cpex_compat import install_cpex_compat, remove_cpex_compat
 from kaged.pipeline.cpex_compat.names import CPEX_NAMES
-from kaged.pipeline.kinds import PluginNotLoaded, load_class
+from kaged.pipeline.kinds import load_class
+from raising import raises_code
 
 CALL = ToolPreInvokePayload(name="t", args={"a": 1})
 
@@ -68,9 +65,9 @@ def test_offering_twice_changes_nothing_and_withdrawing_takes_all_away() -> None
 def test_the_published_framework_and_the_stand_in_do_not_mix() -> None:
     remove_cpex_compat()
     sys.modules["cpex.framework"] = ModuleType("cpex.framework")
-    with pytest.raises(CpexCompatUnavailable, match="already loaded"):
+    with raises_code("pipeline_standin_unavailable", match="already loaded"):
         install_cpex_compat()
-    with pytest.raises(CpexCompatUnavailable):
+    with raises_code("pipeline_standin_unavailable"):
         load_class("fakes.pipeline_plugins.Tagger")
 
 
@@ -257,7 +254,7 @@ async def test_small_functions_do_what_plugins_expect() -> None:
         )
     )
     assert loaded.name == "p"
-    with pytest.raises(PluginNotLoaded):
+    with raises_code("pipeline_plugin_not_loaded"):
         await (
             framework()
             .PluginLoader()

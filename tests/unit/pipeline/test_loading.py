@@ -19,7 +19,8 @@ from kaged.pipeline import (
     ToolPreInvokePayload,
 )
 from kaged.pipeline import pipeline as pipeline_module
-from kaged.pipeline.kinds import PluginNotLoaded, TrustedClass, load_class, resolve_kind
+from kaged.pipeline.kinds import TrustedClass, load_class, resolve_kind
+from raising import raises_code
 from unit.pipeline.lab import CALL, HOOK, ClassKind, Lab, entry
 
 GOOD = """\
@@ -202,9 +203,9 @@ def test_a_kind_is_a_special_word_or_a_dotted_path() -> None:
     special: Any = object()
     assert resolve_kind("caged", {"caged": special}) is special
     assert isinstance(resolve_kind("a.B", {}), TrustedClass)
-    with pytest.raises(PluginNotLoaded, match="unknown kind"):
+    with raises_code("pipeline_plugin_not_loaded", match="unknown kind"):
         resolve_kind("caged", {})
-    with pytest.raises(PluginNotLoaded, match="dotted"):
+    with raises_code("pipeline_plugin_not_loaded", match="dotted"):
         load_class("Class")
 
 

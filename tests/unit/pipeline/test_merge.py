@@ -35,14 +35,10 @@ from kaged.pipeline import (
     merge_extensions,
 )
 from kaged.pipeline.isolation import same_value
-from kaged.pipeline.merge import (
-    MAX_HEADERS,
-    MAX_HOPS,
-    MAX_LABELS,
-    ForeignExtensions,
-)
+from kaged.pipeline.merge import MAX_HEADERS, MAX_HOPS, MAX_LABELS
 from kaged.pipeline.tiers import resolve_rights
 from kaged.pipeline.view import ExtensionsView
+from raising import raises_code
 from requirements import requirement
 from unit.pipeline.material import (
     ALL_CAPABILITIES,
@@ -649,7 +645,7 @@ def test_a_view_of_an_older_call_is_read_as_a_whole() -> None:
 
 def test_foreign_outputs_are_refused() -> None:
     original = full_extensions()
-    with pytest.raises(ForeignExtensions, match="dict"):
+    with raises_code("pipeline_foreign_extensions", match="dict"):
         merged_with(original, {"custom": {}})
     with pytest.raises(AttributeError):
         merged_with(original, object.__new__(ExtensionsView))

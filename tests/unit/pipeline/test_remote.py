@@ -27,8 +27,6 @@ from kaged.pipeline.payloads.base import StructuredData
 from kaged.pipeline.payloads.registry import HookRegistry
 from kaged.pipeline.remote import (
     NotSendable,
-    RemoteAnswerInvalid,
-    RemotePluginRaised,
     decode_answer,
     decode_call,
     encode_call,
@@ -36,6 +34,7 @@ from kaged.pipeline.remote import (
     encode_result,
 )
 from kaged.pipeline.worker import Worker
+from raising import raises_code
 from unit.pipeline.lab import HOOK
 from unit.pipeline.material import ALL_CAPABILITIES, full_extensions
 
@@ -114,7 +113,7 @@ def test_an_answer_carries_changed_slots_only() -> None:
     nothing = over_the_wire(encode_result(None, a_context(), None))
     assert decode_answer(nothing, KIND, a_context(), None) == PluginResult()
     foreign: Any = PluginResult(modified_extensions="x")  # pyright: ignore[reportArgumentType] - a lie
-    with pytest.raises(RemoteAnswerInvalid, match="modified_extensions"):
+    with raises_code("plugin_answer_invalid", match="modified_extensions"):
         decode_answer(encode_result(foreign, a_context(), None), KIND, a_context(), None)
 
 
@@ -138,7 +137,7 @@ def test_a_slot_that_does_not_fit_is_passed_on_for_the_merge_to_refuse() -> None
     ],
 )
 def test_nonsense_is_refused(answer: Any) -> None:
-    with pytest.raises(RemoteAnswerInvalid):
+    with raises_code("plugin_answer_invalid"):
         decode_answer(answer, KIND, a_context(), None)
 
 
@@ -148,7 +147,7 @@ def test_errors_come_back_as_what_they_were() -> None:
             raise RuntimeError
 
     for error, message in ((ValueError("x"), "ValueError('x')"), (Unshowable(), "Unshowable")):
-        with pytest.raises(RemotePluginRaised, match="^" + message.replace("(", r"\(")[:8]):
+        with raises_code("plugin_raised", match="^" + message.replace("(", r"\(")[:8]):
             decode_answer(encode_error(error, a_context()), KIND, a_context(), None)
     violated = PluginViolationError("stop", PluginViolation("r", "d", "c"))
     with pytest.raises(PluginViolationError, match="stop") as caught:

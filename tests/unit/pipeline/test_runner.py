@@ -28,9 +28,9 @@ from kaged.pipeline import (
     hook,
 )
 from kaged.pipeline.edits import MAX_PAYLOAD_CHARS, DefaultHookPolicy, HookPayloadPolicy
-from kaged.pipeline.errors import PipelineRecursion
 from kaged.pipeline.payloads.base import HOST
 from kaged.pipeline.payloads.calls import HttpPreRequestPayload
+from raising import has_code
 from requirements import requirement
 from unit.pipeline.lab import CALL, HOOK, Lab, entry, outcome
 from unit.pipeline.material import ALL_CAPABILITIES, full_extensions
@@ -834,9 +834,9 @@ async def test_calling_the_pipeline_from_a_hook_ends_at_a_depth() -> None:
         await lab.call()
     assert len(depths) == 8
     cause: BaseException | None = caught.value
-    while cause is not None and not isinstance(cause, PipelineRecursion):
+    while cause is not None and not has_code(cause, "pipeline_recursion"):
         cause = cause.__cause__
-    assert isinstance(cause, PipelineRecursion)
+    assert has_code(cause, "pipeline_recursion")
     depths.clear()
     with pytest.raises(PluginError):
         await lab.call()

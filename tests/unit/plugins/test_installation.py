@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from fakes.store_lab import StoreLab, tree, write_plugin
+from kaged.base import KagedError
 from kaged.config.problems import ConfigFileInvalid
 from kaged.plugins import treecopy
-from kaged.plugins.errors import PluginNotFound, ReservedPluginName
-from kaged.plugins.install_errors import AlreadyInstalled, ConsentMissing, StoreFailed
+from kaged.plugins.errors import PluginNotFound
 from kaged.plugins.prompt import Change
 from kaged.plugins.storereader import Trouble
+from raising import raises_code
 from requirements import requirement
 
 
@@ -71,7 +72,7 @@ async def test_an_invalid_manifest_changes_nothing(
 
 
 async def test_a_reserved_name_is_refused_by_its_own_code(lab: StoreLab, tmp_path: Path) -> None:
-    with pytest.raises(ReservedPluginName):
+    with raises_code("reserved_plugin_name"):
         await lab.store.prepare(write_plugin(tmp_path / "src", name="shell"))
 
 
@@ -84,7 +85,7 @@ async def test_without_the_digest_that_was_shown_nothing_is_installed(
     assert lab.names() == []
     assert not lab.directory.exists()
     (source / "main.py").write_text("something else", encoding="utf-8")
-    with pytest.raises(ConsentMissing):
+    with raises_code("plugin_consent_missing"):
         await lab.store.install(source, prompt.digest)
     assert lab.names() == []
     assert lab.local() == ""
@@ -95,7 +96,7 @@ async def test_the_same_name_is_an_upgrade_a_downgrade_or_refused(
     lab: StoreLab, tmp_path: Path
 ) -> None:
     await lab.install(write_plugin(tmp_path / "one", version="1.0.0"))
-    with pytest.raises(AlreadyInstalled):
+    with raises_code("plugin_already_installed"):
         await lab.store.prepare(write_plugin(tmp_path / "same", {"x": "y"}, version="1.0.0"))
     two = write_plugin(tmp_path / "two", version="2.0.0")
     assert (await lab.store.prepare(two)).change is Change.UPGRADE
@@ -152,7 +153,7 @@ async def test_a_copy_that_fails_half_way_leaves_the_old_state(
         os.write(handle, data)
 
     monkeypatch.setattr(treecopy, "_write_all", full)
-    with pytest.raises(StoreFailed, match="No space left"):
+    with raises_code("plugin_store_failed", match="No space left"):
         await lab.store.install(source, prompt.digest)
     assert (lab.names(), lab.local()) == before
     assert lab.stale_files() == []
@@ -172,12 +173,12 @@ async def test_a_change_the_audit_log_cannot_take_is_taken_back(
     prompt = await lab.store.prepare(new)
 
     async def refuse(*_: object, **__: object) -> None:
-        raise StoreFailed("the audit log is full")
+        raise KagedError("the audit log is full", code="plugin_store_failed")
 
     monkeypatch.setattr(lab.audit, "record", refuse)
     store = lab.store
     removing = operation == "uninstall"
-    with pytest.raises(StoreFailed, match="audit log is full"):
+    with raises_code("plugin_store_failed", match="audit log is full"):
         await (store.uninstall("sample") if removing else store.install(new, prompt.digest))
     assert (lab.names(), lab.local()) == lab_before
     assert lab.store.discover().problems == ()
@@ -246,11 +247,11 @@ async def test_changed_files_or_capabilities_need_a_new_yes(lab: StoreLab, tmp_p
     (problem,) = lab.store.discover().problems
     assert problem.trouble is Trouble.CONSENT_NEEDED
     assert "net:*" in problem.detail
-    with pytest.raises(StoreFailed):
+    with raises_code("plugin_store_failed"):
         await lab.store.set_enabled("sample", enabled=True)
     prompt = await lab.store.prepare_approval("sample")
     assert [line.text for line in prompt.added] == ["net:*"]
-    with pytest.raises(ConsentMissing):
+    with raises_code("plugin_consent_missing"):
         await lab.store.approve("sample", "another digest")
     await lab.store.approve("sample", prompt.digest)
     assert lab.store.discover().problems == ()
@@ -304,5 +305,5 @@ async def test_git_data_is_left_out_and_a_store_is_not_copied_into_itself(
     await lab.install(source)
     assert not (lab.directory / "sample" / ".git").exists()
     assert (lab.directory / "sample" / "sub" / ".git").exists()
-    with pytest.raises(StoreFailed, match="store itself"):
+    with raises_code("plugin_store_failed", match="store itself"):
         await lab.store.prepare(write_plugin(lab.root, name="outer"))

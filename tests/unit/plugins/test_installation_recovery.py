@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from fakes.store_lab import StoreLab, tree, write_plugin
-from kaged.plugins.install_errors import StoreFailed
 from kaged.plugins.journal import Pin, read_json
 from kaged.plugins.storereader import Trouble
 from kaged.plugins.storesteps import StoreSteps
 from kaged.plugins.treecopy import copy_tree
+from raising import raises_code
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ async def test_a_journal_that_makes_no_sense_moves_nothing(
     assert path.exists()
     assert (tmp_path / "victim").is_dir()
     assert tree(lab.directory / "sample") == tree(tmp_path / "old")
-    with pytest.raises(StoreFailed, match="cannot be finished"):
+    with raises_code("plugin_store_failed", match="cannot be finished"):
         await lab.store.uninstall("sample")
 
 
@@ -118,7 +118,7 @@ async def test_two_programs_do_not_change_the_store_at_once(lab: StoreLab, tmp_p
     other = StoreSteps(lab.directory, lab.local_toml, lab.config_toml)
     source = write_plugin(tmp_path / "src")
     prompt = await lab.store.prepare(source)
-    with other.locked(), pytest.raises(StoreFailed, match="another program"):
+    with other.locked(), raises_code("plugin_store_failed", match="another program"):
         await lab.store.install(source, prompt.digest)
     await lab.store.install(source, prompt.digest)
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kaged.config.manifest import load_manifest
-from kaged.plugins.install_errors import ScaffoldRefused
 from kaged.plugins.scaffold import Language, new_plugin
+from raising import raises_code
 
 
 @pytest.mark.parametrize("language", list(Language))
@@ -23,7 +23,7 @@ def test_a_new_plugin_has_a_manifest_without_any_problem(
 
 @pytest.mark.parametrize("name", ["Hello", "shell", "", "9lives", "a b", "x" * 65, "../x", "true"])
 def test_a_name_that_no_plugin_can_have_writes_nothing(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ScaffoldRefused):
+    with raises_code("plugin_scaffold_refused"):
         new_plugin(tmp_path / "new", name, Language.PYTHON)
     assert not (tmp_path / "new").exists()
 
@@ -31,6 +31,6 @@ def test_a_name_that_no_plugin_can_have_writes_nothing(tmp_path: Path, name: str
 def test_what_is_there_already_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("x", encoding="utf-8")
     for directory in (tmp_path, tmp_path / "mine"):
-        with pytest.raises(ScaffoldRefused):
+        with raises_code("plugin_scaffold_refused"):
             new_plugin(directory, "hello", Language.BASH)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]

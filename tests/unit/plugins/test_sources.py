@@ -9,8 +9,8 @@ import pytest
 from fakes.store_lab import write_plugin
 from kaged.config.pluginwords import PluginSource, SourceKind, parse_source
 from kaged.config.semver import parse_range
-from kaged.plugins.install_errors import SourceUnavailable
 from kaged.plugins.sources import choose_tag, relative_source
+from raising import raises_code
 from requirements import requirement
 
 TAGS = ("v1.0.0", "1.1.0", "v2.0.0-rc.1", "nightly", "v1.0.10", "1.0.0")
@@ -34,9 +34,9 @@ def test_a_constraint_picks_a_tag(wanted: str, tag: str) -> None:
 
 @pytest.mark.parametrize("wanted", ["9.9.9", "^3"])
 def test_without_a_fitting_tag_the_tags_are_listed(wanted: str) -> None:
-    with pytest.raises(SourceUnavailable, match=r"1\.0\.0, 1\.1\.0, nightly, v1\.0\.0"):
+    with raises_code("plugin_source_unavailable", match=r"1\.0\.0, 1\.1\.0, nightly, v1\.0\.0"):
         choose_tag(TAGS, parse_range(wanted))
-    with pytest.raises(SourceUnavailable, match="has: none"):
+    with raises_code("plugin_source_unavailable", match="has: none"):
         choose_tag((), parse_range(wanted))
 
 
@@ -54,5 +54,5 @@ def test_a_relative_source_lies_in_the_project(tmp_path: Path) -> None:
         ("empty", "kaged-plugin.yaml"),
         ("nowhere", "no directory"),
     ):
-        with pytest.raises(SourceUnavailable, match=why):
+        with raises_code("plugin_source_unavailable", match=why):
             relative_source(project, PluginSource(SourceKind.PATH, location))

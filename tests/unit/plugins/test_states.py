@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from kaged.plugins.errors import PluginStateRefused
 from kaged.plugins.states import TRANSITIONS, PluginState, require_transition
+from raising import raises_code
 from requirements import requirement
 
 S = PluginState
@@ -34,7 +34,7 @@ def test_only_the_listed_transitions_exist(old: S, new: S) -> None:
     if (old, new) in ALLOWED:
         require_transition("p", old, new)
     else:
-        with pytest.raises(PluginStateRefused, match=f"p is {old} and cannot become {new}"):
+        with raises_code("plugin_state_refused", match=f"p is {old} and cannot become {new}"):
             require_transition("p", old, new)
 
 

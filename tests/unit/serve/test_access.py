@@ -16,18 +16,15 @@ from kaged.config.coresections import AuthMode
 from kaged.config.token_file import TokenFile, read_token
 from kaged.kernel.identity import Actor, VouchedBy
 from kaged.serve.http.access import (
-    AccessDenied,
     AccessRequest,
     AccessRules,
     Credentials,
-    HostNotAllowed,
-    OriginNotAllowed,
-    Unauthenticated,
     is_loopback,
     require_actor,
 )
 from kaged.serve.http.connection import PeerConnection
 from kaged.serve.http.credentials import CookieSessions
+from raising import raises_code
 
 UID = 1000
 HOST = b"127.0.0.1:7777"
@@ -73,23 +70,23 @@ def test_the_daemons_own_uid_comes_in_over_the_unix_socket(credentials: Credenti
 def test_every_other_uid_is_turned_away_root_included(
     credentials: Credentials, uid: int | None
 ) -> None:
-    with pytest.raises(AccessDenied):
+    with raises_code("access_denied"):
         require_actor(RULES, credentials, _knock(connection=PeerConnection("unix", uid=uid)))
 
 
 def test_another_uid_does_not_get_in_with_the_right_token_either(credentials: Credentials) -> None:
     bearer = (b"authorization", b"Bearer " + _token(credentials))
-    with pytest.raises(AccessDenied):
+    with raises_code("access_denied"):
         require_actor(RULES, credentials, _knock(bearer, connection=PeerConnection("unix", uid=7)))
 
 
 def test_a_request_from_nowhere_is_turned_away(credentials: Credentials) -> None:
-    with pytest.raises(AccessDenied):
+    with raises_code("access_denied"):
         require_actor(RULES, credentials, _knock(connection=None))
 
 
 def test_a_page_has_no_business_on_the_unix_socket(credentials: Credentials) -> None:
-    with pytest.raises(OriginNotAllowed):
+    with raises_code("origin_not_allowed"):
         require_actor(RULES, credentials, _knock((b"origin", b"http://x"), connection=UNIX))
 
 
@@ -105,24 +102,24 @@ def test_the_bearer_token_opens_the_tcp_door(credentials: Credentials) -> None:
     [b"", b"Bearer", b"Bearer ", b"Bearer wrong", b"Basic YTpi", b"Bearer \xff\xfe", b"\xff"],
 )
 def test_anything_else_in_authorization_does_not(credentials: Credentials, value: bytes) -> None:
-    with pytest.raises(Unauthenticated):
+    with raises_code("unauthenticated"):
         require_actor(RULES, credentials, _knock((b"authorization", value)))
 
 
 def test_no_credential_is_not_enough_in_secure_mode(credentials: Credentials) -> None:
-    with pytest.raises(Unauthenticated):
+    with raises_code("unauthenticated"):
         require_actor(RULES, credentials, _knock())
 
 
 def test_a_wrong_token_is_not_saved_by_a_good_cookie(credentials: Credentials) -> None:
     cookie = (b"cookie", b"kaged_session=" + credentials.cookies.open().encode())
-    with pytest.raises(Unauthenticated):
+    with raises_code("unauthenticated"):
         require_actor(RULES, credentials, _knock((b"authorization", b"Bearer no"), cookie))
 
 
 def test_two_authorization_headers_are_refused(credentials: Credentials) -> None:
     bearer = (b"authorization", b"Bearer " + _token(credentials))
-    with pytest.raises(AccessDenied):
+    with raises_code("access_denied"):
         require_actor(RULES, credentials, _knock(bearer, bearer))
 
 
@@ -137,7 +134,7 @@ def test_an_ended_or_expired_session_does_not(credentials: Credentials, clock: M
     clock.advance(12 * 3600)
     for value in (ended, old, "", "made-up"):
         cookie = (b"cookie", b"kaged_session=" + value.encode())
-        with pytest.raises(Unauthenticated):
+        with raises_code("unauthenticated"):
             require_actor(RULES, credentials, _knock(cookie))
 
 
@@ -165,15 +162,15 @@ def test_a_foreign_host_is_turned_away_before_any_credential(
     credentials: Credentials, host: bytes
 ) -> None:
     bearer = (b"authorization", b"Bearer " + _token(credentials))
-    with pytest.raises(HostNotAllowed):
+    with raises_code("host_not_allowed"):
         require_actor(RULES, credentials, _knock(bearer, host=host))
 
 
 def test_a_missing_or_doubled_host_is_turned_away(credentials: Credentials) -> None:
     bearer = (b"authorization", b"Bearer " + _token(credentials))
-    with pytest.raises(HostNotAllowed):
+    with raises_code("host_not_allowed"):
         require_actor(RULES, credentials, _knock(bearer, host=None))
-    with pytest.raises(AccessDenied):
+    with raises_code("access_denied"):
         require_actor(RULES, credentials, _knock(bearer, (b"host", b"evil.example")))
 
 
@@ -200,7 +197,7 @@ def test_a_page_of_another_origin_is_turned_away_even_with_the_token(
     credentials: Credentials, origin: bytes, websocket: bool
 ) -> None:
     bearer = (b"authorization", b"Bearer " + _token(credentials))
-    with pytest.raises(OriginNotAllowed):
+    with raises_code("origin_not_allowed"):
         require_actor(RULES, credentials, _knock(bearer, (b"origin", origin), websocket=websocket))
 
 
@@ -219,7 +216,7 @@ def test_a_cookie_alone_changes_nothing_and_opens_no_websocket(
     credentials: Credentials, method: str, websocket: bool
 ) -> None:
     cookie = (b"cookie", b"kaged_session=" + credentials.cookies.open().encode())
-    with pytest.raises(OriginNotAllowed):
+    with raises_code("origin_not_allowed"):
         require_actor(RULES, credentials, _knock(cookie, method=method, websocket=websocket))
 
 
@@ -229,7 +226,7 @@ def test_another_page_in_the_same_browser_cannot_ride_along(
     credentials: Credentials, site: bytes, rules: AccessRules
 ) -> None:
     cookie = (b"cookie", b"kaged_session=" + credentials.cookies.open().encode())
-    with pytest.raises(OriginNotAllowed):
+    with raises_code("origin_not_allowed"):
         require_actor(rules, credentials, _knock(cookie, (b"sec-fetch-site", site)))
 
 
@@ -241,16 +238,16 @@ def test_insecure_mode_lets_everybody_on_loopback_in_as_nobody(credentials: Cred
 
 
 def test_insecure_mode_still_checks_host_and_origin(credentials: Credentials) -> None:
-    with pytest.raises(HostNotAllowed):
+    with raises_code("host_not_allowed"):
         require_actor(INSECURE, credentials, _knock(host=b"evil.example"))
-    with pytest.raises(OriginNotAllowed):
+    with raises_code("origin_not_allowed"):
         require_actor(INSECURE, credentials, _knock((b"origin", b"http://evil.example")))
 
 
 def test_health_and_launch_need_no_credential_but_the_right_host(credentials: Credentials) -> None:
     for path in ("/healthz", "/api/v1/auth/launch"):
         assert require_actor(RULES, credentials, _knock(path=path)).vouched_by is VouchedBy.OPEN
-        with pytest.raises(HostNotAllowed):
+        with raises_code("host_not_allowed"):
             require_actor(RULES, credentials, _knock(path=path, host=b"evil.example"))
 
 
@@ -267,12 +264,12 @@ def test_health_and_launch_need_no_credential_but_the_right_host(credentials: Cr
     ],
 )
 def test_nothing_else_is_open(credentials: Credentials, method: str, path: str) -> None:
-    with pytest.raises(Unauthenticated):
+    with raises_code("unauthenticated"):
         require_actor(RULES, credentials, _knock(method=method, path=path))
 
 
 def test_a_websocket_on_an_open_path_is_not_open(credentials: Credentials) -> None:
-    with pytest.raises(Unauthenticated):
+    with raises_code("unauthenticated"):
         require_actor(RULES, credentials, _knock(path="/healthz", websocket=True))
 
 
@@ -306,7 +303,7 @@ def test_the_header_is_no_credential(credentials: Credentials) -> None:
     knock = _knock(
         (b"x-kaged-user-id", b"grace"), connection=PeerConnection("tcp", address="10.1.2.3")
     )
-    with pytest.raises(Unauthenticated):
+    with raises_code("unauthenticated"):
         require_actor(PROXIED, credentials, knock)
 
 
@@ -320,7 +317,7 @@ def test_a_user_id_that_is_none_is_refused_not_replaced(
         (b"x-kaged-user-id", value),
         connection=PeerConnection("tcp", address="10.1.2.3"),
     )
-    with pytest.raises(AccessDenied):
+    with raises_code("access_denied"):
         require_actor(PROXIED, credentials, knock)
 
 

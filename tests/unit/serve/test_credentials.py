@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from kaged.base import ManualClock
-from kaged.config.token_file import TokenFile, TokenFileUnusable, read_token, write_secret
+from kaged.config.token_file import TokenFile, read_token, write_secret
 from kaged.serve.http.credentials import (
     MAX_COOKIE_SESSIONS,
     MAX_LAUNCH_TOKENS,
     CookieSessions,
-    LaunchTokenInvalid,
     LaunchTokens,
 )
+from raising import raises_code
 
 UID = os.getuid()
 
@@ -49,27 +49,27 @@ def test_a_token_that_others_can_read_is_not_used(tmp_path: Path, mode: int) -> 
     path = tmp_path / "token"
     TokenFile.open(path, UID)
     path.chmod(mode)
-    with pytest.raises(TokenFileUnusable) as caught:
+    with raises_code("token_file_unusable") as caught:
         TokenFile.open(path, UID)
     assert "chmod 600" in (caught.value.fix or "")
 
 
 def test_a_token_of_someone_else_is_not_used(tmp_path: Path) -> None:
     TokenFile.open(tmp_path / "token", UID)
-    with pytest.raises(TokenFileUnusable):
+    with raises_code("token_file_unusable"):
         TokenFile.open(tmp_path / "token", UID + 1)
 
 
 def test_a_link_in_place_of_the_token_is_not_followed(tmp_path: Path) -> None:
     write_secret(tmp_path / "other", "x" * 40)
     (tmp_path / "token").symlink_to(tmp_path / "other")
-    with pytest.raises(TokenFileUnusable):
+    with raises_code("token_file_unusable"):
         TokenFile.open(tmp_path / "token", UID)
 
 
 def test_a_dangling_link_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "token").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(TokenFileUnusable):
+    with raises_code("token_file_unusable"):
         TokenFile.open(tmp_path / "token", UID)
     assert not (tmp_path / "elsewhere").exists()
 
@@ -79,7 +79,7 @@ def test_a_file_without_a_usable_token_is_not_used(tmp_path: Path, content: byte
     path = tmp_path / "token"
     path.write_bytes(content)
     path.chmod(0o600)
-    with pytest.raises(TokenFileUnusable):
+    with raises_code("token_file_unusable"):
         TokenFile.open(path, UID)
 
 
@@ -87,12 +87,12 @@ def test_a_folder_or_pipe_in_place_of_the_token_neither_works_nor_hangs(tmp_path
     (tmp_path / "folder").mkdir(mode=0o700)
     os.mkfifo(tmp_path / "pipe", 0o600)
     for name in ("folder", "pipe"):
-        with pytest.raises(TokenFileUnusable):
+        with raises_code("token_file_unusable"):
             TokenFile.open(tmp_path / name, UID)
 
 
 def test_a_token_file_that_cannot_be_made_says_where(tmp_path: Path) -> None:
-    with pytest.raises(TokenFileUnusable) as caught:
+    with raises_code("token_file_unusable") as caught:
         TokenFile.open(tmp_path / "missing" / "token", UID)
     assert caught.value.data["path"] == str(tmp_path / "missing" / "token")
 
@@ -107,7 +107,7 @@ def test_a_failed_write_leaves_the_old_token_and_nothing_else(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(TokenFileUnusable, match="No space left"):
+    with raises_code("token_file_unusable", match="No space left"):
         opened.rotate()
     assert opened.matches(token)
     assert [entry.name for entry in tmp_path.iterdir()] == ["token"]
@@ -117,7 +117,7 @@ def test_a_launch_token_works_once(clock: ManualClock) -> None:
     tokens = LaunchTokens(clock)
     token = tokens.issue().value
     tokens.redeem(token)
-    with pytest.raises(LaunchTokenInvalid):
+    with raises_code("launch_token_invalid"):
         tokens.redeem(token)
 
 
@@ -127,7 +127,7 @@ def test_a_launch_token_works_for_a_minute(clock: ManualClock) -> None:
     clock.advance(59.9)
     tokens.redeem(early)
     clock.advance(0.1)
-    with pytest.raises(LaunchTokenInvalid):
+    with raises_code("launch_token_invalid"):
         tokens.redeem(late)
 
 
@@ -136,7 +136,7 @@ def test_wall_time_jumping_back_does_not_prolong_a_launch_token(clock: ManualClo
     token = tokens.issue().value
     clock.advance(61)
     clock.set_wall(0)
-    with pytest.raises(LaunchTokenInvalid):
+    with raises_code("launch_token_invalid"):
         tokens.redeem(token)
 
 
@@ -147,7 +147,7 @@ def test_used_expired_and_made_up_tokens_cannot_be_told_apart(clock: ManualClock
     clock.advance(61)
     answers: set[str] = set()
     for value in (used, expired, "made-up", "", "\udcff"):
-        with pytest.raises(LaunchTokenInvalid) as caught:
+        with raises_code("launch_token_invalid") as caught:
             tokens.redeem(value)
         answers.add(str(caught.value))
     assert len(answers) == 1
@@ -161,7 +161,7 @@ def test_launch_tokens_and_sessions_stay_few(clock: ManualClock) -> None:
         tokens.issue()
     for _ in range(MAX_COOKIE_SESSIONS):
         sessions.open()
-    with pytest.raises(LaunchTokenInvalid):
+    with raises_code("launch_token_invalid"):
         tokens.redeem(first_token)
     assert not sessions.valid(first_session)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kaged.base import KagedError
 from kaged.serve.http.errors import (
     InvalidHttpRequest,
     error_body,
@@ -23,9 +24,8 @@ def test_the_shape_holds_code_message_data_fix_and_request_id() -> None:
 
 
 def test_a_refused_credential_says_how_to_send_one() -> None:
-    from kaged.serve.http.access import Unauthenticated
 
-    answer = error_response(Unauthenticated("Who are you?"), None)
+    answer = error_response(KagedError("Who are you?", code="unauthenticated"), None)
     assert answer.status_code == 401
     assert answer.headers["www-authenticate"] == "Bearer"
 

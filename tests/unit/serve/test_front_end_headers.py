@@ -11,15 +11,10 @@ from kaged.base import ManualClock
 from kaged.config.coresections import AuthMode
 from kaged.config.token_file import TokenFile, read_token
 from kaged.kernel.identity import Actor, VouchedBy
-from kaged.serve.http.access import (
-    AccessDenied,
-    AccessRequest,
-    AccessRules,
-    Credentials,
-    require_actor,
-)
+from kaged.serve.http.access import AccessRequest, AccessRules, Credentials, require_actor
 from kaged.serve.http.connection import PeerConnection
 from kaged.serve.http.credentials import CookieSessions
+from raising import raises_code
 
 UID = 1000
 RULES = AccessRules(
@@ -86,7 +81,7 @@ def test_the_same_headers_from_anywhere_else_change_nothing(early_app: Door, add
     ],
 )
 def test_what_is_no_id_is_refused(early_app: Door, said: dict[str, str]) -> None:
-    with pytest.raises(AccessDenied):
+    with raises_code("access_denied"):
         early_app.knock(**said)
 
 

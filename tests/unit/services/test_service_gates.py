@@ -16,14 +16,10 @@ from kaged.services.errors import CAPABILITY_CODES, CapabilityError, provider_er
 from kaged.services.gates import decide_chat, decide_skill
 from kaged.services.limits import DEFAULT_RATES, RateLimits, RateRules
 from kaged.services.registry import CapabilityRegistry, RegisteredCapability
-from kaged.services.skills import (
-    SkillMetadataInvalid,
-    SkillRegistry,
-    parse_skill_metadata,
-    read_skills,
-)
+from kaged.services.skills import SkillRegistry, parse_skill_metadata, read_skills
 from kaged.wire.token_keys import TokenKey
 from kaged.wire.tokens import RoutingClaims
+from raising import raises_code
 from requirements import requirement
 
 EMAIL = parse_service_id("gog.email")
@@ -82,7 +78,7 @@ def test_a_skill_that_is_known_without_a_list_declared_nothing() -> None:
     ],
 )
 def test_metadata_that_is_not_understood_is_refused(found: dict[str, Any]) -> None:
-    with pytest.raises(SkillMetadataInvalid):
+    with raises_code("skill_metadata_invalid"):
         parse_skill_metadata("mail", found)
 
 

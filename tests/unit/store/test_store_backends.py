@@ -8,17 +8,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from kaged.store import (
-    StoreConflict,
-    StoreCorrupt,
-    StoreError,
-    StoreUnavailable,
-    StoreUrlInvalid,
-    sqlite_url,
-)
+from kaged.store import StoreConflict, StoreCorrupt, StoreError, StoreUnavailable, sqlite_url
 from kaged.store.backends import backend_for
 from kaged.store.backends.sqlite_errors import translate
 from kaged.store.backends.sqlite_file import examine_file, place_new_file
+from raising import raises_code
 
 
 @pytest.mark.parametrize("name", ["kaged.db", "a b.db", "50%25.db", "x?mode=ro.db", "ü#@:.db"])
@@ -44,7 +38,7 @@ def test_a_sqlite_url_names_a_file(tmp_path: Path, name: str) -> None:
 def test_other_urls_are_refused_with_a_fix_and_without_their_password(
     tmp_path: Path, url: str
 ) -> None:
-    with pytest.raises(StoreUrlInvalid) as caught:
+    with raises_code("store_url_invalid", StoreError) as caught:
         backend_for(url, tmp_path)
     assert caught.value.fix
     assert "s3cret" not in str(caught.value)

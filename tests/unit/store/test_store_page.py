@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kaged.store import CursorInvalid
+from kaged.store import StoreError
 from kaged.store.page import PAGE_LIMIT, clamp_limit, encode_cursor, parse_cursor
+from raising import raises_code
 
 
 @settings(deadline=None)
@@ -25,7 +26,7 @@ def test_no_cursor_is_the_beginning() -> None:
     ["", "c", "7", "c-1", "c1.0", "cx", "c٣", "c" + "9" * 30, "C1", "c 1"],
 )
 def test_anything_else_is_refused(cursor: str) -> None:
-    with pytest.raises(CursorInvalid) as caught:
+    with raises_code("invalid_cursor", StoreError) as caught:
         parse_cursor(cursor)
     assert caught.value.code == "invalid_cursor"
 

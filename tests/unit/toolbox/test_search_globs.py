@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kaged.toolbox.search.errors import InvalidSearchPattern
 from kaged.toolbox.search.globs import climbs, compile_glob
 from kaged.tools import ToolError
+from raising import raises_code
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_hidden_names_must_be_written(pattern: str, path: str, fits: bool) -> No
     "pattern", ["", "!", "[", "a[", "{a", "{a,{b}", "[z-a]", "x" * 5_000, "{a,b}" * 9, "a\0b"]
 )
 def test_a_pattern_that_cannot_be_read_is_refused(pattern: str) -> None:
-    with pytest.raises(InvalidSearchPattern):
+    with raises_code("invalid_pattern", ToolError):
         compile_glob(pattern)
 
 

@@ -20,11 +20,11 @@ from kaged.tools import (
     ToolError,
     ToolErrorCode,
     ToolInvocation,
-    ToolNotFound,
 )
-from kaged.tools.errors import QuotaExceeded, ToolContextInvalid, tool_error_of
+from kaged.tools.errors import QuotaExceeded, tool_error_of
 from kaged.tools.quotas import CallQuotas, QuotaRule
 from kaged.wire.errors import RpcError, number_of
+from raising import raises_code
 from requirements import requirement
 
 RO, RW = FsRequirement(FsMode.RO), FsRequirement(FsMode.RW)
@@ -285,7 +285,7 @@ async def test_a_context_that_lacks_something_is_refused_before_anything(
 ) -> None:
     lab = ToolLab(tmp_path, [reader(spy)])
     bad: Any = "x" if field == "cage_policy" else ""
-    with pytest.raises(ToolContextInvalid, match=field):
+    with raises_code("tool_context_invalid", ToolError, match=field):
         await lab.dispatcher.dispatch(
             "file.peek", {"path": "a"}, replace(lab.context, **{field: bad})
         )
@@ -360,7 +360,7 @@ async def test_a_caged_caller_never_sees_where_its_project_lies(tmp_path: Path, 
     errors: list[KagedError] = [
         _Lost(f"no {root}/a/b", fix=f"look in {root}", path=f"{root}/a/b", seen=[root, 1]),
         _StoreDown(f"{root}/.kaged/db is gone"),
-        ToolNotFound(f"{root}", detail={root: [f"{root}/x"]}),
+        ToolError(f"{root}", code="tool_not_found", detail={root: [f"{root}/x"]}),
     ]
     for error in errors:
         spy.fails_with = error

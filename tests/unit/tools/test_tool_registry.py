@@ -20,9 +20,9 @@ from kaged.kernel.requirements import (
     SeccompRequirement,
     parse_requirements,
 )
-from kaged.tools import Tool, ToolDefinition, ToolError, ToolNameCollision, ToolSource
-from kaged.tools.errors import ToolDefinitionInvalid
-from kaged.tools.registry import ReservedNamespace, ToolRegistry, outside_name
+from kaged.tools import Tool, ToolDefinition, ToolError, ToolSource
+from kaged.tools.registry import ToolRegistry, outside_name
+from raising import raises_code
 from requirements import requirement
 
 SCHEMA: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
@@ -69,14 +69,14 @@ def test_every_field_of_a_definition_can_be_read_back_and_the_required_ones_are_
         with pytest.raises(TypeError, match=missing):
             register(ToolDefinition(**given_values))
     for empty in ("name", "namespace", "description"):
-        with pytest.raises(ToolDefinitionInvalid, match=empty):
+        with raises_code("tool_definition_invalid", ToolError, match=empty):
             register(definition(**{empty: ""}))
 
 
 @requirement("AT-REG-02")
 def test_a_name_is_taken_once_and_the_first_stays() -> None:
     registry = register(definition(description="first"))
-    with pytest.raises(ToolNameCollision):
+    with raises_code("tool_name_collision", ToolError):
         registry.register(Tool(definition(description="second"), Spy()))
     found = registry.get("file.peek")
     assert found is not None
@@ -84,16 +84,16 @@ def test_a_name_is_taken_once_and_the_first_stays() -> None:
     registry.register(Tool(definition(name="debug", namespace="debug"), Spy()))
     assert registry.names() == ("debug", "file.peek")
     for bad in ("File.peek", "file..peek", "file.pe-ek", "file peek", ".file", "file.", "1file.x"):
-        with pytest.raises(ToolDefinitionInvalid):
+        with raises_code("tool_definition_invalid", ToolError):
             register(definition(name=bad, namespace=bad.partition(".")[0]))
 
 
 def test_an_alias_cannot_take_a_name_nor_be_taken() -> None:
     registry = ToolRegistry()
     registry.register(make_tool("kaged.issue", aliases={"kaged.issue.get": {"action": "get"}}))
-    with pytest.raises(ToolNameCollision):
+    with raises_code("tool_name_collision", ToolError):
         registry.register(make_tool("kaged.issue.get"))
-    with pytest.raises(ToolNameCollision):
+    with raises_code("tool_name_collision", ToolError):
         registry.register(make_tool("kaged.other", aliases={"kaged.issue": {}}))
     assert registry.names() == ("kaged.issue",)
     assert registry.withdraw("kaged.issue")
@@ -109,11 +109,11 @@ def test_tools_are_listed_by_namespace() -> None:
     registry.register(make_tool("search-kit.find", plugin="search-kit"))
     assert registry.names("search") == ("search.ast", "search.glob", "search.grep")
     assert registry.names("search-kit") == ("search-kit.find",)
-    with pytest.raises(ToolDefinitionInvalid, match="namespace"):
+    with raises_code("tool_definition_invalid", ToolError, match="namespace"):
         register(definition(name="web.fetch", namespace="web"))
-    with pytest.raises(ToolDefinitionInvalid, match="begin with"):
+    with raises_code("tool_definition_invalid", ToolError, match="begin with"):
         register(definition(namespace="edit"))
-    with pytest.raises(ToolDefinitionInvalid, match="namespace"):
+    with raises_code("tool_definition_invalid", ToolError, match="namespace"):
         register(replace(of_plugin("memory-md.x", "memory-md"), namespace="file"))
 
 
@@ -130,7 +130,7 @@ def test_a_requirement_of_another_shape_is_refused_when_the_tool_is_registered()
     assert register(definition(requires=parsed)).get("file.peek") is not None
     unknown: Any
     for unknown in ({"kind": "magic"}, {"kind": "fs", "mode": "rw"}, "fs", None):
-        with pytest.raises(ToolDefinitionInvalid, match="requirement"):
+        with raises_code("tool_definition_invalid", ToolError, match="requirement"):
             register(definition(requires=(unknown,)))
         with pytest.raises(RequirementInvalid):
             parse_requirements([unknown])
@@ -148,7 +148,7 @@ def test_source_and_plugin_name_belong_together_and_the_scope_has_one_word() -> 
         definition(principal_scope=""),
         of_plugin("memory-md.x", "memory-md", principal_scope="root-only"),
     ):
-        with pytest.raises(ToolDefinitionInvalid):
+        with raises_code("tool_definition_invalid", ToolError):
             register(bad)
     register(definition(principal_scope="root-only"))
 
@@ -165,9 +165,9 @@ def test_parameters_must_be_a_schema_that_lets_nothing_unknown_in() -> None:
             "additionalProperties": False,
         },
     ):
-        with pytest.raises(ToolDefinitionInvalid):
+        with raises_code("tool_definition_invalid", ToolError):
             register(definition(parameters=bad))
-    with pytest.raises(ToolDefinitionInvalid, match="returns"):
+    with raises_code("tool_definition_invalid", ToolError, match="returns"):
         register(definition(returns={"type": 7}))
     # A plugin's own schema may be open; its author answers for it.
     register(of_plugin("memory-md.x", "memory-md", parameters={"type": "object"}))
@@ -175,7 +175,7 @@ def test_parameters_must_be_a_schema_that_lets_nothing_unknown_in() -> None:
 
 @requirement("AT-REG-18")
 def test_a_plugin_cannot_ask_for_relaxed_seccomp() -> None:
-    with pytest.raises(ToolDefinitionInvalid, match="relaxed"):
+    with raises_code("tool_definition_invalid", ToolError, match="relaxed"):
         register(of_plugin("memory-md.x", "memory-md", requires=(SeccompRequirement(),)))
     register(definition(requires=(SeccompRequirement(),)))
 
@@ -197,7 +197,7 @@ def test_a_plugin_cannot_ask_for_relaxed_seccomp() -> None:
 )
 def test_a_plugin_registers_only_names_of_its_own(name: str) -> None:
     registry = register(of_plugin("memory-md.retain", "memory-md"))
-    with pytest.raises(ToolDefinitionInvalid):
+    with raises_code("tool_definition_invalid", ToolError):
         registry.register(Tool(of_plugin(name, "memory-md"), Spy()))
     # The refusal concerns that tool only.
     assert registry.names() == ("memory-md.retain",)
@@ -207,14 +207,14 @@ def test_a_plugin_registers_only_names_of_its_own(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(RESERVED_NAMES))
 def test_nobody_from_outside_owns_a_built_in_namespace(name: str) -> None:
     for outside in (False, True):
-        with pytest.raises(ReservedNamespace) as refusal:
+        with raises_code("reserved_plugin_name", ToolError) as refusal:
             register(of_plugin(f"{name}.tool", name), outside=outside)
         assert refusal.value.code == "reserved_plugin_name"
 
 
 def test_the_second_of_two_equal_names_is_refused() -> None:
     registry = register(of_plugin("memory-md.recall", "memory-md", description="first"))
-    with pytest.raises(ToolNameCollision) as collision:
+    with raises_code("tool_name_collision", ToolError) as collision:
         registry.register(Tool(of_plugin("memory-md.recall", "memory-md"), Spy()))
     assert collision.value.code == "tool_name_collision"
     found = registry.get("memory-md.recall")
@@ -228,7 +228,7 @@ def test_tools_from_outside_keep_the_spelling_of_their_owner() -> None:
         name = outside_name("web-kit", tool)
         registry.register(Tool(of_plugin(name, "web-kit"), Spy()), outside=True)
     assert registry.names() == ("web-kit.a_b", "web-kit.getUser", "web-kit.x-y")
-    with pytest.raises(ToolNameCollision):
+    with raises_code("tool_name_collision", ToolError):
         registry.register(
             Tool(of_plugin(outside_name("web-kit", "a b"), "web-kit"), Spy()), outside=True
         )
@@ -237,7 +237,7 @@ def test_tools_from_outside_keep_the_spelling_of_their_owner() -> None:
 
 
 def test_names_of_delegation_belong_to_the_tree() -> None:
-    with pytest.raises(ToolDefinitionInvalid):
+    with raises_code("tool_definition_invalid", ToolError):
         register(definition(name="agent-coder", namespace="agent-coder"))
 
 

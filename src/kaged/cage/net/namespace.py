@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from kaged.base import KagedError
 from kaged.cage.net.limits import LISTEN_BACKLOG
@@ -36,7 +36,7 @@ _AT_ONCE = 8
 class NamespaceUnavailable(KagedError):
     """The gate cannot reach into a cage's network namespace; no network can be granted."""
 
-    code: ClassVar[str] = "net_namespace_unavailable"
+    code = "net_namespace_unavailable"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import functools
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import ip_address
-from typing import ClassVar
 
 from kaged.base import KagedError
 from kaged.cage.net.address_table import SYNTHETIC_PREFIX, synthetic_address
@@ -44,7 +43,7 @@ _CAGE_NAME = "cage"
 class NetPlanTooLarge(KagedError):
     """The grants name more hosts or ports than one cage can be given."""
 
-    code: ClassVar[str] = "net_plan_too_large"
+    code = "net_plan_too_large"
 
 
 class ListenerKind(StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from kaged.base import KagedError, SystemClock
 from kaged.cli.commands.asking import ask_person, at_terminal, gist_of
@@ -31,12 +31,6 @@ _EXITS: Final = {
     "interrupted": Exit.UNREACHABLE,
     "paused": Exit.WAITING,
 }
-
-
-class RunNotStarted(KagedError):
-    """A run that should have started did not."""
-
-    code: ClassVar[str] = "run_not_started"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +162,7 @@ class WatchedSession:
         )
 
     def next_run(self, before: str | None) -> str:
-        """Return the run that continues with an answer, or raise RunNotStarted."""
+        """Return the run that continues with an answer, or raise `run_not_started`."""
         until_s = self._clock.monotonic_s() + START_S
         while self._clock.monotonic_s() < until_s:
             event = self._stream.next(TICK_S)
@@ -177,8 +171,9 @@ class WatchedSession:
             latest = self.latest_run()
             if latest is not None and latest != before:
                 return latest
-        raise RunNotStarted(
+        raise KagedError(
             "The answer was recorded, but the agent did not continue.",
+            code="run_not_started",
             fix=f"Run `kaged session resume {self.session_id}`. The daemon's log has the reason.",
         )
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,18 +35,6 @@ File = Annotated[
     Path | None,
     typer.Argument(help="The pipeline file. Default: the one that config.toml names."),
 ]
-
-
-class PipelineFileNotFound(KagedError):
-    """No pipeline file was named, or there is none in that place."""
-
-    code: ClassVar[str] = "pipeline_file_not_found"
-
-
-class TraceInputInvalid(KagedError):
-    """The payload or the slots given to `trace` do not fit."""
-
-    code: ClassVar[str] = "pipeline_trace_input_invalid"
 
 
 app = group("Check, explain and trace the policy pipeline.")
@@ -127,12 +115,15 @@ def _chosen(file: Path | None) -> tuple[Settings, Path]:
     settings = read_settings(locations(), os.environ)
     chosen = file or settings.daemon.value.pipeline.file
     if chosen is None:
-        raise PipelineFileNotFound(
+        raise KagedError(
             "config.toml names no pipeline file.",
+            code="pipeline_file_not_found",
             fix="Pass a file, or set [pipeline] file in config.toml.",
         )
     if not chosen.is_file():
-        raise PipelineFileNotFound(f"There is no file {chosen}.", fix="Check the path.")
+        raise KagedError(
+            f"There is no file {chosen}.", code="pipeline_file_not_found", fix="Check the path."
+        )
     quiet_logs()
     return settings, chosen.absolute()
 
@@ -192,8 +183,9 @@ async def _traced(
         try:
             return await trace_file(file, hook, payload, slots, clock, Ids(clock), kinds=kinds)
         except ValueError as error:
-            raise TraceInputInvalid(
+            raise KagedError(
                 f"The payload or the slots do not fit {hook}: {error}",
+                code="pipeline_trace_input_invalid",
                 fix="See the payloads and slots in docs/reference/pipeline.md.",
             ) from error
 
@@ -206,15 +198,24 @@ def _json_of(text: str, flag: str) -> dict[str, Any]:
         elif text.startswith("@"):
             path = Path(text[1:])
             if path.stat().st_size > MAX_INPUT_BYTES:
-                raise TraceInputInvalid(f"{path} is larger than {MAX_INPUT_BYTES} bytes.")
+                raise KagedError(
+                    f"{path} is larger than {MAX_INPUT_BYTES} bytes.",
+                    code="pipeline_trace_input_invalid",
+                )
             text = path.read_text(encoding="utf-8")
         found = json.loads(text)
     except (OSError, ValueError) as error:
-        raise TraceInputInvalid(
-            f"{flag} cannot be read: {error}.", fix="Pass a JSON object, or @FILE with one."
+        raise KagedError(
+            f"{flag} cannot be read: {error}.",
+            code="pipeline_trace_input_invalid",
+            fix="Pass a JSON object, or @FILE with one.",
         ) from error
     if not isinstance(found, dict):
-        raise TraceInputInvalid(f"{flag} is not a JSON object.", fix='Write it as {"name": ...}.')
+        raise KagedError(
+            f"{flag} is not a JSON object.",
+            code="pipeline_trace_input_invalid",
+            fix='Write it as {"name": ...}.',
+        )
     return found
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kaged.base import KagedError
 from kaged.cli.commands.plugin_consent import (
     Name,
     Yes,
@@ -15,7 +16,7 @@ from kaged.cli.commands.plugin_consent import (
     require_consent,
 )
 from kaged.cli.exits import Exit
-from kaged.cli.inputs import ArgumentsInvalid, json_object
+from kaged.cli.inputs import json_object
 from kaged.cli.output import Output, show_lines
 from kaged.cli.runner import command, daemon_command, group
 
@@ -196,8 +197,10 @@ def new(
         language = Language(lang)
     except ValueError:
         known = ", ".join(one.value for one in Language)
-        raise ArgumentsInvalid(
-            f"There is no template for {lang!r}.", fix=f"Use --lang with one of {known}."
+        raise KagedError(
+            f"There is no template for {lang!r}.",
+            code="invalid_params",
+            fix=f"Use --lang with one of {known}.",
         ) from None
     made = new_plugin(directory, name or directory.absolute().name, language)
     files = [str(path) for path in made.files]

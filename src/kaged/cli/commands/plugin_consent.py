@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kaged.base import KagedError
-from kaged.cli.inputs import ArgumentsInvalid
 from kaged.cli.output import Output, show_lines, text_of
 from kaged.cli.runner import daemon_command, find_project
 
@@ -25,23 +24,18 @@ Project = Annotated[
 AgentOfProject = Annotated[str, typer.Option("--agent", help="The agent's path in the project.")]
 
 
-class ConsentRefused(KagedError):
-    """The operator refused, or there was no terminal to ask on."""
-
-    code: ClassVar[str] = "plugin_consent_missing"
-
-
 def require_consent(question: str, output: Output, *, yes: bool) -> None:
-    """Ask the operator; raise ConsentRefused for anything but a yes."""
+    """Ask the operator; raise `plugin_consent_missing` for anything but a yes."""
     if yes:
         return
     if not output.for_people:
-        raise ConsentRefused(
+        raise KagedError(
             "There is no terminal to ask for consent on.",
+            code="plugin_consent_missing",
             fix="Run the command in a terminal, or pass --yes.",
         )
     if input(f"{question} ").strip().lower() not in {"y", "yes"}:
-        raise ConsentRefused("You did not agree. Nothing was changed.")
+        raise KagedError("You did not agree. Nothing was changed.", code="plugin_consent_missing")
 
 
 def register_consents(app: typer.Typer) -> None:
@@ -151,8 +145,9 @@ def _consent(client: DaemonClient, consent_id: str) -> dict[str, Any]:
     for one in client.get("/consents")["items"]:
         if one["id"] == consent_id:
             return one
-    raise ConsentRefused(
+    raise KagedError(
         f"There is no consent request {consent_id!r}.",
+        code="plugin_consent_missing",
         fix="List them with `kaged plugin consents`.",
     )
 
@@ -169,8 +164,10 @@ def _agree(
         body["digest"] = prompt["digest"]
     if asked["step"] == "path":
         if path is None:
-            raise ArgumentsInvalid(
-                f"{asked['name']}: {asked['source']}", fix="Name its directory with --path."
+            raise KagedError(
+                f"{asked['name']}: {asked['source']}",
+                code="invalid_params",
+                fix="Name its directory with --path.",
             )
         body["path"] = str(path.absolute())
     else:
@@ -202,8 +199,9 @@ def _project_of(client: DaemonClient, name: str, project: str, *, needed: bool) 
     if len(using) == 1:
         return str(using[0])
     if needed:
-        raise ArgumentsInvalid(
+        raise KagedError(
             f"{name} is used by {len(using)} projects.",
+            code="invalid_params",
             fix="Choose one with --project." if using else "Load a project that declares it.",
         )
     return None
@@ -213,8 +211,9 @@ def _assignment(text: str, known: dict[str, Any]) -> tuple[str, Any]:
     """Read KNOB=VALUE, the value by the knob's own type."""
     knob, equals, value = text.partition("=")
     if not equals or knob not in known:
-        raise ArgumentsInvalid(
+        raise KagedError(
             f"{text!r} sets no knob of this plugin.",
+            code="invalid_params",
             fix=f"Write KNOB=VALUE with one of these knobs: {', '.join(known) or 'none'}.",
         )
     kind = known[knob]["type"]
@@ -224,4 +223,6 @@ def _assignment(text: str, known: dict[str, Any]) -> tuple[str, Any]:
     try:
         return knob, json.loads(value)
     except ValueError as error:
-        raise ArgumentsInvalid(f"{value!r} is not a value for {knob} ({kind}).") from error
+        raise KagedError(
+            f"{value!r} is not a value for {knob} ({kind}).", code="invalid_params"
+        ) from error

@@ -14,12 +14,6 @@ from kaged.cli.runner import command
 app = typer.Typer()
 
 
-class SchemaNotFound(KagedError):
-    """There is no schema of that name."""
-
-    code = "schema_not_found"
-
-
 @command(app, "schema")
 def schema(
     output: Output,
@@ -36,8 +30,9 @@ def schema(
         output.table(["name"], [[known] for known in sorted(found)])
         return
     if name not in found:
-        raise SchemaNotFound(
+        raise KagedError(
             f"There is no schema named {name!r}.",
+            code="schema_not_found",
             fix=f"Use one of {', '.join(sorted(found))}.",
         )
     # A schema is JSON whether or not --json was given.

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kaged.base import KagedError
 from kaged.cli.exits import Exit
-from kaged.cli.inputs import ArgumentsInvalid, json_object, json_value
+from kaged.cli.inputs import json_object, json_value
 from kaged.cli.output import Output, show_rows
 from kaged.cli.runner import AgentPath, daemon_command, find_project, group, project_command
 
@@ -150,8 +151,10 @@ def read_params(arguments: Sequence[str], params: str | None) -> dict[str, Any]:
     for one in arguments:
         key, equals, value = one.partition("=")
         if not equals or not key.removesuffix(":"):
-            raise ArgumentsInvalid(
-                f"{one!r} is not an argument.", fix="Write key=value or key:=JSON."
+            raise KagedError(
+                f"{one!r} is not an argument.",
+                code="invalid_params",
+                fix="Write key=value or key:=JSON.",
             )
         if key.endswith(":"):
             found[key[:-1]] = json_value(value, key[:-1])

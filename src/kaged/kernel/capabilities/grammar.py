@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import cast
 
 from kaged.base.errors import KagedError
 from kaged.base.jsonvalue import JsonValue
@@ -67,7 +67,7 @@ class CapabilityProblem:
 class CapabilityInvalid(KagedError):
     """A capability list cannot be accepted; `problems` has every reason, not only the first."""
 
-    code: ClassVar[str] = "manifest_capability_invalid"
+    code = "manifest_capability_invalid"
 
     def __init__(self, *problems: CapabilityProblem) -> None:
         rows: list[JsonValue] = [

@@ -237,7 +237,7 @@ class PluginLoader:
     """Brings single plugins to life, for programs that do it by hand."""
 
     async def load_and_instantiate_plugin(self, config: PluginConfig) -> Plugin:
-        """Import, construct and initialise a plugin. Raises PluginNotLoaded."""
+        """Import, construct and initialise a plugin. Raises `pipeline_plugin_not_loaded`."""
         plugin = load_class(config.kind)(config.model_copy(deep=True))
         await plugin.initialize()
         return plugin

@@ -12,18 +12,11 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import ClassVar
 
 from kaged.base import KagedError
 from kaged.pipeline.cpex_compat.names import CPEX_NAMES
 
 _MARK = "__kaged_cpex_compat__"
-
-
-class CpexCompatUnavailable(KagedError):
-    """The published framework is already loaded in this process; the two cannot serve together."""
-
-    code: ClassVar[str] = "pipeline_standin_unavailable"
 
 
 class _CpexLoader(Loader):
@@ -59,12 +52,13 @@ def install_cpex_compat() -> None:
     """Let `import cpex.framework` find the stand-in from now on. Safe to call again.
 
     Raises:
-        CpexCompatUnavailable: the published framework was imported earlier.
+        KagedError: `pipeline_standin_unavailable`; the published framework was imported earlier.
     """
     present = sys.modules.get("cpex.framework")
     if present is not None and not hasattr(present, _MARK):
-        raise CpexCompatUnavailable(
+        raise KagedError(
             "the published cpex framework is already loaded in this process",
+            code="pipeline_standin_unavailable",
             fix="load pipeline plugins before it, or run them with kind: caged",
         )
     if not any(isinstance(finder, _CpexFinder) for finder in sys.meta_path):

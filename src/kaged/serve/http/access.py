@@ -14,7 +14,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from typing import ClassVar
 
 from kaged.base import KagedError
 from kaged.config.coresections import AuthMode
@@ -41,30 +40,6 @@ _HOST = re.compile(r"(\[[0-9a-f:.]{2,45}\]|[a-z0-9](?:[a-z0-9.-]{0,252}[a-z0-9])
 _USER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
 _CHAT_ID = re.compile(r"[!-~]{1,128}")
 _CHAT_TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-
-
-class Unauthenticated(KagedError):
-    """No credential, or one that is not valid (any more)."""
-
-    code: ClassVar[str] = "unauthenticated"
-
-
-class AccessDenied(KagedError):
-    """The caller is known and may not come in here."""
-
-    code: ClassVar[str] = "access_denied"
-
-
-class HostNotAllowed(KagedError):
-    """The Host header names a machine we are not: a rebinding attack or a missing setting."""
-
-    code: ClassVar[str] = "host_not_allowed"
-
-
-class OriginNotAllowed(KagedError):
-    """A web page of another origin tried to use the daemon."""
-
-    code: ClassVar[str] = "origin_not_allowed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +100,13 @@ class AccessRequest:
     def single(self, name: bytes) -> str | None:
         """Return the one value of a header, None when absent.
 
-        Raises AccessDenied when it occurs twice: two readers may then believe different ones.
+        Raises `access_denied` when it occurs twice: two readers may then believe different ones.
         """
         values = self._by_name.get(name, [])
         if len(values) > 1:
-            raise AccessDenied(f"The header {name.decode('latin-1')} occurs more than once.")
+            raise KagedError(
+                f"The header {name.decode('latin-1')} occurs more than once.", code="access_denied"
+            )
         return values[0].decode("latin-1").strip() if values else None
 
     def first(self, name: bytes) -> str:
@@ -147,11 +124,12 @@ def require_actor(
     """Let a request in and return who acts.
 
     Raises:
-        HostNotAllowed, OriginNotAllowed, AccessDenied, Unauthenticated: it may not come in.
+        KagedError: `host_not_allowed`, `origin_not_allowed`, `access_denied`, `unauthenticated`;
+            it may not come in.
     """
     connection = access_request.connection
     if connection is None:
-        raise AccessDenied("The origin of this request is unknown.")
+        raise KagedError("The origin of this request is unknown.", code="access_denied")
     if connection.kind == "unix":
         return _require_unix_actor(rules, connection, access_request)
     host = _require_host(rules, access_request)
@@ -197,12 +175,13 @@ def _require_unix_actor(
     rules: AccessRules, connection: PeerConnection, access_request: AccessRequest
 ) -> Actor:
     if connection.uid is None or connection.uid != rules.owner_uid:
-        raise AccessDenied(
+        raise KagedError(
             f"This daemon belongs to uid {rules.owner_uid}; you are uid {connection.uid}.",
+            code="access_denied",
             fix="Run the command as the user who runs the daemon, or start a daemon of your own.",
         )
     if access_request.single(b"origin") is not None:
-        raise OriginNotAllowed("Web pages may not use the Unix socket.")
+        raise KagedError("Web pages may not use the Unix socket.", code="origin_not_allowed")
     person_id = None if rules.mode is AuthMode.INSECURE else rules.operator_id
     return Actor.operator(person_id, VouchedBy.UNIX, access_request.request_id)
 
@@ -211,8 +190,9 @@ def _require_host(rules: AccessRules, access_request: AccessRequest) -> str:
     host = (access_request.single(b"host") or "").lower()
     match = _HOST.fullmatch(host)
     if match is None or match[1] not in rules.hosts:
-        raise HostNotAllowed(
+        raise KagedError(
             f"The Host {host[:100]!r} is not one of this daemon's names.",
+            code="host_not_allowed",
             fix="Use 127.0.0.1 or localhost, or name the host in [auth] allowed_hosts.",
         )
     return host
@@ -224,8 +204,9 @@ def _require_origin(rules: AccessRules, access_request: AccessRequest, host: str
         return None
     origin = origin.lower()
     if origin != f"http://{host}" and origin not in rules.origins:
-        raise OriginNotAllowed(
+        raise KagedError(
             f"Pages of {origin[:100]!r} may not use this daemon.",
+            code="origin_not_allowed",
             fix="If that page is yours, name its origin in [auth] allowed_origins.",
         )
     return origin
@@ -241,15 +222,17 @@ def _require_credential(
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() == "bearer" and credentials.token.matches(token.strip()):
             return VouchedBy.BEARER
-        raise Unauthenticated(
+        raise KagedError(
             "The bearer token is not this daemon's.",
+            code="unauthenticated",
             fix="Get the current one with `kaged daemon token`.",
         )
     cookie = cookie_of(access_request)
     if cookie is not None and credentials.cookies.valid(cookie):
         return VouchedBy.COOKIE
-    raise Unauthenticated(
+    raise KagedError(
         "Over TCP this daemon requires its bearer token or a browser session.",
+        code="unauthenticated",
         fix="Send `Authorization: Bearer $(kaged daemon token)`, or run `kaged daemon open`.",
     )
 
@@ -260,10 +243,14 @@ def _require_own_page(
     site = access_request.single(b"sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
         # `same-site` is not enough: sites ignore ports, and another program may own the next port.
-        raise OriginNotAllowed("Another page in your browser tried to use the daemon.")
+        raise KagedError(
+            "Another page in your browser tried to use the daemon.", code="origin_not_allowed"
+        )
     changes = access_request.websocket or access_request.method not in _SAFE_METHODS
     if needs_origin and changes and origin is None and site != "same-origin":
-        raise OriginNotAllowed("A browser session needs an Origin header for this request.")
+        raise KagedError(
+            "A browser session needs an Origin header for this request.", code="origin_not_allowed"
+        )
 
 
 def _person(
@@ -280,16 +267,17 @@ def _person(
     if named is None or not _is_trusted_proxy(rules, connection):
         return Actor.operator(rules.operator_id, vouched_by, request_id)
     if _USER_ID.fullmatch(named) is None:
-        raise AccessDenied(
+        raise KagedError(
             "The proxy named a user id that is not one.",
+            code="access_denied",
             fix="X-Kaged-User-Id takes letters, digits and . _ @ + - (128 at most).",
         )
     chat_id = access_request.single(CHAT_ID_HEADER) or None
     chat_type = (access_request.single(CHAT_TYPE_HEADER) or "").lower() or None
     if chat_id is not None and _CHAT_ID.fullmatch(chat_id) is None:
-        raise AccessDenied("The proxy named a chat id that is not one.")
+        raise KagedError("The proxy named a chat id that is not one.", code="access_denied")
     if chat_type is not None and _CHAT_TYPE.fullmatch(chat_type) is None:
-        raise AccessDenied("The proxy named a chat type that is not one.")
+        raise KagedError("The proxy named a chat type that is not one.", code="access_denied")
     return Actor(named, vouched_by, chat_type, chat_id, by_front_end=True, request_id=request_id)
 
 

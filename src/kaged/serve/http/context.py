@@ -11,8 +11,8 @@ import structlog
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kaged.base import Clock, Ids
-from kaged.serve.http.errors import Internal, NotFound, error_response
+from kaged.base import Clock, Ids, KagedError
+from kaged.serve.http.errors import error_response
 from kaged.serve.http.metrics import Metrics
 
 _log = structlog.get_logger("kaged.http")
@@ -62,7 +62,9 @@ class RequestContext:
                 status = 101
             elif message["type"] == "websocket.close" and status == 0:
                 # The framework hangs up on a path that it does not know; say so instead.
-                answer = error_response(NotFound("There is no such stream."), request_id)
+                answer = error_response(
+                    KagedError("There is no such stream.", code="not_found"), request_id
+                )
                 await answer(scope, receive, send_marked)
                 return
             await send(message)
@@ -80,8 +82,9 @@ class RequestContext:
     async def _answer_500(
         self, scope: Scope, receive: Receive, send: Send, request_id: str
     ) -> None:
-        error = Internal(
+        error = KagedError(
             "Something went wrong inside the daemon.",
+            code="internal",
             fix="The daemon's log has the details under this request id.",
         )
         await error_response(error, request_id)(scope, receive, send)

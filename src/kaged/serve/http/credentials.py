@@ -20,12 +20,6 @@ SESSION_LIFETIME_S = 12 * 3600.0
 MAX_COOKIE_SESSIONS = 64
 
 
-class LaunchTokenInvalid(KagedError):
-    """The launch token is unknown, used or expired. Callers cannot tell which."""
-
-    code: ClassVar[str] = "launch_token_invalid"
-
-
 class _ExpiringKeys:
     """Random keys that end by themselves; only their digests are remembered."""
 
@@ -87,11 +81,12 @@ class LaunchTokens(_ExpiringKeys):
         return LaunchToken(self.open(), self.lifetime_s)
 
     def redeem(self, value: str) -> None:
-        """Use a token up. Raises LaunchTokenInvalid unless it was fresh."""
+        """Use a token up. Raises `launch_token_invalid` unless it was fresh."""
         fresh = self.valid(value)
         self.close(value)
         if not fresh:
-            raise LaunchTokenInvalid(
+            raise KagedError(
                 "This launch link was used already, is too old, or was never given out.",
+                code="launch_token_invalid",
                 fix="Ask for a new one with `kaged daemon open`.",
             )

@@ -10,7 +10,7 @@ Every answer that is no success looks like this, whatever went wrong and whereve
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
@@ -27,37 +27,19 @@ MAX_PROBLEM_CHARS = 500
 class InvalidHttpRequest(KagedError):
     """The request does not say what the route needs; `data.problems` lists what is wrong."""
 
-    code: ClassVar[str] = "invalid_request"
-
-
-class NotFound(KagedError):
-    """There is nothing at that path."""
-
-    code: ClassVar[str] = "not_found"
+    code = "invalid_request"
 
 
 class PayloadTooLarge(KagedError):
     """The body is larger than this route takes."""
 
-    code: ClassVar[str] = "payload_too_large"
-
-
-class RequestTimeout(KagedError):
-    """The request took longer than the daemon waits for one."""
-
-    code: ClassVar[str] = "request_timeout"
+    code = "payload_too_large"
 
 
 class DaemonStopping(KagedError):
     """The daemon is on its way out and takes no more work."""
 
-    code: ClassVar[str] = "daemon_stopping"
-
-
-class Internal(KagedError):
-    """Something broke inside; the log has it under the request id, the caller gets no details."""
-
-    code: ClassVar[str] = "internal"
+    code = "daemon_stopping"
 
 
 def error_body(error: KagedError, request_id: str | None) -> JsonObject:

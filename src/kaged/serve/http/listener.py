@@ -10,7 +10,6 @@ import socket
 import stat
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from typing import ClassVar
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -31,22 +30,10 @@ MAX_UNIX_PATH_BYTES = 107  # sun_path has 108 bytes, the last of them a zero
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # compared with, not bound to
 
 
-class BindFailed(KagedError):
-    """An address could not be listened on; `data.address` names it."""
-
-    code: ClassVar[str] = "bind_failed"
-
-
 class PortInUse(KagedError):
     """Another program listens on the configured port."""
 
-    code: ClassVar[str] = "port_in_use"
-
-
-class InsecureBindRefused(KagedError):
-    """Insecure mode asks nobody for a credential and therefore never leaves this machine."""
-
-    code: ClassVar[str] = "insecure_bind_refused"
+    code = "port_in_use"
 
 
 def bind_unix(path: Path) -> socket.socket:
@@ -56,11 +43,12 @@ def bind_unix(path: Path) -> socket.socket:
     is replaced. Anything else in the way is left alone.
 
     Raises:
-        BindFailed: the path is too long, taken by something else, or not writable.
+        KagedError: `bind_failed`; the path is too long, taken by something else, or not writable.
     """
     if len(os.fsencode(path)) > MAX_UNIX_PATH_BYTES:
-        raise BindFailed(
+        raise KagedError(
             f"The socket path {path} is longer than {MAX_UNIX_PATH_BYTES} bytes.",
+            code="bind_failed",
             fix="Choose a shorter KAGED_HOME or XDG_RUNTIME_DIR.",
             address=str(path),
         )
@@ -68,8 +56,9 @@ def bind_unix(path: Path) -> socket.socket:
     try:
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISSOCK(path.lstat().st_mode):
-                raise BindFailed(
+                raise KagedError(
                     f"{path} exists and is not a socket.",
+                    code="bind_failed",
                     fix=f"Move {path} away and start again.",
                     address=str(path),
                 )
@@ -82,8 +71,9 @@ def bind_unix(path: Path) -> socket.socket:
         sock.setblocking(False)
     except OSError as error:
         sock.close()
-        raise BindFailed(
+        raise KagedError(
             f"Cannot listen on {path}: {error.strerror}.",
+            code="bind_failed",
             fix=f"Make {path.parent} writable for the user who runs the daemon.",
             address=str(path),
         ) from error
@@ -97,13 +87,14 @@ def bind_tcp(host: str, port: int, mode: AuthMode) -> socket.socket:
     """Listen on a TCP address; port 0 lets the system choose.
 
     Raises:
-        InsecureBindRefused: insecure mode beyond loopback.
+        KagedError: `insecure_bind_refused`; insecure mode beyond loopback.
         PortInUse: somebody else is there.
-        BindFailed: any other reason.
+        KagedError: `bind_failed`; any other reason.
     """
     if mode is AuthMode.INSECURE and not is_loopback(host):
-        raise InsecureBindRefused(
+        raise KagedError(
             f"Insecure mode does not listen on {host}: anyone who reaches it could use it.",
+            code="insecure_bind_refused",
             fix='Set [auth] mode = "secure", or bind to 127.0.0.1.',
             address=host,
         )
@@ -122,8 +113,9 @@ def bind_tcp(host: str, port: int, mode: AuthMode) -> socket.socket:
                 fix="Stop it, or set another port in [daemon] bind.",
                 address=f"{host}:{port}",
             ) from error
-        raise BindFailed(
+        raise KagedError(
             f"Cannot listen on {host}:{port}: {error.strerror or error}.",
+            code="bind_failed",
             fix="Set an address of this machine and a free port in [daemon] bind.",
             address=f"{host}:{port}",
         ) from error
@@ -139,8 +131,8 @@ def bind_tcp_near(
     daemon beside the first one, and the command line finds it by its Unix socket.
 
     Raises:
-        InsecureBindRefused: insecure mode beyond loopback.
-        BindFailed: any other reason than a taken port.
+        KagedError: `insecure_bind_refused`; insecure mode beyond loopback.
+        KagedError: `bind_failed`; any other reason than a taken port.
     """
     for candidate in range(port, port + tries):
         with contextlib.suppress(PortInUse):

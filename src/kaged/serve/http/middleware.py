@@ -14,12 +14,7 @@ from kaged.audit import AuditEvent, AuditLog, AuditUnavailable
 from kaged.base import Clock, KagedError
 from kaged.serve.http.access import AccessRequest, AccessRules, Credentials, require_actor
 from kaged.serve.http.connection import STATE_KEY, PeerConnection
-from kaged.serve.http.errors import (
-    DaemonStopping,
-    PayloadTooLarge,
-    RequestTimeout,
-    error_response,
-)
+from kaged.serve.http.errors import DaemonStopping, PayloadTooLarge, error_response
 from kaged.serve.http.metrics import Metrics
 
 _log = structlog.get_logger("kaged.http")
@@ -164,7 +159,9 @@ class LimitsMiddleware:
         except TimeoutError:
             if deadline is not None and deadline.when() is None:
                 raise
-            refusal: KagedError = RequestTimeout("The request took too long and was given up.")
+            refusal: KagedError = KagedError(
+                "The request took too long and was given up.", code="request_timeout"
+            )
             await error_response(refusal, scope["state"]["request_id"])(scope, receive, send)
         except (PayloadTooLarge, DaemonStopping) as refusal:
             # The connection stays: whatever of the body is still to come is thrown away unread,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 from starlette.requests import HTTPConnection
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 class DaemonStarting(KagedError):
     """What was asked for belongs to a part of the daemon that is not open yet, or never opened."""
 
-    code: ClassVar[str] = "daemon_opening"
+    code = "daemon_opening"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,7 @@ import structlog
 
 from kaged.base import JsonObject, KagedError
 from kaged.mcp.offers import Offers, hooked_resource
-from kaged.serve.mcp.client_session import (
-    ListedResource,
-    PromptNotFound,
-    ResourceContent,
-    ResourceNotFound,
-)
+from kaged.serve.mcp.client_session import ListedResource, ResourceContent
 from kaged.serve.mcp.work_resources import issue_page, read_issue, read_session, session_page
 from kaged.tools import ROOT_CALLER
 
@@ -85,7 +80,7 @@ class AgentReading:
         """Read one.
 
         Raises:
-            ResourceNotFound: there is none, or not for this agent.
+            KagedError: `mcp_resource_not_found`; there is none, or not for this agent.
             PipelineRefused: a policy plugin said no.
         """
         outside = _OUTSIDE.fullmatch(uri)
@@ -126,11 +121,11 @@ class AgentReading:
     async def get_prompt(
         self, name: str, arguments: dict[str, str], context: ToolCallContext
     ) -> JsonObject:
-        """Fetch one. Raises PromptNotFound, PipelineRefused."""
+        """Fetch one. Raises `mcp_prompt_not_found`, PipelineRefused."""
         owner, _, prompt = name.partition(".")
         server = self._server(owner)
         if server is None or not prompt:
-            raise PromptNotFound(f"There is no prompt {name[:200]!r}.")
+            raise KagedError(f"There is no prompt {name[:200]!r}.", code="mcp_prompt_not_found")
         return await self._offers.get_prompt(server, prompt, arguments, context)
 
     # -- own -------------------------------------------------------------------------------------
@@ -171,9 +166,10 @@ class AgentReading:
         return found
 
 
-def _no_resource(uri: str) -> ResourceNotFound:
-    return ResourceNotFound(
+def _no_resource(uri: str) -> KagedError:
+    return KagedError(
         f"There is no resource {uri[:200]!r} for this agent.",
+        code="mcp_resource_not_found",
         fix="resources/list names what there is",
     )
 

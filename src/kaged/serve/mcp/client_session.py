@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Final
-
-from kaged.base import KagedError
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kaged.base import JsonObject
@@ -14,24 +12,6 @@ if TYPE_CHECKING:
 
 MAX_OPEN_CALLS: Final = 32
 """Calls that one client may have running at a time."""
-
-
-class TooManyCalls(KagedError):
-    """An MCP client has as many calls running as it may."""
-
-    code: ClassVar[str] = "mcp_too_many_calls"
-
-
-class ResourceNotFound(KagedError):
-    """The served agent has no such resource, or may not read it."""
-
-    code: ClassVar[str] = "mcp_resource_not_found"
-
-
-class PromptNotFound(KagedError):
-    """The served agent has no such prompt."""
-
-    code: ClassVar[str] = "mcp_prompt_not_found"
 
 
 @dataclass(slots=True)

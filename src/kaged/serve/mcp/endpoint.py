@@ -36,12 +36,6 @@ SESSION_HEADER: Final = "mcp-session-id"
 _log = structlog.get_logger("kaged.mcp")
 
 
-class TooManyClients(KagedError):
-    """As many MCP clients, or served agents, as there may be are there already."""
-
-    code = "mcp_too_many_clients"
-
-
 @dataclass(slots=True)
 class _Served:
     """A served agent: its server, and its HTTP sessions once there is one."""
@@ -70,8 +64,8 @@ class McpEndpoint:
         """Return the server of an agent.
 
         Raises:
-            ProjectNotFound, AgentNotFound: there is no such agent.
-            TooManyClients: too many agents are served.
+            KagedError: `project_not_found`, `agent_not_found`; there is no such agent.
+            KagedError: `mcp_too_many_clients`; too many agents are served.
         """
         return (await self._serve(project_id, agent)).server
 
@@ -86,7 +80,7 @@ class McpEndpoint:
     def begin(self, server: AgentServer, actor: Actor, cut_off: asyncio.Event) -> McpClientSession:
         """Let a client in that holds its stream for as long as it stays, or until `cut_off`.
 
-        Raises TooManyClients.
+        Raises `mcp_too_many_clients`.
         """
         served = self._served[server.port.project_id, server.port.agent]
         client_session = self._client_session(("stream", self._ids.ulid()), served, actor, "stdio")
@@ -134,7 +128,9 @@ class McpEndpoint:
             if known is not None:
                 return known
             if len(self._served) >= MAX_SERVED:
-                raise TooManyClients(f"{MAX_SERVED} agents are served already")
+                raise KagedError(
+                    f"{MAX_SERVED} agents are served already", code="mcp_too_many_clients"
+                )
             server = cast(
                 "AgentServer", module.AgentServer(port, self._client_session_of, clock=self._clock)
             )
@@ -191,8 +187,10 @@ class McpEndpoint:
             if idle and now_s - client_session.last_used_s > IDLE_S:
                 self._leave(old)
         if len(self._client_sessions) >= MAX_CLIENT_SESSIONS:
-            raise TooManyClients(
-                f"{MAX_CLIENT_SESSIONS} MCP clients are connected already", fix="close one of them"
+            raise KagedError(
+                f"{MAX_CLIENT_SESSIONS} MCP clients are connected already",
+                code="mcp_too_many_clients",
+                fix="close one of them",
             )
         ulid = key[1] if transport == "stdio" else self._ids.ulid()
         client_session = McpClientSession(

@@ -92,24 +92,27 @@ class McpService:
         return [*(server.status() for server in self._host.servers), *unusable]
 
     def server(self, name: str) -> JsonObject:
-        """Describe one. Raises McpServerNotFound."""
+        """Describe one. Raises `mcp_server_not_found`."""
         return self._host.get(name).status()
 
     async def restart(self, name: str, who: Actor) -> JsonObject:
-        """Stop and start one, also one that was given up. Raises McpServerNotFound."""
+        """Stop and start one, also one that was given up. Raises `mcp_server_not_found`."""
         server = self._host.get(name)
         self._record("mcp.server_restarted", name, who)
         await server.restart()
         return server.status()
 
     async def approve(self, name: str, who: Actor) -> JsonObject:
-        """Approve its tools as they are now. Raises McpServerNotFound, McpServerUnavailable."""
+        """Approve its tools as they are now.
+
+        Raises `mcp_server_not_found`, McpServerUnavailable.
+        """
         server = self._host.get(name)
         await server.approve(who.request_id, who.person_id)
         return server.status()
 
     def logs(self, name: str) -> Sequence[str]:
-        """Return the last lines of its standard error. Raises McpServerNotFound."""
+        """Return the last lines of its standard error. Raises `mcp_server_not_found`."""
         return list(self._host.get(name).lines)
 
     def row(self) -> CheckRow:

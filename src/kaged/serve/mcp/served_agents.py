@@ -57,7 +57,7 @@ class ServedAgents:
         agent_tools.registry.subscribe(self._everything_changed)
 
     def port(self, project_id: str, agent: str) -> ServedAgent:
-        """Return the port of an agent. Raises ProjectNotFound, AgentNotFound."""
+        """Return the port of an agent. Raises `project_not_found`, `agent_not_found`."""
         self.agent_tools.tools_of(project_id, agent)
         return ServedAgent(self, project_id, agent)
 
@@ -146,7 +146,7 @@ class ServedAgent:
     async def read_resource(
         self, client_session: McpClientSession, uri: str
     ) -> Sequence[ResourceContent]:
-        """Read one. Raises ResourceNotFound, PipelineRefused."""
+        """Read one. Raises `mcp_resource_not_found`, PipelineRefused."""
         context = self._context(client_session)
         with self._recorded("mcp.resource_read", {"uri": uri}, client_session, context.request_id):
             return await self._reading.read(uri, context)
@@ -159,7 +159,7 @@ class ServedAgent:
     async def get_prompt(
         self, client_session: McpClientSession, name: str, arguments: dict[str, str]
     ) -> JsonObject:
-        """Fetch one. Raises PromptNotFound, PipelineRefused."""
+        """Fetch one. Raises `mcp_prompt_not_found`, PipelineRefused."""
         context = self._context(client_session)
         server, _, prompt = name.partition(".")
         facts: JsonObject = {"server": server, "prompt": prompt}

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from kaged import __version__
 from kaged.base import Clock, KagedError, Tasks
 from kaged.mcp.progress import PROGRESS
-from kaged.serve.mcp.client_session import MAX_OPEN_CALLS, McpClientSession, TooManyCalls
+from kaged.serve.mcp.client_session import MAX_OPEN_CALLS, McpClientSession
 from kaged.serve.mcp.listing import ToolList
 from kaged.serve.mcp.results import tool_failure, tool_result
 
@@ -131,8 +131,9 @@ class AgentServer:
         client_session = self._client_session(ctx)
         arguments: JsonObject = dict(params.arguments or {})
         if client_session.open_calls >= MAX_OPEN_CALLS:
-            busy = TooManyCalls(
+            busy = KagedError(
                 f"{MAX_OPEN_CALLS} calls of this client are running",
+                code="mcp_too_many_calls",
                 fix="wait for one of them to end",
             )
             return types.CallToolResult.model_validate(tool_failure(busy, ""))

@@ -7,8 +7,8 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kaged.base import iso_utc
-from kaged.serve.mcp.client_session import ListedResource, ResourceNotFound
+from kaged.base import KagedError, iso_utc
+from kaged.serve.mcp.client_session import ListedResource
 from kaged.store.work_errors import IssueNotFound, SessionNotFound
 
 if TYPE_CHECKING:
@@ -56,21 +56,21 @@ async def session_page(
 
 
 async def read_issue(work: ProjectWork, project_id: str, number: int) -> str:
-    """Return an issue as an agent sees it, as JSON. Raises ResourceNotFound."""
+    """Return an issue as an agent sees it, as JSON. Raises `mcp_resource_not_found`."""
     try:
         found = await work.issues.get(project_id, number, internal=False)
     except IssueNotFound as error:
-        raise ResourceNotFound(error.message, fix=error.fix) from error
+        raise KagedError(error.message, code="mcp_resource_not_found", fix=error.fix) from error
     return json.dumps(found, ensure_ascii=False)
 
 
 async def read_session(sessions: SessionServices, project_id: str, session_id: str) -> str:
-    """Return a session with its newest entries, as JSON. Raises ResourceNotFound."""
+    """Return a session with its newest entries, as JSON. Raises `mcp_resource_not_found`."""
     try:
         found = await sessions.service.get(project_id, session_id)
         entries = await sessions.transcript.last(found.id, ENTRIES)
     except SessionNotFound as error:
-        raise ResourceNotFound(error.message, fix=error.fix) from error
+        raise KagedError(error.message, code="mcp_resource_not_found", fix=error.fix) from error
     shown = {
         **dataclasses.asdict(found),
         "entries": [dataclasses.asdict(entry) for entry in entries],

@@ -13,8 +13,8 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 from xml.etree import ElementTree as ET
 
 from kaged.services.errors import (
-    CapabilityAuthRequired,
     CapabilityBackendUnavailable,
+    CapabilityError,
     CapabilityInvalidInput,
 )
 from kaged.services.http_exchange import HttpAnswer, HttpExchange
@@ -195,7 +195,9 @@ class CalDavClient:
             headers=headers,
         )
         if answer.status == 401:
-            raise CapabilityAuthRequired("the calendar server does not accept this login")
+            raise CapabilityError(
+                "the calendar server does not accept this login", code="capability_auth_required"
+            )
         if answer.status not in expected:
             raise CapabilityBackendUnavailable("the calendar server refused the request")
         return answer

@@ -19,8 +19,8 @@ from kaged.services.contract import (
     InvokeCall,
 )
 from kaged.services.errors import (
-    CapabilityAuthRequired,
     CapabilityBackendUnavailable,
+    CapabilityError,
     CapabilityInvalidInput,
     CapabilityRateLimited,
 )
@@ -150,7 +150,9 @@ class HttpRest(LinkedProvider):
         url = self._settings.api.base_url + self._settings.check_path
         answer = await self._ask("GET", url, password, [], None, None)
         if answer.status >= 400:
-            raise CapabilityAuthRequired("The service does not accept this token.")
+            raise CapabilityError(
+                "The service does not accept this token.", code="capability_auth_required"
+            )
 
     async def _ask(
         self,
@@ -215,7 +217,9 @@ def _output(answer: HttpAnswer) -> JsonObject:
 
     status = answer.status
     if status == 401:
-        raise CapabilityAuthRequired("the service no longer accepts the linked account")
+        raise CapabilityError(
+            "the service no longer accepts the linked account", code="capability_auth_required"
+        )
     if status == 429:
         wait = answer.headers.get("retry-after", "")
         seconds = min(int(wait), 3600) if wait.isdecimal() else 60

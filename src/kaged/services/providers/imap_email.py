@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from kaged.base import Clock, JsonObject, JsonValue
 from kaged.services.contract import CapabilityDefinition, InvokeCall
 from kaged.services.errors import (
-    CapabilityAuthRequired,
     CapabilityBackendUnavailable,
+    CapabilityError,
     CapabilityInvalidInput,
 )
 from kaged.services.providers.letters import (
@@ -217,7 +217,9 @@ class ImapEmail(LinkedProvider):
                     smtp.login(login.username, login.password or "")
                 refused = smtp.send_message(letter, sender, everybody)
         except smtplib.SMTPAuthenticationError as error:
-            raise CapabilityAuthRequired("the mail server does not accept this login") from error
+            raise CapabilityError(
+                "the mail server does not accept this login", code="capability_auth_required"
+            ) from error
         except smtplib.SMTPRecipientsRefused as error:
             raise CapabilityInvalidInput("the mail server accepts none of the addresses") from error
         except (smtplib.SMTPSenderRefused, smtplib.SMTPDataError) as error:

@@ -21,11 +21,7 @@ from kaged.services.contract import (
     CapabilityAuthPending,
     CredentialHandle,
 )
-from kaged.services.errors import (
-    CapabilityAuthFlowInvalid,
-    CapabilityAuthRequired,
-    CapabilityInvalidInput,
-)
+from kaged.services.errors import CapabilityAuthFlowInvalid, CapabilityError, CapabilityInvalidInput
 from kaged.services.providers.linkpage import LinkPage
 from kaged.services.providers.oauth import OAuthClient
 
@@ -94,12 +90,14 @@ class LinkedProvider(ABC):
         """Log in at the service. Raises CapabilityError when that does not work."""
 
     async def _credential(self, credentials: CredentialHandle) -> JsonObject:
-        """Return what an account is used with. Raises CapabilityAuthRequired without any."""
+        """Return what an account is used with. Raises `capability_auth_required` without any."""
         if self._oauth is not None:
             return await self._oauth.credential(credentials)
         held = await credentials.get()
         if held is None:
-            raise CapabilityAuthRequired("the account is no longer linked; link it again")
+            raise CapabilityError(
+                "the account is no longer linked; link it again", code="capability_auth_required"
+            )
         return held
 
     async def _try_password(self, address: str, user: str, password: str) -> JsonObject:

@@ -17,8 +17,8 @@ from enum import StrEnum
 from typing import Any, Final, Self
 
 from kaged.services.errors import (
-    CapabilityAuthRequired,
     CapabilityBackendUnavailable,
+    CapabilityError,
     CapabilityInvalidInput,
 )
 
@@ -94,7 +94,7 @@ class FetchedMessage:
 class Mailbox:
     """A logged-in conversation. Use it as a context; it logs out at the end.
 
-    Raises, on entering: CapabilityAuthRequired when the server does not take the login,
+    Raises, on entering: `capability_auth_required` when the server does not take the login,
     CapabilityBackendUnavailable when there is no talking to it.
     """
 
@@ -336,7 +336,9 @@ def _log_in(imap: imaplib.IMAP4, login: Login) -> None:
         raise _unavailable() from error
     except imaplib.IMAP4.error as error:
         # The server's own words may repeat what it was given.
-        raise CapabilityAuthRequired("the mail server does not accept this login") from error
+        raise CapabilityError(
+            "the mail server does not accept this login", code="capability_auth_required"
+        ) from error
 
 
 def _guarded(ask: Callable[[], Any]) -> Any:

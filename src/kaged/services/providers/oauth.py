@@ -20,8 +20,8 @@ from kaged.services.errors import (
     CapabilityAuthFlowDenied,
     CapabilityAuthFlowExpired,
     CapabilityAuthFlowInvalid,
-    CapabilityAuthRequired,
     CapabilityBackendUnavailable,
+    CapabilityError,
 )
 from kaged.services.http_exchange import HttpExchange
 
@@ -138,11 +138,14 @@ class OAuthClient:
         """Return a credential whose access token works for a while yet, renewed if need be.
 
         Raises:
-            CapabilityAuthRequired: there is none, or it can no longer be renewed.
+            CapabilityError: `capability_auth_required`; there is none, or it can no longer be
+                renewed.
         """
         held = await credentials.get()
         if held is None or not isinstance(held.get("access_token"), str):
-            raise CapabilityAuthRequired("the account is no longer linked; link it again")
+            raise CapabilityError(
+                "the account is no longer linked; link it again", code="capability_auth_required"
+            )
         ends_ms = held.get("expires_at_ms")
         due_ms = self._clock.now_ms() + EARLY_S * 1000
         if isinstance(ends_ms, int) and ends_ms <= due_ms:
@@ -195,12 +198,16 @@ class OAuthClient:
     async def _renew(self, stale: JsonObject) -> JsonObject:
         refresh_token = stale.get("refresh_token")
         if not isinstance(refresh_token, str):
-            raise CapabilityAuthRequired("the account's access has ended; link it again")
+            raise CapabilityError(
+                "the account's access has ended; link it again", code="capability_auth_required"
+            )
         status, body = await self._post(
             self.settings.token_url, grant_type="refresh_token", refresh_token=refresh_token
         )
         if status in {400, 401}:
-            raise CapabilityAuthRequired("the account's access was withdrawn; link it again")
+            raise CapabilityError(
+                "the account's access was withdrawn; link it again", code="capability_auth_required"
+            )
         if status != 200:
             raise CapabilityBackendUnavailable("the authorization server failed")
         # A server that does not rotate leaves the refresh token out.

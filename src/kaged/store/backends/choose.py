@@ -8,7 +8,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from kaged.store.backends.sqlite import SqliteBackend
-from kaged.store.errors import StoreUrlInvalid
+from kaged.store.errors import StoreError
 
 _FIX = "write [storage] url as sqlite:////absolute/path/kaged.db, or leave it out"
 
@@ -17,23 +17,31 @@ def backend_for(url: str, backup_dir: Path) -> SqliteBackend:
     """Return the backend for a storage URL.
 
     Raises:
-        StoreUrlInvalid: no database can be opened by this URL.
+        StoreError: `store_url_invalid`; no database can be opened by this URL.
     """
     try:
         parsed = make_url(url)
     except ArgumentError as error:
-        raise StoreUrlInvalid("the storage URL cannot be read", fix=_FIX) from error
+        raise StoreError(
+            "the storage URL cannot be read", code="store_url_invalid", fix=_FIX
+        ) from error
     if parsed.get_backend_name() != "sqlite":
-        raise StoreUrlInvalid(
-            f"databases of kind {parsed.get_backend_name()!r} are not supported", fix=_FIX
+        raise StoreError(
+            f"databases of kind {parsed.get_backend_name()!r} are not supported",
+            code="store_url_invalid",
+            fix=_FIX,
         )
     if parsed.drivername not in {"sqlite", "sqlite+pysqlite"} or parsed.query:
-        raise StoreUrlInvalid(
-            "the storage URL has a driver or options that are not supported", fix=_FIX
+        raise StoreError(
+            "the storage URL has a driver or options that are not supported",
+            code="store_url_invalid",
+            fix=_FIX,
         )
     if not parsed.database or parsed.database == ":memory:":
-        raise StoreUrlInvalid("the storage URL names no file", fix=_FIX)
+        raise StoreError("the storage URL names no file", code="store_url_invalid", fix=_FIX)
     path = Path(parsed.database)
     if not path.is_absolute():
-        raise StoreUrlInvalid(f"the storage URL has a relative path: {path}", fix=_FIX)
+        raise StoreError(
+            f"the storage URL has a relative path: {path}", code="store_url_invalid", fix=_FIX
+        )
     return SqliteBackend(path, backup_dir)

@@ -6,13 +6,7 @@ import sqlite3
 
 from sqlalchemy.exc import DBAPIError
 
-from kaged.store.errors import (
-    StoreConflict,
-    StoreCorrupt,
-    StoreError,
-    StoreTimeout,
-    StoreUnavailable,
-)
+from kaged.store.errors import StoreConflict, StoreCorrupt, StoreError, StoreUnavailable
 
 _CORRUPT_FIX = (
     "stop kaged, copy the database file and its -wal and -shm files somewhere safe, then restore a "
@@ -65,7 +59,11 @@ def _by_code(code: int, text: str, place: str) -> StoreError:
     if primary == sqlite3.SQLITE_CONSTRAINT:
         return StoreConflict("a row in the database conflicts with it", sqlite_code=code)
     if primary == sqlite3.SQLITE_INTERRUPT:
-        return StoreTimeout("the query took too long and was stopped", fix="ask for less at once")
+        return StoreError(
+            "the query took too long and was stopped",
+            code="store_timeout",
+            fix="ask for less at once",
+        )
     return StoreError(f"the database refused a query: {text}", sqlite_code=code)
 
 

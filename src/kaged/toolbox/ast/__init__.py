@@ -5,7 +5,7 @@ search, rewrite (tools) → sources (files), plan (edits) → engine → workers
 
 from kaged.base import Clock, SystemClock
 from kaged.toolbox.ast.engine import AstEngine, AstJob, AstSettings, PatternFacts, WorkerEngine
-from kaged.toolbox.ast.errors import AstEngineUnavailable, InvalidAstPattern, SourceUnparsable
+from kaged.toolbox.ast.errors import InvalidAstPattern
 from kaged.toolbox.ast.languages import LANGUAGES
 from kaged.toolbox.ast.rewrite import edit_ast_tool
 from kaged.toolbox.ast.search import search_ast_tool
@@ -16,14 +16,12 @@ from kaged.tools import Tool
 __all__ = [
     "LANGUAGES",
     "AstEngine",
-    "AstEngineUnavailable",
     "AstJob",
     "AstSettings",
     "AstWorkers",
     "FileFinder",
     "InvalidAstPattern",
     "PatternFacts",
-    "SourceUnparsable",
     "WorkerEngine",
     "ast_tools",
 ]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from kaged.base import JsonObject, JsonValue
-from kaged.toolbox.ast.errors import AstEngineFailed, InvalidAstPattern
+from kaged.toolbox.ast.errors import InvalidAstPattern
 from kaged.toolbox.ast.workers import (
     AstWorkers,
     ProcessWorker,
@@ -21,6 +21,7 @@ from kaged.toolbox.ast.workers import (
     all_done,
     found_in_files,
 )
+from kaged.tools.errors import ToolError
 
 BATCH_BYTES: Final = 128 * 1024
 BATCH_FILES: Final = 64
@@ -103,7 +104,7 @@ class WorkerEngine:
         self._workers = workers
 
     async def check(self) -> None:
-        """Start a worker and let it parse something. Raises AstEngineUnavailable."""
+        """Start a worker and let it parse something. Raises `engine_unavailable`."""
         await self.prepare(AstJob("python", ("print($X)",)))
 
     async def prepare(self, job: AstJob) -> list[PatternFacts]:
@@ -167,7 +168,7 @@ class _Feed:
                 self._do(job, worker, batch)
         except WorkerGone:
             if not self.stopped:
-                raise AstEngineFailed("the parser ended unexpectedly") from None
+                raise ToolError("the parser ended unexpectedly", code="internal_error") from None
 
     def _next_batch(self) -> list[tuple[int, bytes]]:
         batch: list[tuple[int, bytes]] = []

@@ -11,7 +11,6 @@ from kaged.base import Clock, JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.ast.engine import AstEngine, AstJob, AstSettings
-from kaged.toolbox.ast.errors import AstTimeUp, SourceUnparsable
 from kaged.toolbox.ast.languages import (
     LANGUAGES,
     extension_of,
@@ -32,6 +31,7 @@ from kaged.tools import (
     ToolInvocation,
     one_path,
 )
+from kaged.tools.errors import ToolError
 from kaged.tools.fields import closed, flag, integer, text
 from kaged.workspace import Written
 
@@ -179,13 +179,16 @@ class _EditAst:
             )
         errors = plan.parse_errors()
         if errors and plan.examined == 1:
-            raise SourceUnparsable("the only candidate file cannot be parsed", detail=errors[0])
+            raise ToolError(
+                "the only candidate file cannot be parsed", code="parse_error", detail=errors[0]
+            )
         plans, limited = plan.files()
         applied = _changes(args)
         if applied:
             if not complete:
-                raise AstTimeUp(
+                raise ToolError(
                     "the time was up before all files were looked at; nothing was changed",
+                    code="ast_time_up",
                     fix="narrow path or glob, or set max_files",
                 )
             await _apply(call, plans, sources)

@@ -19,10 +19,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from kaged.base import JsonObject, JsonValue
+from kaged.base import JsonObject, JsonValue, KagedError
 from kaged.cage import CageProcess, Spawner, Uncaged, UncagedRequest
 from kaged.toolbox.ast import worker_main
-from kaged.toolbox.ast.errors import AstEngineFailed, AstEngineUnavailable
+from kaged.tools.errors import ToolError
 
 IDLE_S: Final = 60.0
 START_S: Final = 20.0
@@ -88,14 +88,14 @@ class ProcessWorker:
     def ask(
         self, head: JsonObject, body: bytes = b"", decode: Callable[[bytes], JsonValue] = _decode
     ) -> JsonValue:
-        """Send a message and wait for the answer. Raises WorkerGone and AstEngineFailed."""
+        """Send a message and wait for the answer. Raises WorkerGone and `internal_error`."""
         raw = json.dumps(head).encode()
         self._write(worker_main.HEAD.pack(len(raw), len(body)) + raw)
         if body:
             self._write(body)
         answer = self.read(decode)
         if isinstance(answer, dict) and "failed" in answer:
-            raise AstEngineFailed("the parser failed", detail=answer["failed"])
+            raise ToolError("the parser failed", code="internal_error", detail=answer["failed"])
         return answer
 
     def read(self, decode: Callable[[bytes], JsonValue] = _decode) -> JsonValue:
@@ -211,8 +211,9 @@ class AstWorkers:
             await self.in_thread(worker, worker.read, START_S)
         except (WorkerGone, TimeoutError) as error:
             await worker.close()
-            raise AstEngineUnavailable(
+            raise KagedError(
                 "the ast-grep binding cannot be loaded; search.ast and edit.ast need it",
+                code="engine_unavailable",
                 fix="install the package ast-grep-py into the daemon's environment",
             ) from error
         except BaseException:
@@ -257,8 +258,9 @@ def _library_directory() -> str:
     except (ImportError, ValueError):
         spec = None
     if spec is None or spec.origin is None:
-        raise AstEngineUnavailable(
+        raise KagedError(
             "the ast-grep binding is not installed; search.ast and edit.ast need it",
+            code="engine_unavailable",
             fix="install the package ast-grep-py into the daemon's environment",
         )
     return str(Path(spec.origin).resolve().parent.parent)

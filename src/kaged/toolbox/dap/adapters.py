@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from kaged.config.serverchoice import AdapterChoice
-from kaged.toolbox.dap.errors import DapAdapterNotFound
+from kaged.tools.errors import ToolError
 
 
 class Kind(StrEnum):
@@ -91,11 +91,12 @@ def needs_ptrace(choice: AdapterChoice) -> bool:
 
 
 def require_known(runtime: str, choices: Mapping[str, AdapterChoice]) -> AdapterChoice:
-    """Return a runtime's adapter. Raises DapAdapterNotFound."""
+    """Return a runtime's adapter. Raises `dap_adapter_not_found`."""
     choice = choices.get(runtime)
     if choice is None:
-        raise DapAdapterNotFound(
+        raise ToolError(
             f"no debug adapter is configured for the runtime {runtime!r}",
+            code="dap_adapter_not_found",
             fix=f"known are {', '.join(sorted(choices))}; add [dap.adapters.{runtime}]",
             detail={"runtime": runtime, "command": None, "install": None},
         )
@@ -105,7 +106,7 @@ def require_known(runtime: str, choices: Mapping[str, AdapterChoice]) -> Adapter
 def plan_adapter(
     runtime: str, choice: AdapterChoice, environ: Mapping[str, str], *, caged: bool
 ) -> AdapterPlan:
-    """Find an adapter's program, before anything is started. Raises DapAdapterNotFound."""
+    """Find an adapter's program, before anything is started. Raises `dap_adapter_not_found`."""
     ptrace = needs_ptrace(choice)
     if choice.type == "debugpy" and (choice.adapter is None or "debugpy" in choice.adapter[-1]):
         return _debugpy(runtime, choice, environ, caged=caged)
@@ -217,8 +218,9 @@ def _found(
     if found is None:
         known = name or PurePosixPath(program).name
         hint = _INSTALL.get(known, f"install {known} and put it on the daemon's PATH")
-        raise DapAdapterNotFound(
+        raise ToolError(
             f"the debug adapter for {runtime} is not installed: {program or 'no command'}",
+            code="dap_adapter_not_found",
             fix=hint,
             detail={"runtime": runtime, "command": list(argv), "install": hint},
         )

@@ -29,10 +29,11 @@ from kaged.peer import StderrTail
 from kaged.toolbox.dap.adapters import AdapterPlan, Kind
 from kaged.toolbox.dap.channels import Channels
 from kaged.toolbox.dap.dialects import BunDialect, NodeDialect
-from kaged.toolbox.dap.errors import DapAdapterNotFound, DapRequestFailed
+from kaged.toolbox.dap.errors import DapRequestFailed
 from kaged.toolbox.dap.family import Family
 from kaged.toolbox.dap.inspector import InspectorAdapter
 from kaged.toolbox.dap.protocol import DapConnection, OnClosed, OnEvent
+from kaged.tools.errors import ToolError
 
 RECENT_OUTPUT_CHARS: Final = 1000
 TERM_GRACE_S: Final = 1.0
@@ -132,7 +133,7 @@ async def start_backend(
     on_closed: OnClosed,
     mark: str,
 ) -> ProcessBackend:
-    """Start what a plan says and return what a session talks to. Raises DapAdapterNotFound."""
+    """Start what a plan says and return what a session talks to. Raises `dap_adapter_not_found`."""
     match plan.kind:
         case Kind.DAP:
             spoken = DapConnection(on_event, _refuse, on_closed)
@@ -161,8 +162,9 @@ async def _started(
     try:
         process = await start()
     except KagedError as error:
-        raise DapAdapterNotFound(
+        raise ToolError(
             f"the debug adapter for {plan.runtime} did not start: {error.message}",
+            code="dap_adapter_not_found",
             fix=error.fix or "",
             detail={"runtime": plan.runtime, "command": list(plan.argv), "install": None},
         ) from error

@@ -20,16 +20,11 @@ from kaged.toolbox.dap.backend import (
     launch_uncaged,
     start_backend,
 )
-from kaged.toolbox.dap.errors import (
-    DapAdapterNotFound,
-    DapRequestFailed,
-    DapRequiresRelaxedSeccomp,
-    DapSessionActive,
-    DapSessionEnded,
-)
+from kaged.toolbox.dap.errors import DapRequestFailed, DapSessionEnded
 from kaged.toolbox.dap.session import DebugSession, ended
 from kaged.toolbox.dap.state import EndReason, State
 from kaged.tools import ToolInvocation
+from kaged.tools.errors import ToolError, ToolRefused
 
 WAIT_S: Final = 30.0  # AT-DAP-40
 HEARD_CHARS: Final = 2000
@@ -70,29 +65,33 @@ class DapBridge:
         """Find the runtime's debugger, if the caller's cage allows it; starts nothing.
 
         Raises:
-            DapAdapterNotFound: there is none, or it is not installed.
-            DapRequiresRelaxedSeccomp: it needs ptrace and the cage has none.
-            DapSessionActive: the caller debugs something already.
+            ToolError: `dap_adapter_not_found`; there is none, or it is not installed.
+            ToolRefused: `dap_requires_relaxed_seccomp`; it needs ptrace and the cage has none.
+            ToolError: `dap_session_active`; the caller debugs something already.
         """
         known = self._sessions.get(_owner(call))
         if known is not None and known.alive:
-            raise DapSessionActive(
-                f"you already have a debug session ({known.id})", fix="disconnect it first"
+            raise ToolError(
+                f"you already have a debug session ({known.id})",
+                code="dap_session_active",
+                fix="disconnect it first",
             )
         choice = require_known(runtime, self.adapters)
         policy = call.context.cage_policy
         if policy is not None:
             if needs_ptrace(choice) and policy.seccomp is not SeccompProfile.RELAXED:
-                raise DapRequiresRelaxedSeccomp(
+                raise ToolRefused(
                     f"the {runtime} debugger needs ptrace, which your cage does not allow",
+                    code="dap_requires_relaxed_seccomp",
                     fix="ask the operator for `seccomp: relaxed` in your cage, or hand this to "
                     "the primary agent",
                     detail="seccomp relaxed",
                 )
             if self.launcher is None:
-                raise DapAdapterNotFound(
+                raise ToolError(
                     "cages are not available on this host, and a caged agent's debugger never "
                     "runs without one",
+                    code="dap_adapter_not_found",
                     fix="ask the operator to run `kaged doctor`",
                     detail={"runtime": runtime, "command": None, "install": None},
                 )
@@ -110,7 +109,7 @@ class DapBridge:
     ) -> DebugSession:
         """Start an adapter and open a session on it; leaves nothing behind when that fails.
 
-        Raises DapAdapterNotFound, DapRequestFailed and DapSessionEnded.
+        Raises `dap_adapter_not_found`, DapRequestFailed and DapSessionEnded.
         """
         owner = _owner(call)
         session = DebugSession(

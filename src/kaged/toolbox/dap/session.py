@@ -18,14 +18,10 @@ from kaged.toolbox.dap.breakpoints import (
     SourceBreakpoint,
     note_answers,
 )
-from kaged.toolbox.dap.errors import (
-    DapNotStopped,
-    DapRequestFailed,
-    DapSessionEnded,
-    DapUnsupported,
-)
+from kaged.toolbox.dap.errors import DapRequestFailed, DapSessionEnded
 from kaged.toolbox.dap.protocol import REQUEST_LIMIT_S, Taking
 from kaged.toolbox.dap.state import CapturedOutput, EndReason, Frames, State, Stop
+from kaged.tools.errors import ToolError
 
 HANDSHAKE_S: Final = 30.0
 DISCONNECT_S: Final = 2.0
@@ -115,20 +111,26 @@ class DebugSession:
         return self.capabilities.get(capability) is True
 
     def require(self, capability: str, what: str) -> None:
-        """Refuse what the adapter cannot do. Raises DapUnsupported."""
+        """Refuse what the adapter cannot do. Raises `dap_unsupported`."""
         if not self.supports(capability):
-            raise DapUnsupported(
+            raise ToolError(
                 f"the {self.runtime} debugger does not support {what} ({capability})",
+                code="dap_unsupported",
                 detail={"capability": capability},
             )
 
     def require_stopped(self) -> Stop:
-        """Return the stop. Raises DapNotStopped while the program runs, DapSessionEnded after."""
+        """Return the stop.
+
+        Raises `dap_not_stopped` while the program runs, DapSessionEnded after.
+        """
         if self.state is State.STOPPED and self.stop is not None:
             return self.stop
         if self.alive:
-            raise DapNotStopped(
-                "the program is running", fix="pause it, or continue to a breakpoint"
+            raise ToolError(
+                "the program is running",
+                code="dap_not_stopped",
+                fix="pause it, or continue to a breakpoint",
             )
         raise ended()
 

@@ -9,13 +9,13 @@ from kaged.base import JsonObject, JsonValue
 from kaged.kernel.policy import FsMode
 from kaged.kernel.requirements import FsRequirement
 from kaged.toolbox.files.diff import first_line, unified_diff
-from kaged.toolbox.files.errors import MultipleMatches, NoChange, OldStringNotFound
 from kaged.toolbox.files.matching import MAX_SPANS, Replacement, TextMatch, find, replace, split_bom
 from kaged.toolbox.files.nearmiss import closest
 from kaged.toolbox.files.sniff import SNIFFED_BYTES, mime_of_binary
 from kaged.toolbox.files.suggest import did_you_mean
 from kaged.toolbox.files.write import encoded
 from kaged.tools import InvalidToolParams, Tool, ToolDefinition, ToolInvocation, one_path
+from kaged.tools.errors import ToolError
 from kaged.tools.fields import closed, flag, text
 from kaged.workspace import Written
 from kaged.workspace.errors import FileMissing, WrongKind
@@ -104,8 +104,9 @@ def _wanted(args: JsonObject) -> list[_Wanted]:
     for number, one in enumerate(listed):
         index = number if len(listed) > 1 else None
         if one["old_string"] == one["new_string"]:
-            raise NoChange(
+            raise ToolError(
                 f"old_string and new_string are the same{_which(index)}",
+                code="no_change",
                 fix="say what is to become of the text",
                 detail=None if index is None else {"edit": index},
             )
@@ -177,8 +178,11 @@ def _not_found(body: bytes, one: _Wanted, path: str) -> NoReturn:
     else:
         detail["closest"] = near.as_json()
         fix = f"the closest place is line {near.start_line}: {near.explanation}"
-    raise OldStringNotFound(
-        f"old_string{_which(one.index)} is not in {path}", fix=fix, detail=detail
+    raise ToolError(
+        f"old_string{_which(one.index)} is not in {path}",
+        code="old_string_not_found",
+        fix=fix,
+        detail=detail,
     )
 
 
@@ -192,8 +196,9 @@ def _not_unique(body: bytes, found: TextMatch, one: _Wanted, path: str) -> NoRet
     detail: JsonObject = {"count": found.count, "path": path, "matches": matches}
     if one.index is not None:
         detail["edit"] = one.index
-    raise MultipleMatches(
+    raise ToolError(
         f"old_string{_which(one.index)} is in {path} {found.count} times",
+        code="multiple_matches",
         fix="add lines around it until it is unique, or set replace_all",
         detail=detail,
     )

@@ -242,7 +242,7 @@ async def tsserver_problems(
 ) -> tuple[JsonObject, ...] | None:
     """Return all problems of a file as the protocol has them; None when tsserver cannot say.
 
-    Raises LspTimeout and LspServerUnavailable.
+    Raises `lsp_timeout` and `lsp_server_unavailable`.
     """
     found: list[JsonObject] = []
     for kind in _TSSERVER_KINDS:

@@ -14,9 +14,10 @@ import structlog
 
 from kaged.base import Clock, JsonObject, JsonValue, Tasks
 from kaged.cage import ExitReport, Spawner
-from kaged.toolbox.lsp.errors import LspServerNotFound, LspServerUnavailable
+from kaged.toolbox.lsp.errors import LspServerNotFound
 from kaged.toolbox.lsp.languages import Languages, install_hint
 from kaged.toolbox.lsp.server import REQUEST_LIMIT_S, LspServer
+from kaged.tools.errors import ToolError
 
 MAX_RESTARTS: Final = 3  # AT-LSP-23
 IDLE_S: Final = 600.0  # AT-LSP-07
@@ -109,14 +110,15 @@ class LspPool:
 
         Raises:
             LspServerNotFound: as `require`.
-            LspServerUnavailable: it cannot be started, or has died too often in this session.
-            LspTimeout: it did not answer its first message.
+            ToolError: `lsp_server_unavailable`; it cannot be started, or has died too often in
+                this session.
+            ToolError: `lsp_timeout`; it did not answer its first message.
         """
         command = self.require(language)
         slot = self._slots[language]
         async with slot.starting:
             if self._closed:
-                raise LspServerUnavailable("the project is being unloaded")
+                raise ToolError("the project is being unloaded", code="lsp_server_unavailable")
             if slot.server is not None and slot.server.running:
                 return slot.server, False
             self._count_restart(slot, session_id)
@@ -194,9 +196,10 @@ class LspPool:
             return
         used = slot.restarts_by_session.get(session_id, 0)
         if used >= MAX_RESTARTS:
-            raise LspServerUnavailable(
+            raise ToolError(
                 f"the {slot.language} language server has failed {used + 1} times and is not "
                 "started again in this session",
+                code="lsp_server_unavailable",
                 fix="look at its output, then use the reload action",
                 detail={"language": slot.language, "restart_count": slot.restarts},
             )

@@ -8,17 +8,13 @@ from typing import Final
 
 from kaged.base import JsonObject, JsonValue
 from kaged.toolbox.lsp.edits import EditPlan, apply_edits, located, parse_workspace_edit
-from kaged.toolbox.lsp.errors import (
-    LspRequestFailed,
-    LspServerNotFound,
-    RenameNotPossible,
-    RenameScopeExceedsCage,
-)
+from kaged.toolbox.lsp.errors import LspRequestFailed, LspServerNotFound, RenameNotPossible
 from kaged.toolbox.lsp.filesync import decoded
 from kaged.toolbox.lsp.positions import Encoding, SourceText, to_uri
 from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.server import LspServer
 from kaged.tools import InvalidToolParams
+from kaged.tools.errors import ToolRefused
 from kaged.workspace import PlannedWrite, ProjectPath, Workspace, Written
 from kaged.workspace.errors import FileExists
 
@@ -135,11 +131,12 @@ def _require_free(path: ProjectPath) -> None:
         raise FileExists(path.relative)
 
 
-def _exceeds(paths: list[str]) -> RenameScopeExceedsCage:
+def _exceeds(paths: list[str]) -> ToolRefused:
     listed: list[JsonValue] = [*sorted(paths)]
-    return RenameScopeExceedsCage(
+    return ToolRefused(
         "the rename would change files that you may not write; nothing was changed: "
         + ", ".join(sorted(paths)[:20]),
+        code="rename_scope_exceeds_cage",
         fix="ask for a cage that may write them, or let the primary agent rename",
         detail={"paths": listed},
     )

@@ -20,11 +20,12 @@ from kaged.peer import (
     PeerStalled,
     PeerTimeout,
 )
-from kaged.toolbox.lsp.errors import LspRequestFailed, LspServerUnavailable, LspTimeout
+from kaged.toolbox.lsp.errors import LspRequestFailed
 from kaged.toolbox.lsp.handshake import Capabilities, initialize_params
 from kaged.toolbox.lsp.loading import Loading
 from kaged.toolbox.lsp.positions import Encoding, SourceText, to_uri
 from kaged.toolbox.lsp.published import PublishedDiagnostics
+from kaged.tools.errors import ToolError
 from kaged.wire.content_length import ContentLengthFramer
 from kaged.wire.correlator import Ignored
 from kaged.wire.errors import RpcError
@@ -121,8 +122,8 @@ class LspServer:
         """Start a server and shake hands. Its program is started as it is, without a shell.
 
         Raises:
-            LspServerUnavailable: it did not start, or ended during the handshake.
-            LspTimeout: it did not answer `initialize` in time.
+            ToolError: `lsp_server_unavailable`; it did not start, or ended during the handshake.
+            ToolError: `lsp_timeout`; it did not answer `initialize` in time.
         """
         server = cls(language, root, clock, on_end)
         server._command = command
@@ -138,8 +139,9 @@ class LspServer:
                 spawner, request, server._connection, server._stderr
             )
         except KagedError as error:
-            raise LspServerUnavailable(
+            raise ToolError(
                 f"the {language} language server did not start: {error.message}",
+                code="lsp_server_unavailable",
                 detail={"language": language, "command": list(command)},
             ) from error
         try:
@@ -189,8 +191,8 @@ class LspServer:
         """Ask. The bridge sees to it that one question at a time is on its way.
 
         Raises:
-            LspTimeout: no answer in time; the server is ended.
-            LspServerUnavailable: it ended, or does not read.
+            ToolError: `lsp_timeout`; no answer in time; the server is ended.
+            ToolError: `lsp_server_unavailable`; it ended, or does not read.
             LspRequestFailed: it answered with an error; it goes on running.
         """
         self._waiting += 1
@@ -206,16 +208,18 @@ class LspServer:
             answer = await self._connection.request(method, params, limit_s, cancel=True)
         except PeerTimeout as error:
             await self.kill()
-            raise LspTimeout(
+            raise ToolError(
                 f"the {self.language} language server did not answer {method} "
                 f"within {limit_s:g} seconds and was ended",
+                code="lsp_timeout",
                 fix="try again: it starts anew at the next call",
                 detail={"language": self.language, "method": method},
             ) from error
         except (PeerGone, PeerStalled) as error:
             await self.kill()
-            raise LspServerUnavailable(
+            raise ToolError(
                 f"the {self.language} language server ended before it answered {method}",
+                code="lsp_server_unavailable",
                 fix="try again: it starts anew at the next call",
                 detail={"language": self.language, "stderr": self.last_stderr()},
             ) from error

@@ -12,7 +12,6 @@ from kaged.toolbox.lsp import admin
 from kaged.toolbox.lsp.bridge import LspBridge
 from kaged.toolbox.lsp.codeactions import suggest
 from kaged.toolbox.lsp.diagnostics import find_problems
-from kaged.toolbox.lsp.errors import LspServerUnavailable
 from kaged.toolbox.lsp.lookup import (
     describe_symbol,
     find_references,
@@ -22,6 +21,7 @@ from kaged.toolbox.lsp.lookup import (
 from kaged.toolbox.lsp.question import LspCall
 from kaged.toolbox.lsp.rename import rename_file, rename_symbol
 from kaged.tools import InvalidToolParams, PathParam, Tool, ToolDefinition, ToolInvocation
+from kaged.tools.errors import ToolError
 from kaged.tools.fields import closed, flag, integer, text
 
 Action = Callable[[LspCall], Awaitable[JsonValue]]
@@ -122,8 +122,9 @@ def lsp_tools(bridge_for: Callable[[ToolInvocation], LspBridge | None]) -> tuple
     async def handle(call: ToolInvocation) -> JsonValue:
         bridge = bridge_for(call)
         if bridge is None:
-            raise LspServerUnavailable(
+            raise ToolError(
                 "there is no language-server bridge for this project",
+                code="lsp_server_unavailable",
                 fix="go on without code.lsp",
             )
         return await ACTIONS[_action(call.args)](LspCall(call, bridge))

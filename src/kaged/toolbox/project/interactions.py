@@ -59,7 +59,10 @@ class InteractionService:
     async def request(
         self, context: ToolCallContext, kind: InteractionKind, payload: JsonObject
     ) -> InteractionRecord:
-        """Store a question, pause the session and tell the operator. Raises InteractionPending."""
+        """Store a question, pause the session and tell the operator.
+
+        Raises `interaction_pending`.
+        """
         draft = InteractionDraft(
             context.request_id,
             context.project_id,
@@ -119,9 +122,9 @@ class InteractionService:
         """Take the operator's answer; files that come with it are put into the project first.
 
         Raises:
-            InteractionNotFound, InteractionClosed: there is nothing to answer.
+            InteractionNotFound, KagedError: `interaction_closed`; there is nothing to answer.
             AnswerInvalid: it does not fit; the session goes on waiting.
-            UploadRefused: a file cannot be stored.
+            WorkError: `upload_refused`; a file cannot be stored.
         """
         record = await self.store.interactions.get(project_id, request_id)
         require_open(record)
@@ -147,7 +150,7 @@ class InteractionService:
     async def withdraw(self, project_id: str, request_id: str, by: str) -> InteractionRecord:
         """Let a session go on without an answer.
 
-        Raises InteractionNotFound and InteractionClosed when there is nothing to withdraw.
+        Raises InteractionNotFound and `interaction_closed` when there is nothing to withdraw.
         """
         closed = await self.store.interactions.close(
             project_id, request_id, InteractionStatus.WITHDRAWN, None, by

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from kaged.toolbox.project.errors import InvalidTransition
+from kaged.toolbox.project.errors import WorkError
 
 
 class IssueStatus(StrEnum):
@@ -58,12 +58,13 @@ MOVES: Final[Mapping[IssueStatus, tuple[IssueStatus, ...]]] = {
 
 
 def require_move(current: IssueStatus, target: IssueStatus) -> None:
-    """Let an issue go from one status to another. Raises InvalidTransition."""
+    """Let an issue go from one status to another. Raises `invalid_transition`."""
     legal = MOVES[current]
     if target not in legal:
-        raise InvalidTransition(
+        raise WorkError(
             f"An issue cannot go from {current} to {target}; from {current} it can go to "
             f"{', '.join(legal)}.",
+            code="invalid_transition",
             current=current.value,
             to=target.value,
             legal=[one.value for one in legal],

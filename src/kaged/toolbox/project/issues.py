@@ -12,7 +12,7 @@ from kaged.store.issue_rows import IssueChange, IssueFilter, IssueRecord, IssueU
 from kaged.store.text_query import parse_text_query
 from kaged.store.work_errors import IssueNotFound
 from kaged.toolbox.project.done import Done
-from kaged.toolbox.project.errors import InvalidAssignment
+from kaged.toolbox.project.errors import WorkError
 from kaged.toolbox.project.issue_states import (
     FINAL,
     NEEDS_COMMENT,
@@ -138,7 +138,7 @@ class IssueService:
     ) -> Done:
         """Move an issue to another status, with a comment where one is due.
 
-        Raises InvalidToolParams, IssueNotFound and InvalidTransition.
+        Raises InvalidToolParams, IssueNotFound and `invalid_transition`.
         """
         said = _comment(to, comment)
 
@@ -178,7 +178,7 @@ class IssueService:
 
         Raises:
             InvalidToolParams: nothing to change, or a text that is too long.
-            InvalidAssignment: it cannot be assigned to that.
+            WorkError: `invalid_assignment`; it cannot be assigned to that.
             IssueNotFound: there is no such issue.
         """
         given: dict[str, str | None] = {
@@ -210,14 +210,16 @@ class IssueService:
     def _require_assignment(self, project_id: str, assignment: str) -> None:
         found = _ASSIGNMENT.fullmatch(assignment)
         if found is None:
-            raise InvalidAssignment(
+            raise WorkError(
                 "An issue is assigned to null (no one), primary, workflow:<name> or session:<id>.",
+                code="invalid_assignment",
                 assignment=assignment[:200],
             )
         declared = self._workflows(project_id)
         if found[1] == "workflow" and found[2] not in declared:
-            raise InvalidAssignment(
+            raise WorkError(
                 f"The project declares no workflow {found[2]!r}.",
+                code="invalid_assignment",
                 fix="name one that `kaged workflow list` shows",
                 assignment=assignment,
                 workflows=list[JsonValue](sorted(declared)),

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from kaged.base import Ids, JsonObject, JsonValue
 from kaged.store.todo_rows import TodoRecord
-from kaged.toolbox.project.errors import ContentAddressingHint, InvalidTransition, TodoNotFound
+from kaged.toolbox.project.errors import WorkError
 from kaged.tools import InvalidToolParams
 
 TODOS_LIMIT = 500  # on the list of one issue; abandoned ones do not count
@@ -106,12 +106,13 @@ def reminder(todos: Sequence[TodoRecord]) -> str | None:
 def find(todos: Sequence[TodoRecord], content: str) -> TodoRecord:
     """Find an item by its text: equal but for case and blanks, else the only one containing it.
 
-    Raises ContentAddressingHint and TodoNotFound.
+    Raises `content_addressing_hint` and `todo_not_found`.
     """
     wanted = _folded(content)
     if _ID_LIKE.fullmatch(content.strip()):
-        raise ContentAddressingHint(
+        raise WorkError(
             f"Todos have no ids such as {content.strip()!r}; name a todo by its text.",
+            code="content_addressing_hint",
             fix="give the full text of the task as the list shows it",
             content=content,
         )
@@ -125,8 +126,9 @@ def find(todos: Sequence[TodoRecord], content: str) -> TodoRecord:
         if fits:
             raise _not_found(content, fits, "Several todos contain that text", "candidates")
     if not shown:
-        raise TodoNotFound(
+        raise WorkError(
             f"No todo fits {content[:200]!r}: the list is empty.",
+            code="todo_not_found",
             fix="add tasks with action add first",
             content=content,
             available=[],
@@ -191,8 +193,9 @@ def dropping(
 ) -> Sequence[TodoRecord]:
     """Do `drop`; only an operator drops a criterion."""
     if target.kind == TodoKind.CRITERION and not operator:
-        raise InvalidTransition(
+        raise WorkError(
             "Only the operator can drop acceptance criteria.",
+            code="invalid_transition",
             content=target.content,
             kind=target.kind,
         )
@@ -231,13 +234,14 @@ def _preference(todo: TodoRecord) -> tuple[int, int]:
     return order.index(TodoStatus(todo.status)), todo.position
 
 
-def _not_found(content: str, todos: Sequence[TodoRecord], problem: str, name: str) -> TodoNotFound:
+def _not_found(content: str, todos: Sequence[TodoRecord], problem: str, name: str) -> WorkError:
     shown = [todo.content for todo in todos[:HINT_ITEMS]]
     more = f" and {len(todos) - HINT_ITEMS} more" if len(todos) > HINT_ITEMS else ""
     texts: list[JsonValue] = list(shown)
     hint = f"On the list: {'; '.join(repr(text[:100]) for text in shown)}{more}."
-    return TodoNotFound(
+    return WorkError(
         f"{problem}: {content[:200]!r}. {hint}",
+        code="todo_not_found",
         fix="give the full text of one of them",
         content=content,
         hint=hint,

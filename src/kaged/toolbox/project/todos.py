@@ -62,7 +62,8 @@ class TodoService:
         """Do one of the actions; `args` are those of the tool `kaged.todo`.
 
         Raises:
-            InvalidToolParams, TodoNotFound, ContentAddressingHint, InvalidTransition: it cannot be
+            InvalidToolParams, WorkError: `todo_not_found`, `content_addressing_hint`,
+                `invalid_transition`; it cannot be
                 done; the list is as it was.
         """
         action = TodoAction(str(args["action"]))

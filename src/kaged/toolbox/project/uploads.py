@@ -14,7 +14,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kaged.toolbox.project.errors import UploadRefused
+from kaged.toolbox.project.errors import WorkError
 
 FILES_LIMIT: Final = 20
 FILE_LIMIT_BYTES: Final = 16 * 1024 * 1024
@@ -55,20 +55,23 @@ class Stored:
 def store_uploads(root: str, folder: str, files: Mapping[str, Upload]) -> Stored:
     """Write files below the project's `.kaged/tmp/<folder>/`. Blocks on the disk.
 
-    Raises UploadRefused when too many or too large, a link is in the way, or the disk refuses.
+    Raises `upload_refused` when too many or too large, a link is in the way, or the disk refuses.
     """
     if _FOLDER.fullmatch(folder) is None:
-        raise UploadRefused("The folder for uploads has no proper name.")
+        raise WorkError("The folder for uploads has no proper name.", code="upload_refused")
     if len(files) > FILES_LIMIT:
-        raise UploadRefused(f"At most {FILES_LIMIT} files can be given along.")
+        raise WorkError(f"At most {FILES_LIMIT} files can be given along.", code="upload_refused")
     for field, file in files.items():
         if len(file.data) > FILE_LIMIT_BYTES:
-            raise UploadRefused(f"{field}: a file has at most {FILE_LIMIT_BYTES} bytes.")
+            raise WorkError(
+                f"{field}: a file has at most {FILE_LIMIT_BYTES} bytes.", code="upload_refused"
+            )
     try:
         return _store(root, folder, files)
     except OSError as error:
-        raise UploadRefused(
+        raise WorkError(
             f"The file cannot be stored in .kaged/tmp: {error.strerror or error}.",
+            code="upload_refused",
             fix="make .kaged and .kaged/tmp plain folders that the daemon can write to",
         ) from error
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from kaged.base import JsonObject, JsonValue
 from kaged.config.workflows import InputType, Workflow, WorkflowInput
-from kaged.toolbox.project.errors import FileInputNotSupported
+from kaged.toolbox.project.errors import WorkError
 from kaged.toolbox.project.texts import require_unicode
 from kaged.tools import InvalidToolParams
 
@@ -24,14 +24,15 @@ def describe_inputs(workflow: Workflow) -> JsonObject:
 def refuse_files(name: str, workflow: Workflow, inputs: Mapping[str, JsonValue]) -> None:
     """Refuse a workflow that needs a file, and a file for one that merely takes it.
 
-    Raises FileInputNotSupported when a tool call brings no files.
+    Raises `file_input_not_supported` when a tool call brings no files.
     """
     files = [key for key, one in workflow.inputs.items() if one.type is InputType.FILE]
     wanted = [key for key in files if workflow.inputs[key].required or key in inputs]
     if wanted:
-        raise FileInputNotSupported(
+        raise WorkError(
             f"The workflow {name!r} takes a file ({', '.join(wanted)}), which this tool cannot "
             "bring.",
+            code="file_input_not_supported",
             fix="ask the operator to start it over HTTP: "
             f"POST /api/v1/projects/{{project_id}}/workflows/{name}/runs",
             workflow=name,

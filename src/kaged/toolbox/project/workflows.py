@@ -21,7 +21,7 @@ from kaged.store import Store
 from kaged.store.run_rows import RunDraft, RunRecord, RunStatus
 from kaged.store.work_errors import RunNotFound
 from kaged.toolbox.project.done import Done
-from kaged.toolbox.project.errors import WorkflowNotFound, WorkflowRunnerMissing
+from kaged.toolbox.project.errors import WorkError
 from kaged.toolbox.project.uploads import Stored, Upload, store_uploads
 from kaged.toolbox.project.workflow_inputs import checked_inputs, describe_inputs, refuse_files
 
@@ -106,12 +106,14 @@ class WorkflowService:
     ) -> Done:
         """Start a run; it goes on by itself. `files` None means that files cannot be given.
 
-        Raises WorkflowNotFound, FileInputNotSupported, InvalidParams and WorkflowRunnerMissing.
+        Raises `workflow_not_found`, `file_input_not_supported`, InvalidParams and
+        `workflow_runner_missing`.
         """
         workflow = self.source.workflows(project_id).get(name)
         if workflow is None:
-            raise WorkflowNotFound(
+            raise WorkError(
                 f"The project declares no workflow {name[:80]!r}.",
+                code="workflow_not_found",
                 fix="list the workflows to see which there are",
                 name=name[:200],
             )
@@ -120,8 +122,9 @@ class WorkflowService:
         checked = checked_inputs(workflow, inputs, frozenset(files or ()))
         runner = self._runner
         if runner is None:
-            raise WorkflowRunnerMissing(
+            raise WorkError(
                 "This daemon has no agent loop that could carry a workflow out.",
+                code="workflow_runner_missing",
                 fix="nothing was started; the workflow can be started once the daemon runs agents",
                 workflow=name,
             )

@@ -15,7 +15,6 @@ from kaged.toolbox.search.engine import (
     SearchEngine,
     SearchSettings,
 )
-from kaged.toolbox.search.errors import EngineUnavailable, InvalidSearchPattern
 from kaged.toolbox.search.glob import glob_tool
 from kaged.toolbox.search.grep import grep_tool
 from kaged.toolbox.search.ripgrep import RipgrepEngine, find_ripgrep
@@ -23,11 +22,9 @@ from kaged.tools import Tool
 
 __all__ = [
     "EngineRunner",
-    "EngineUnavailable",
     "GrepMode",
     "GrepOutcome",
     "GrepQuery",
-    "InvalidSearchPattern",
     "ListOutcome",
     "OutsideHits",
     "RipgrepEngine",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kaged.toolbox.search.errors import InvalidSearchPattern
+from kaged.tools.errors import ToolError
 
 MAX_ALTERNATIVES: Final = 256
 MAX_GLOB_CHARS: Final = 4096
@@ -48,13 +48,17 @@ def compile_glob(text: str, *, hidden: bool = True) -> PathGlob:
     """Compile a pattern; one without a slash fits names at any depth.
 
     Without `hidden` a wildcard never stands for a leading dot; the pattern has to write it.
-    Raises InvalidSearchPattern.
+    Raises `invalid_pattern`.
     """
     if len(text) > MAX_GLOB_CHARS:
-        raise InvalidSearchPattern(f"the glob is longer than {MAX_GLOB_CHARS} characters")
+        raise ToolError(
+            f"the glob is longer than {MAX_GLOB_CHARS} characters", code="invalid_pattern"
+        )
     body = text.removeprefix("!")
     if not body or "\0" in body:
-        raise InvalidSearchPattern("the glob is empty or holds a NUL", fix="e.g. **/*.py")
+        raise ToolError(
+            "the glob is empty or holds a NUL", code="invalid_pattern", fix="e.g. **/*.py"
+        )
     alternatives = [_components(one) for one in _expand(body, text)]
     sources: list[str] = []
     for parts in alternatives:
@@ -121,8 +125,9 @@ def _expand(text: str, whole: str) -> list[str]:
             start, end, choices = span
             waiting.extend(one[:start] + choice + one[end:] for choice in reversed(choices))
         if len(done) + len(waiting) > MAX_ALTERNATIVES:
-            raise InvalidSearchPattern(
-                f"the glob stands for more than {MAX_ALTERNATIVES} alternatives"
+            raise ToolError(
+                f"the glob stands for more than {MAX_ALTERNATIVES} alternatives",
+                code="invalid_pattern",
             )
     return done
 
@@ -146,8 +151,10 @@ def _first_braces(text: str, whole: str) -> tuple[int, int, list[str]] | None:
             pieces.append(text[piece:index])
             piece = index + 1
     if level:
-        raise InvalidSearchPattern(
-            f"a brace is not closed in {whole!r}", fix="write e.g. *.{ts,tsx}"
+        raise ToolError(
+            f"a brace is not closed in {whole!r}",
+            code="invalid_pattern",
+            fix="write e.g. *.{ts,tsx}",
         )
     return None
 
@@ -218,8 +225,10 @@ def _class_source(part: str, index: int, whole: str) -> tuple[str, int]:
     # A bracket right behind the opening one is a member, not the end.
     end = part.find("]", start + 1)
     if end < 0:
-        raise InvalidSearchPattern(
-            f"a bracket is not closed in {whole!r}", fix="write e.g. [a-z]*.c"
+        raise ToolError(
+            f"a bracket is not closed in {whole!r}",
+            code="invalid_pattern",
+            fix="write e.g. [a-z]*.c",
         )
     members = part[start:end].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
     members = re.sub(r"([&~|^])", r"\\\1", members)
@@ -227,7 +236,7 @@ def _class_source(part: str, index: int, whole: str) -> tuple[str, int]:
     try:
         re.compile(source)
     except re.error as error:
-        raise InvalidSearchPattern(
-            f"the bracket in {whole!r} cannot be read: {error.msg}"
+        raise ToolError(
+            f"the bracket in {whole!r} cannot be read: {error.msg}", code="invalid_pattern"
         ) from None
     return source, end + 1

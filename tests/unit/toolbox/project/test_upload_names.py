@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kaged.toolbox.project.errors import UploadRefused
+from kaged.toolbox.project.errors import WorkError
 from kaged.toolbox.project.uploads import FILES_LIMIT, Upload, safe_name, store_uploads
+from raising import raises_code
 
 
 @given(st.text())
@@ -29,11 +30,11 @@ def test_names_stay_recognizable() -> None:
 
 @pytest.mark.parametrize("folder", ["", "..", "a/b", "-x", "a" * 200, "a\n"])
 def test_a_folder_has_a_plain_name(folder: str) -> None:
-    with pytest.raises(UploadRefused):
+    with raises_code("upload_refused", WorkError):
         store_uploads("/nowhere", folder, {"a": Upload("a", b"")})
 
 
 def test_there_are_not_too_many_files() -> None:
     files = {str(number): Upload("a", b"") for number in range(FILES_LIMIT + 1)}
-    with pytest.raises(UploadRefused):
+    with raises_code("upload_refused", WorkError):
         store_uploads("/nowhere", "folder", files)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import RedirectResponse
@@ -18,19 +18,14 @@ from kaged.serve.http.routes.dependencies import API_PREFIX, Services, Who
 router = APIRouter(prefix=API_PREFIX, tags=["auth"])
 
 
-class TcpDisabled(KagedError):
-    """A browser needs the TCP listener, and this daemon has none open."""
-
-    code: ClassVar[str] = "tcp_disabled"
-
-
 @router.post("/auth/launch", responses=errors(409), summary="Make a one-time launch link")
 async def issue_launch(services: Services, who: Who) -> LaunchOut:
     """Make a link that opens one browser session. It works once, within a minute."""
     base = services.base_url()
     if base is None:
-        raise TcpDisabled(
+        raise KagedError(
             "This daemon listens on its Unix socket only, which browsers cannot use.",
+            code="tcp_disabled",
             fix="Set an address in [daemon] bind and restart the daemon.",
         )
     token = services.launch.issue()

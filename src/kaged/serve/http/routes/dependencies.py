@@ -34,7 +34,7 @@ class Paging:
 
     @property
     def offset(self) -> int:
-        """Where the page begins. Raises CursorInvalid."""
+        """Where the page begins. Raises `invalid_cursor`."""
         return parse_cursor(self.cursor) or 0
 
     def answer(self, items: Sequence[object], total: int) -> dict[str, object]:

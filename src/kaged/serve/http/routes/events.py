@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from typing import ClassVar
 
 import structlog
 from fastapi import APIRouter
@@ -39,18 +38,6 @@ _TOPIC = re.compile(r"[a-z][a-z0-9_]{0,31}(:[A-Za-z0-9._@/-]{1,128})?")
 _EPOCH = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _CLOSE_CODES = {"daemon_stopping": 1001, "unexpected_message": 1003, "slow_client": 1013}
-
-
-class SlowClient(KagedError):
-    """The client reads slower than events come; what it missed is gone from the ring."""
-
-    code: ClassVar[str] = "slow_client"
-
-
-class UnexpectedMessage(KagedError):
-    """The client spoke on a stream that only the daemon speaks on."""
-
-    code: ClassVar[str] = "unexpected_message"
 
 
 @router.websocket("/events")
@@ -157,8 +144,9 @@ async def _listen(websocket: WebSocket) -> KagedError | None:
     message = await websocket.receive()
     if message["type"] == "websocket.disconnect":
         return None
-    return UnexpectedMessage(
+    return KagedError(
         "This stream is for listening; the daemon takes no messages on it.",
+        code="unexpected_message",
         fix="Use the HTTP routes to ask for something.",
     )
 
@@ -195,9 +183,10 @@ def _hello(hub: EventHub, resume: _Resume) -> str:
     )
 
 
-def _slow(after: int) -> SlowClient:
-    return SlowClient(
+def _slow(after: int) -> KagedError:
+    return KagedError(
         "The client reads more slowly than events arrive; the daemon keeps no queue for it.",
+        code="slow_client",
         fix="Connect again with after= the last number you saw; `gap` says what was lost.",
         last_seq=after,
     )

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from fastapi import APIRouter
 
+from kaged.base import KagedError
 from kaged.serve.http.documented import errors
 from kaged.serve.http.routes.dependencies import IN_PROJECT
 from kaged.serve.http.routes.session_request import SessionRequest, Sessions, Which
 from kaged.serve.http.session_models import ForkIn, MoveOut
-from kaged.sessions.errors import MoveVetoed
 from kaged.sessions.move import SwitchOutcome
 from kaged.store.session_rows import SessionRecord
 
@@ -70,8 +70,9 @@ async def _outcome(context: SessionRequest, source: str, outcome: SwitchOutcome 
         raise outcome.error
     if outcome.to is None:
         reason = outcome.reason or "no reason was given"
-        raise MoveVetoed(
+        raise KagedError(
             f"The move was vetoed: {reason}",
+            code="session_move_vetoed",
             fix="see which script or plugin vetoed it",
             reason=reason,
         )

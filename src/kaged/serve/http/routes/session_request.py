@@ -44,7 +44,8 @@ class SessionRequest(ProjectRequest):
         """Return the session that the path names; `current` is the project's current one.
 
         Raises:
-            SessionNotFound, SessionAmbiguous: there is none of that name, or more than one.
+            SessionNotFound, KagedError: `session_ambiguous`; there is none of that name, or more
+                than one.
         """
         if which == CURRENT:
             current = await self.sessions.service.current(self.project_id)
