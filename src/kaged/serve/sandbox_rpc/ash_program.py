@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import kaged
 from kaged.cage import HostMount
 from kaged.cage.runtimes import runtime_layout
 
@@ -90,7 +91,7 @@ def _files(python: str) -> dict[str, tuple[bytes, int]]:
         "bin/ash-sb": (launcher.encode(), 0o555),
         "lib/ash_sb.py": (program.encode(), 0o444),
     }
-    package = Path(__file__).parents[1]
+    package = Path(kaged.__file__).parent
     for part in _PARTS:
         found = package / part
         for source in [found] if found.is_file() else sorted(found.glob("*.py")):
