@@ -13,6 +13,7 @@ import structlog
 
 from kaged.audit import AuditEvent, AuditLog
 from kaged.base import Clock, JsonObject, KagedError, Tasks
+from kaged.base.tasks import report_kind
 from kaged.cage import Spawner
 from kaged.config.providers import (
     CapabilitiesSection,
@@ -183,13 +184,9 @@ async def _keep_limits(limits: RateLimits, rows: ServiceRows, closing: AsyncExit
     kept = KeptLimits(limits, rows)
     await kept.load()
     closing.push_async_callback(kept.save)
-    tasks = Tasks("rate limits", _report_failure)
+    tasks = Tasks("rate limits", report_kind)
     closing.push_async_callback(tasks.close)
     tasks.start(kept.keep(), "keep")
-
-
-def _report_failure(name: str, error: BaseException) -> None:
-    _log.error("task.failed", task=name, error=type(error).__name__)
 
 
 def _key_file(settings: Settings) -> Path:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
-import structlog
 from fastapi import FastAPI
 
 from kaged.app.daemon_core import DaemonCore
@@ -51,8 +50,6 @@ from kaged.toolset.builtin_tools import open_toolboxes, quota_rules, sealed_fold
 from kaged.toolset.language_services import LanguageServices, without
 from kaged.workspace.stale_file_sweeper import StaleFileSweeper
 from kaged.workspace.undo_service import UndoService, open_undo
-
-_log = structlog.get_logger("kaged.start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +277,7 @@ async def start_subsystems(  # noqa: PLR0915  # long and flat on purpose: one fu
         scripts.run()
         await asyncio.gather(mcp.load(), plugins.run(), accounts.run())
 
-    guests = Tasks("guests", _report_failure)
+    guests = Tasks("guests")
     closing.push_async_callback(guests.close)
     guests.start(run_guests(), "plugins")
     guests.start(loop.driver.recover(), "answers")
@@ -344,7 +341,3 @@ def _watch(core: DaemonCore, projects: ProjectService, mcp: McpService) -> None:
 
 def _forward(hub: EventHub, plugin: str, kind: str, params: JsonValue) -> None:
     hub.publish(f"plugin:{plugin}", kind, {"plugin": plugin, "params": params})
-
-
-def _report_failure(name: str, error: BaseException) -> None:
-    _log.error("task.failed", task=name, error=repr(error))

@@ -14,8 +14,6 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from kaged.app.daemon_core import DaemonCore
 from kaged.app.startup import Startup
 from kaged.audit import AuditEvent, AuditLog, AuditRow, HeadFile, VerifyReport, open_key
@@ -35,8 +33,6 @@ from kaged.serve.http.listener import HttpServer, addresses, bind_tcp, bind_tcp_
 from kaged.serve.http.metrics import Metrics
 from kaged.serve.http.services import ReadinessGate
 from kaged.store import Store
-
-_log = structlog.get_logger("kaged.start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +140,7 @@ async def build(  # noqa: PLR0915  # long and flat on purpose: one function, top
     hub = EventHub(clock, ids)
     closing.callback(hub.close)
     closing.callback(audit.subscribe(lambda row: _publish(hub, row)))
-    tasks = Tasks("daemon", _report_failure)
+    tasks = Tasks("daemon")
     closing.push_async_callback(tasks.close)
     state = DaemonState(settings, clock, addresses(sockets)[1])
 
@@ -204,7 +200,3 @@ def _metrics(audit: AuditLog, hub: EventHub) -> Metrics:
     for name, (text, read) in watched.items():
         metrics.watch(name, text, read)
     return metrics
-
-
-def _report_failure(name: str, error: BaseException) -> None:
-    _log.error("task.failed", task=name, error=repr(error))

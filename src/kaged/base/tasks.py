@@ -5,10 +5,24 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import structlog
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 T = TypeVar("T")
+
+_log = structlog.get_logger("kaged.tasks")
+
+
+def report_failure(name: str, error: BaseException) -> None:
+    """Log a background task that ended with an error."""
+    _log.error("task.failed", task=name, error=repr(error))
+
+
+def report_kind(name: str, error: BaseException) -> None:
+    """Log a background task that ended with an error whose text may hold a secret."""
+    _log.error("task.failed", task=name, error=type(error).__name__)
 
 
 class Tasks:
@@ -19,7 +33,9 @@ class Tasks:
     failure: `on_failure(name, error)` is called for each task that ends with an exception.
     """
 
-    def __init__(self, owner: str, on_failure: Callable[[str, BaseException], None]) -> None:
+    def __init__(
+        self, owner: str, on_failure: Callable[[str, BaseException], None] = report_failure
+    ) -> None:
         self._owner = owner
         self._on_failure = on_failure
         self._running: set[asyncio.Task[Any]] = set()

@@ -104,7 +104,7 @@ class ScriptRuntime:
         self._boxes: dict[Script, _Mailbox] = {}
         self._notices: deque[tuple[int, JsonObject]] = deque(maxlen=MAX_NOTICES)
         self._noticed = 0
-        self._tasks = Tasks("lua", _report)
+        self._tasks = Tasks("lua")
         self._loading = asyncio.Lock()
 
     # -- loading -------------------------------------------------------------------------------
@@ -371,7 +371,3 @@ def _described(script: Script) -> JsonObject:
         "commands": [shown_object(one) for one in registered.commands],
         "restarts": script.restarts,
     }
-
-
-def _report(name: str, error: BaseException) -> None:
-    _log.error("task.failed", task=name, error=repr(error))

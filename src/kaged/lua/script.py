@@ -127,7 +127,7 @@ class Script:
         self._lane = asyncio.Lock()
         self._compute_timer = _ComputeTimer(parts.limits.compute_s, self._out_of_time)
         self._policy = RestartPolicy()
-        self._tasks = Tasks(f"lua {file.stem}", _report)
+        self._tasks = Tasks(f"lua {file.stem}")
         self._stopping = False
         self._killed_for = ""
 
@@ -397,7 +397,3 @@ def _registrations(told: JsonObject) -> Registrations:
         ),
         commands=tuple(one for one in members("commands") if isinstance(one, dict)),
     )
-
-
-def _report(name: str, error: BaseException) -> None:
-    _log.error("task.failed", task=name, error=repr(error))

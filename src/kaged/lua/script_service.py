@@ -79,7 +79,7 @@ class ScriptService:
         self._resolver = SystemResolver()
         self._runtimes: dict[str, ScriptRuntime] = {}
         self._loads: dict[str, asyncio.Task[None]] = {}
-        self._tasks = Tasks("lua", _report)
+        self._tasks = Tasks("lua")
         self._open = asyncio.Event()
         # What a reload read from config.toml, and the settings that were in force then: once the
         # daemon has others, those are newer.
@@ -293,7 +293,3 @@ class ScriptService:
 
     def _post(self, event: AuditEvent) -> None:
         self._audit.post(event)
-
-
-def _report(name: str, error: BaseException) -> None:
-    _log.error("task.failed", task=name, error=repr(error))

@@ -47,7 +47,7 @@ class OutsideServer:
         self._policy = RestartPolicy()
         self._conversation: McpConversation | None = None
         self._tool_table = McpToolTable(plan, parts)
-        self._tasks = Tasks(f"mcp {plan.name}", self._task_failed)
+        self._tasks = Tasks(f"mcp {plan.name}")
         self._turn = asyncio.Lock()
         self._relisting = False
         self._stale = False
@@ -79,7 +79,7 @@ class OutsideServer:
         """Stop it and start it with a clean record, also when it was given up."""
         async with self._turn:
             await self._stop()
-            self._tasks = Tasks(f"mcp {self.name}", self._task_failed)
+            self._tasks = Tasks(f"mcp {self.name}")
             self._policy.reset()
             self._stopping = False
             await self._start()
@@ -320,9 +320,6 @@ class OutsideServer:
         self.state = state
         _log.info("mcp.server_state_changed", server=self.name, state=state.value, note=self.note)
         self._parts.on_tools(self)
-
-    def _task_failed(self, name: str, error: BaseException) -> None:
-        _log.error("mcp.task_failed", server=self.name, task=name, error=repr(error))
 
 
 def _ending(report: ExitReport) -> str:

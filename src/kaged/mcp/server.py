@@ -6,8 +6,6 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
-import structlog
-
 from kaged.base import JsonObject, JsonValue, KagedError, Tasks
 from kaged.mcp.conversation import McpConversation
 from kaged.mcp.errors import McpCallFailed, McpServerUnavailable
@@ -17,8 +15,6 @@ from kaged.wire.errors import RpcError
 if TYPE_CHECKING:
     from kaged.cage import CageRequest, Spawner
     from kaged.peer import PeerProcess
-
-_log = structlog.get_logger(__name__)
 
 
 class McpServer:
@@ -32,7 +28,7 @@ class McpServer:
         self._name = name
         self._timeout_s = timeout_s
         self._conversation: McpConversation | None = None
-        self._tasks = Tasks(f"mcp {name}", self._task_failed)
+        self._tasks = Tasks(f"mcp {name}")
         self._starting = asyncio.Lock()
         self._closed = False
 
@@ -85,9 +81,6 @@ class McpServer:
         """End a server that does not even answer a ping; the next call starts another."""
         if not await conversation.alive():
             await self._drop(conversation)
-
-    def _task_failed(self, name: str, error: BaseException) -> None:
-        _log.warning("mcp.task_failed", server=self._name, task=name, error=repr(error))
 
     async def _drop(self, conversation: McpConversation) -> None:
         if self._conversation is conversation:

@@ -112,7 +112,7 @@ class Pipeline:
         self._policies = dict(hook_policies or {})
         self._default_policy = default_hook_policy
         self._registry = HookRegistry()
-        self._tasks = Tasks("pipeline", _background_failed)
+        self._tasks = Tasks("pipeline")
         self.runner = Runner(clock, self._tasks, guarded=guarded, observer=observer, tracer=tracer)
         self._force = _Force(refused=None) if refuse_until_loaded else _Force()
         self._report: LoadReport | None = None
@@ -364,10 +364,6 @@ async def _stop(started: StartedPlugin, name: str) -> None:
             await started.shutdown()
     except Exception as error:  # noqa: BLE001 - boundary: one plugin's end must not keep others alive
         _log.warning("pipeline.plugin_shutdown_failed", plugin=name, error=repr(error))
-
-
-def _background_failed(name: str, error: BaseException) -> None:
-    _log.error("pipeline.background_task_failed", task=name, error=repr(error))
 
 
 _NOTHING_TO_DO = compile_plan("", (), None, None)

@@ -6,6 +6,7 @@ What a provider raises on purpose reaches the caller, scrubbed; whatever else it
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -37,7 +38,7 @@ async def ask_provider(
         CapabilityError: what the provider said, or that it did not answer properly.
     """
     try:
-        with entry.deadlines.wait():
+        async with asyncio.timeout(entry.rules.timeout_s):
             return await call
     except TimeoutError:
         raise OutcomeLost(f"{entry.name} did not answer in time") from None

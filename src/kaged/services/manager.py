@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
-import structlog
 
 from kaged.base import JsonObject, JsonValue, Tasks
+from kaged.base.tasks import report_kind
 from kaged.kernel.service_ids import ServiceIdInvalid, parse_operation
 from kaged.services.accounts import Accounts
 from kaged.services.admission import CallerAdmission, fault_of
@@ -54,8 +54,6 @@ _IDLE_S: Final = 60.0
 _SHORTEST_S: Final = 0.1
 # From here on the provider may have done something.
 _UNDERWAY: Final = frozenset({"provider", "output"})
-
-_log = structlog.get_logger("kaged.services")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +96,7 @@ class CapabilityManager:
     def __init__(self, parts: ManagerParts, *, strict_output: bool = False) -> None:
         self._parts = parts
         self._strict = strict_output
-        self._tasks = Tasks("services", _report_failure)
+        self._tasks = Tasks("services", report_kind)
         self._closed = False
 
     @property
@@ -367,7 +365,3 @@ def _mismatch(schema: Any, value: JsonObject) -> str:
         return "the input does not match the schema"
     path = "/".join(str(step)[:64] for step in error.instance_path)
     return f"the input does not match the schema at /{path}: {str(error.message)[:200]}"
-
-
-def _report_failure(name: str, error: BaseException) -> None:
-    _log.error("task.failed", task=name, error=type(error).__name__)

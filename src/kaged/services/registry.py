@@ -27,7 +27,6 @@ from kaged.services.contract import (
     CapabilityProvider,
     ClosingProvider,
 )
-from kaged.services.deadlines import Deadlines
 from kaged.services.errors import (
     CapabilityBackendUnavailable,
     CapabilityError,
@@ -107,11 +106,6 @@ class ProviderEntry:
     next_try_s: float = 0.0
     tried_on_use: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    deadlines: Deadlines = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Set how long each of its answers may take."""
-        self.deadlines = Deadlines(self.rules.timeout_s)
 
 
 OnRegistry = Callable[[str, JsonObject], None]

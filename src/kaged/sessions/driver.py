@@ -105,7 +105,7 @@ class SessionDriver:
         self._run_ended = tuple(run_ended)
         self._clock = clock
         self._ids = ids
-        self._tasks = Tasks("sessions", _report_failure)
+        self._tasks = Tasks("sessions")
         self._live: dict[str, _Live] = {}
         self._by_session: dict[str, _Live] = {}
         self._options: OrderedDict[str, RunOptions] = OrderedDict()
@@ -578,7 +578,3 @@ def _require_agent(known: CachedSession, path: str) -> None:
             code="agent_not_found",
             fix=f"The agents are {listed}.",
         )
-
-
-def _report_failure(name: str, error: BaseException) -> None:
-    _log.error("task.failed", task=name, error=repr(error))

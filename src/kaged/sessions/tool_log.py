@@ -59,7 +59,7 @@ class ToolCallLog:
         self._lifecycle = lifecycle
         self._redact = redact
         self._clock = clock
-        self._tasks = Tasks("tool calls", _report_failure)
+        self._tasks = Tasks("tool calls")
         self._calls: dict[ToolStart, CallChange] = {}
         self._pending: dict[CallChange, None] = {}
         self._writing: asyncio.Task[None] | None = None
@@ -193,10 +193,6 @@ class ToolCallLog:
         self._lifecycle.emit(
             SessionEvent(name, call.session_id, call.project_id, call.run_id, data)
         )
-
-
-def _report_failure(name: str, error: BaseException) -> None:
-    _log.error("task.failed", task=name, error=repr(error))
 
 
 def _status(outcome: ToolOutcome) -> ToolCallStatus:

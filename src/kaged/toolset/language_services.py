@@ -91,9 +91,9 @@ class LanguageServices:
         self._sweep_s = sweep_s
         self._launch_adapter = caged_launcher(spawner)
         self._projects: dict[str, _ServedProject] = {}
-        self._tasks = Tasks("bridges", _report_failure)
+        self._tasks = Tasks("bridges")
         # Held apart from the tasks that are cancelled at the end: these are let finish.
-        self._ending = Tasks("ends of bridges", _report_failure)
+        self._ending = Tasks("ends of bridges")
         self._endings: set[asyncio.Task[None]] = set()
         self._sweeping = False
         self._closed = False
@@ -329,7 +329,3 @@ def without(environ: Mapping[str, str], patterns: Iterable[str]) -> dict[str, st
 async def _end(pair: LanguageServicePair, reason: ServerStopReason) -> None:
     await pair.dap.close()
     await pair.lsp.close(reason)
-
-
-def _report_failure(name: str, error: BaseException) -> None:
-    _log.error("task.failed", task=name, error=repr(error))

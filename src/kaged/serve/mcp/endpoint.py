@@ -12,8 +12,6 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import structlog
-
 from kaged.base import Clock, Ids, KagedError, Tasks
 from kaged.kernel.identity import Actor
 from kaged.serve.mcp.client_session import McpClientSession
@@ -32,8 +30,6 @@ MAX_HTTP_SESSIONS: Final = 64
 IDLE_S: Final = 30 * 60.0
 MAX_BODY_BYTES: Final = 1024 * 1024
 SESSION_HEADER: Final = "mcp-session-id"
-
-_log = structlog.get_logger("kaged.mcp")
 
 
 @dataclass(slots=True)
@@ -56,7 +52,7 @@ class McpEndpoint:
         self._hub = hub
         self._served: dict[tuple[str, str], _Served] = {}
         self._client_sessions: dict[tuple[str, ...], tuple[_Served, McpClientSession]] = {}
-        self._tasks = Tasks("mcp endpoint", _task_failed)
+        self._tasks = Tasks("mcp endpoint")
         self._making = asyncio.Lock()
         self._watching = False
 
@@ -230,7 +226,3 @@ class McpEndpoint:
                 await waker.wait()
         for place in list(self._served):
             await self._drop(place)
-
-
-def _task_failed(name: str, error: BaseException) -> None:
-    _log.warning("mcp.task_failed", task=name, error=repr(error))

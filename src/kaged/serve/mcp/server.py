@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from kaged import __version__
 from kaged.base import Clock, KagedError, Tasks
+from kaged.base.tasks import report_failure
 from kaged.mcp.progress import PROGRESS
 from kaged.serve.mcp.client_session import MAX_OPEN_CALLS, McpClientSession
 from kaged.serve.mcp.listing import ToolList
@@ -312,4 +313,4 @@ def _protocol_errors() -> Generator[None]:
 
 def _task_failed(name: str, error: BaseException) -> None:
     if not isinstance(error, KagedError):  # those are the answers of calls
-        _log.warning("mcp.task_failed", task=name, error=repr(error))
+        report_failure(name, error)

@@ -13,6 +13,7 @@ from typing import Final
 import structlog
 
 from kaged.base import Tasks
+from kaged.base.tasks import report_kind
 from kaged.cage import CageProcess
 from kaged.cage.orphan_processes import end_orphans_of
 
@@ -29,7 +30,7 @@ class BridgeOrphans:
         self._gather_s = gather_s
         self._alive: dict[str, CageProcess] = {}
         self._ended: set[str] = set()
-        self._tasks = Tasks(f"leavers of {provider}", _report_failure)
+        self._tasks = Tasks(f"leavers of {provider}", report_kind)
         self._looking = False
 
     def account(self) -> str:
@@ -75,7 +76,3 @@ class BridgeOrphans:
             ended = await asyncio.to_thread(end_orphans_of, accounts)
             if ended:
                 _log.warning("bridge.orphans_ended", provider=self._provider, ended=ended)
-
-
-def _report_failure(name: str, error: BaseException) -> None:
-    _log.error("task.failed", task=name, error=type(error).__name__)

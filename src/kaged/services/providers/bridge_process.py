@@ -17,6 +17,7 @@ from typing import Final, cast
 import structlog
 
 from kaged.base import Tasks
+from kaged.base.tasks import report_kind
 from kaged.cage import (
     CageError,
     CageKind,
@@ -111,7 +112,7 @@ class BridgeRunner:
         self._own = asyncio.Semaphore(spec.max_concurrency)
         self._secrets = secrets
         self._idle_s = standby_idle_s
-        self._tasks = Tasks(f"bridge {spec.name}", _report_failure)
+        self._tasks = Tasks(f"bridge {spec.name}", report_kind)
         self._standby: CageProcess | None = None
         self._discard: asyncio.TimerHandle | None = None
         self._preparing = False
@@ -285,7 +286,3 @@ class BridgeRunner:
 
 # Inside a cage these are the cage's own; the host's would name places that are not there.
 _CAGE_SETS: Final = frozenset({"HOME", "TMP", "TEMP", "TMPDIR", "USER", "PATH"})
-
-
-def _report_failure(name: str, error: BaseException) -> None:
-    _log.error("task.failed", task=name, error=type(error).__name__)

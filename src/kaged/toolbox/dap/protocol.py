@@ -57,7 +57,7 @@ class DapConnection(asyncio.Protocol):
         self._reader: asyncio.BaseTransport | None = None
         self._ended = False
         self._reversing = 0
-        self._tasks = Tasks("debug adapter", _failed)
+        self._tasks = Tasks("debug adapter")
 
     # -- attaching -------------------------------------------------------------------------------
 
@@ -257,7 +257,3 @@ def failure_text(message: JsonObject) -> str:
 
 def _object(value: JsonValue) -> JsonObject:
     return value if isinstance(value, dict) else {}
-
-
-def _failed(name: str, error: BaseException) -> None:
-    _log.error("dap.task_failed", task=name, error=repr(error))

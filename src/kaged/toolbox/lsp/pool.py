@@ -10,8 +10,6 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import Final
 
-import structlog
-
 from kaged.base import Clock, JsonObject, JsonValue, Tasks
 from kaged.cage import ExitReport, Spawner
 from kaged.toolbox.lsp.errors import LspServerNotFound
@@ -23,7 +21,6 @@ MAX_RESTARTS: Final = 3  # AT-LSP-23
 IDLE_S: Final = 600.0  # AT-LSP-07
 MAX_SESSIONS_KNOWN: Final = 1000
 
-_log = structlog.get_logger(__name__)
 
 Emit = Callable[[str, JsonObject], None]
 
@@ -76,7 +73,7 @@ class LspPool:
     limit_s: float = REQUEST_LIMIT_S
 
     def __post_init__(self) -> None:
-        self._tasks = Tasks("language servers", _failed)
+        self._tasks = Tasks("language servers")
         commands = self.languages.commands
         self._slots = {name: _Slot(name, command) for name, command in commands.items()}
         self._closed = False
@@ -260,7 +257,3 @@ class LspPool:
             path = os.path.join(self.root, name)  # noqa: PTH118 - a text for the spawner
             return path if os.access(path, os.X_OK) else None
         return shutil.which(name, path=self.environ.get("PATH", os.defpath))
-
-
-def _failed(name: str, error: BaseException) -> None:
-    _log.error("lsp.task_failed", task=name, error=repr(error))
