@@ -17,7 +17,7 @@ from kaged.tools.errors import PipelineRefused
 from kaged.tools.policy_answer import policy_answer
 
 if TYPE_CHECKING:
-    from kaged.base import Clock, Ids, JsonObject
+    from kaged.base import Clock, Ids, JsonObject, JsonValue
     from kaged.pipeline.hooked_call import HookedCall
     from kaged.pipeline.origin import CallOrigin
     from kaged.pipeline.payloads.messages import Message
@@ -228,14 +228,7 @@ def _shown(message: WindowMessage) -> Message:
                 parts.append({"content_type": block["type"], "text": block.get("text") or ""})
             case "tool_call":
                 parts.append(
-                    {
-                        "content_type": "tool_call",
-                        "content": {
-                            "tool_call_id": str(block.get("id")),
-                            "name": str(block.get("name")),
-                            "arguments": block.get("input") or {},
-                        },
-                    }
+                    _call_part(str(block.get("id")), str(block.get("name")), block.get("input"))
                 )
             case "tool_result_block":
                 parts.append(
@@ -291,23 +284,18 @@ def _withheld(message: WindowMessage) -> WindowMessage:
 def _assistant(said: AssistantMessage) -> Message:
     from kaged.pipeline.payloads.messages import Message  # noqa: PLC0415 - only with a pipeline
 
-    parts: list[dict[str, Any]] = []
+    parts: list[JsonObject] = []
     if said.thinking:
         parts.append({"content_type": "thinking", "text": said.thinking})
     if said.text:
         parts.append({"content_type": "text", "text": said.text})
-    parts += [
-        {
-            "content_type": "tool_call",
-            "content": {
-                "tool_call_id": one.id,
-                "name": one.name,
-                "arguments": one.arguments or {},
-            },
-        }
-        for one in said.tool_calls
-    ]
+    parts += [_call_part(one.id, one.name, one.arguments) for one in said.tool_calls]
     return Message.model_validate({"role": "assistant", "content": parts})
+
+
+def _call_part(call_id: str, name: str, arguments: JsonValue) -> JsonObject:
+    asked: JsonObject = {"tool_call_id": call_id, "name": name, "arguments": arguments or {}}
+    return {"content_type": "tool_call", "content": asked}
 
 
 def _said(now: Message, before: AssistantMessage) -> AssistantMessage:
