@@ -54,7 +54,7 @@ class Offers:
             PipelineRefused: a policy plugin said no.
             McpServerUnavailable, McpCallFailed: the server gives none.
         """
-        hooked = self._hooked("prompt", server, context)
+        hooked = self.guarded("prompt", server.name, context)
         if hooked is not None:
             from kaged.pipeline.slots import PromptMetadata  # noqa: PLC0415 - only with a pipeline
 
@@ -83,7 +83,7 @@ class Offers:
         self, server: OutsideServer, uri: str, context: ToolCallContext
     ) -> JsonObject:
         """Read a resource; returns `contents`. Raises as `get_prompt`."""
-        hooked = self._hooked("resource", server, context)
+        hooked = self.guarded("resource", server.name, context)
         if hooked is not None:
             from kaged.pipeline.slots import ResourceMetadata  # noqa: PLC0415 - as above
 
@@ -125,11 +125,6 @@ class Offers:
             properties={"project_id": context.project_id, "run_id": context.run_id},
         )
         return HookedCall(pipeline, origin)
-
-    def _hooked(
-        self, kind: str, server: OutsideServer, context: ToolCallContext
-    ) -> HookedCall | None:
-        return self.guarded(kind, server.name, context)
 
 
 async def hooked_resource(
