@@ -111,7 +111,6 @@ _KERNEL: _Rows = {
     "tool_requirement_invalid": (422, "A tool requirement has none of the four shapes."),
 }
 _LUA: _Rows = {
-    "lua_absent": (404, "The application was built without scripts."),
     "lua_call_refused": (409, "A script used a function of `kage` wrongly, or the call failed."),
     "lua_command_not_found": (404, "No loaded script has registered that command."),
     "lua_dialog_not_found": (404, "The dialog is answered already, was dismissed, or never was."),
@@ -173,12 +172,10 @@ _PLUGINS: _Rows = {
     "plugin_timed_out": (502, "The plugin did not answer in time and is restarted."),
     "plugin_tree_refused": (422, "The directory holds something never copied; see `path`."),
     "plugin_unavailable": (502, "The plugin is not running, or ended before it answered."),
-    "plugins_absent": (503, "The application was built without a plugin host."),
     "tool_name_collision": (409, "Somebody else registered a tool of that name first."),
     "tool_name_invalid": (422, "A plugin's tool must be the plugin's name, a dot and a word."),
 }
 _PIPELINE: _Rows = {
-    "mcp_absent": (503, "The application was built without MCP."),
     "mcp_answer_invalid": (502, "An MCP server answered with an invalid result."),
     "mcp_call_failed": (502, "An MCP server refused a call, or its tool failed."),
     "mcp_prompt_not_found": (404, "The served agent has no such prompt."),
@@ -218,7 +215,6 @@ _TOOLS: _Rows = {
     "tool_definition_invalid": (500, "A tool cannot be registered as it is defined."),
     "tool_error": (500, "A tool call failed; `detail` says more."),
     "tool_not_found": (404, "There is no tool of that name."),
-    "tools_absent": (503, "The application was built without tools."),
 }
 _SESSIONS: _Rows = {
     "budget_spent": (409, "The run used up the steps, tokens, time or money that it was given."),
@@ -241,7 +237,6 @@ _SESSIONS: _Rows = {
     "no_bound_issue": (409, "The session works on no issue, so it has no todo list."),
     "nothing_to_fork": (409, "The session has no entry to fork at."),
     "nothing_to_resume": (409, "The session's last run said all it had to say."),
-    "project_work_absent": (503, "The application was built without issues, todos and workflows."),
     "prompt_refused": (403, "A script or policy of this daemon does not let the message through."),
     "run_not_found": (404, "The project has no workflow run of that id."),
     "run_not_started": (504, "A run that should have begun did not."),
@@ -253,7 +248,6 @@ _SESSIONS: _Rows = {
     "session_move_vetoed": (409, "A handler said no to a switch or fork."),
     "session_not_found": (404, "There is no such session in this project."),
     "session_paused": (409, "The session waits for the operator, so nothing more is done in it."),
-    "sessions_absent": (503, "The application was built without sessions."),
     "step_limit_reached": (409, "The agent took as many model steps as it may."),
     "todo_not_found": (404, "No todo, or more than one, goes by that text."),
     "too_many_runs": (503, "As many runs are active as this daemon takes on at a time."),
@@ -275,7 +269,6 @@ _FILES: _Rows = {
     "multiple_matches": (409, "The text to replace is there more than once; see `detail.count`."),
     "no_change": (422, "Old and new text are the same."),
     "old_string_not_found": (409, "The text to replace is not there; see `detail.closest`."),
-    "undo_absent": (503, "The application was built without a journal of what tools did."),
     "undo_conflict": (409, "Files were changed since; an undo would destroy something."),
     "undo_not_found": (404, "There is nothing of that kind to undo, or not any more."),
 }
@@ -286,7 +279,6 @@ _SEARCH: _Rows = {
     "parse_error": (422, "The only file to rewrite has syntax errors; nothing was changed."),
 }
 _CODE: _Rows = {
-    "bridges_absent": (503, "The application was built without language servers."),
     "lsp_request_failed": (502, "The language server answered with an error; see `detail`."),
     "lsp_server_not_found": (503, "No server for the language is configured or installed."),
     "lsp_server_unavailable": (502, "The language server died or cannot start; try again."),
@@ -314,7 +306,6 @@ _MODELS: _Rows = {
     "model_script_invalid": (422, "The script of the `scripted` model cannot be used."),
     "model_unavailable": (502, "The model cannot be reached, is overloaded, or broke off."),
     "model_unknown": (422, "No usable model has this alias."),
-    "models_absent": (503, "The application was built without models."),
 }
 _SERVICES: _Rows = {
     "account_unknown": (404, "No such account is linked."),
@@ -341,7 +332,6 @@ _SERVICES: _Rows = {
     "capability_rate_limited": (429, "Too many calls or flows; see `retry_after_seconds`."),
     "operator_only": (403, "The caller came through a front end and is not the operator."),
     "service_provider_unknown": (404, "There is no such provider of account capabilities."),
-    "services_absent": (503, "The application was built without service capabilities."),
     "skill_metadata_invalid": (422, "A skill's metadata is not valid; it may call nothing."),
     "vault_key_invalid": (500, "The vault's key is missing, unreadable, or not private."),
 }

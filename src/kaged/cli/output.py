@@ -106,7 +106,7 @@ class Output:
         self._console().print(table)
 
     def wrote(self, file: Path | None, hint: str = "") -> None:
-        """Say which file was written; nothing when it was standard output."""
+        """Show which file was written; nothing when it was standard output."""
         if file is not None:
             size = file.stat().st_size
             self.result({"file": str(file.absolute()), "bytes": size})

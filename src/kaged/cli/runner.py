@@ -188,7 +188,7 @@ def _registered(
 
 
 def _set_signature(guarded: Any, work: Any, shared: tuple[str, ...]) -> None:
-    """Give the command the options of `work` and the shared ones, without what is passed in."""
+    """Set on the command the options of `work` and the shared ones, without what is passed in."""
     for name in (*_GIVEN, "return"):
         # The type of what is passed in is not loaded, and no option.
         work.__annotations__.pop(name, None)

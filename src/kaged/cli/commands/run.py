@@ -40,7 +40,7 @@ def run(
     ] = None,
     thinking: Thinking = False,
 ) -> None:
-    """Give an agent a task and follow the run; Ctrl-C cancels it."""
+    """Start a task with an agent and follow the run; Ctrl-C cancels it."""
     from kaged.cli.commands.driving import WatchedSession, begin_session
     from kaged.cli.runview import RunView
 
