@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 WHAT = "The policy plugins around every call."
 CHECK = "Run `kaged pipeline check` and mend the lines named."
 SHOWN_PROBLEMS = 5
+NEVER_FIRED = (
+    *("http_pre_request", "http_post_request", "http_auth_resolve_user"),
+    *("http_auth_check_permission", "identity_resolve", "token_delegate", "evaluate"),
+    *(
+        f"cmf.{kind}_{when}"
+        for kind in ("prompt", "resource")
+        for when in ("pre_fetch", "post_fetch")
+    ),
+    *("cmf.tool_pre_invoke", "cmf.tool_post_invoke"),
+)
+"""Hooks that plugins may have and no call of the daemon passes."""
 
 _log = structlog.get_logger("kaged.pipeline")
 
@@ -112,8 +123,14 @@ class PolicyPipeline:
 
     def warnings(self) -> list[str]:
         """Return what is wrong with it, for the status page; empty when nothing is."""
-        row = self.row()
-        return [] if row.status is CheckStatus.OK else [f"pipeline: {row.cause}"]
+        row, pipeline = self.row(), self._active_pipeline.pipeline
+        unused = [
+            one for one in NEVER_FIRED if pipeline is not None and pipeline.has_hooks_for(one)
+        ]
+        found = [] if row.status is CheckStatus.OK else [f"pipeline: {row.cause}"]
+        if unused and not found:
+            found.append(f"pipeline: nothing in the daemon fires {', '.join(unused)}")
+        return found
 
     def _build(self) -> Pipeline:
         from kaged.pipeline.auditing import PipelineAudit  # noqa: PLC0415  # only when configured
