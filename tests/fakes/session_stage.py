@@ -1,4 +1,4 @@
-"""The agent loop with real plugins in real cages: what a daemon has, without its doors."""
+"""The agent loop with real plugins in real cages: what a daemon has, without its listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`AuditLog`: the front door. Events go in; the chain, the queue and the sink are behind it."""
+"""`AuditLog`: where events are recorded; the chain, the queue and the sink are behind it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kaged.sessions.session_service import SessionService
     from kaged.sessions.transcript import Transcript
 
-ASKER: Final = "lua:"
+SCRIPT_PREFIX: Final = "lua:"
 MAX_LISTED: Final = 500
 MAX_APPENDS: Final = 64
 MAX_TARGET_CHARS: Final = 500
@@ -134,7 +134,7 @@ class ScriptSessions:
             await self._navigation.enter(self._project_id, current)
         if appends:
             await self._transcript.append(current, appends)
-        asker = f"{ASKER}{worker.stem}"
+        asker = f"{SCRIPT_PREFIX}{worker.stem}"
         if branch is not None:
             self._navigation.request_fork(current, branch[0], asked_by=asker)
         if move is not None and move[0] == "switch":
@@ -145,7 +145,7 @@ class ScriptSessions:
 
     def drop(self, stem: str) -> None:
         """Forget what a script asked for: it ended, or is loaded anew."""
-        self._navigation.withdraw(asked_by=f"{ASKER}{stem}")
+        self._navigation.withdraw(asked_by=f"{SCRIPT_PREFIX}{stem}")
 
     def _record(self, worker: WorkerConnection, **facts: str | None) -> None:
         known = {name: value for name, value in facts.items() if value is not None}

@@ -14,7 +14,7 @@ import structlog
 
 from kaged.audit import AuditEvent, AuditUnavailable
 from kaged.base import JsonObject, JsonValue
-from kaged.lua.moves import ASKER
+from kaged.lua.moves import SCRIPT_PREFIX
 from kaged.sessions.move import MoveVeto, Redirect, SwitchIntent
 
 if TYPE_CHECKING:
@@ -85,9 +85,9 @@ class SessionEventForwarder:
             return None
         decided = await runtime.decide(event, intent.target, intent.session_id)
         if decided.cancel is not None:
-            return MoveVeto(decided.cancel, f"{ASKER}{decided.by}")
+            return MoveVeto(decided.cancel, f"{SCRIPT_PREFIX}{decided.by}")
         if decided.patch is not None:
-            return Redirect(decided.patch, f"{ASKER}{decided.by}")
+            return Redirect(decided.patch, f"{SCRIPT_PREFIX}{decided.by}")
         return None
 
     async def _context(
@@ -214,10 +214,10 @@ class SessionEventForwarder:
 
     def _record(self, event: SessionEvent) -> None:
         asked_by = str(event.data.get("asked_by"))
-        if not asked_by.startswith(ASKER):
+        if not asked_by.startswith(SCRIPT_PREFIX):
             return
         data: JsonObject = {
-            "plugin": asked_by.removeprefix(ASKER),
+            "plugin": asked_by.removeprefix(SCRIPT_PREFIX),
             "move": str(event.data.get("move")),
             "target": str(event.data.get("target") or event.data.get("to") or ""),
         }
@@ -228,7 +228,7 @@ class SessionEventForwarder:
         else:
             name = "lua.session.vetoed"
             by = event.data.get("vetoed_by")
-            data["vetoed_by"] = str(by).removeprefix(ASKER) if by else "host"
+            data["vetoed_by"] = str(by).removeprefix(SCRIPT_PREFIX) if by else "host"
             data["reason"] = str(event.data.get("reason"))[:500]
         try:
             self._audit(AuditEvent(name, data, project_id=event.project_id))

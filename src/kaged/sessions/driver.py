@@ -1,4 +1,4 @@
-"""`SessionDriver`: starts, stops and resumes runs; the front door to the agent loop.
+"""`SessionDriver`: starts, stops and resumes runs, for everybody who uses the agent loop.
 
 message → durable → run → the loop → how it ended, durable → clean-up. One run per session.
 """

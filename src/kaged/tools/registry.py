@@ -1,4 +1,4 @@
-"""`ToolRegistry`: every tool that can be enabled, whoever brings it. One door for all sources."""
+"""`ToolRegistry`: every tool that can be enabled, whoever brings it. One place for all sources."""
 
 from __future__ import annotations
 

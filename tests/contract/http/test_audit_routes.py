@@ -104,7 +104,7 @@ async def test_a_moment_without_a_zone_is_refused_not_guessed(
     assert answer.status_code == 422
 
 
-async def test_refusals_at_the_door_are_on_record_but_cannot_fill_the_disk(
+async def test_refused_requests_are_on_record_but_cannot_fill_the_disk(
     inside: InProcess,
 ) -> None:
     from kaged.serve.http.connection import PeerConnection

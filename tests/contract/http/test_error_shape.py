@@ -125,7 +125,7 @@ async def test_after_a_bug_the_next_request_works(
         ({"origin": "http://evil.example"}, 403, "origin_not_allowed"),
     ],
 )
-async def test_who_is_turned_away_at_the_door_gets_the_shape(
+async def test_who_is_refused_access_gets_the_shape(
     inside: InProcess, headers: dict[str, str], status: int, code: str
 ) -> None:
     async with inside.over(PeerConnection("tcp", address="127.0.0.1")) as stranger:

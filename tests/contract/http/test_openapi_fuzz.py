@@ -147,7 +147,7 @@ def _fuzz_all(fuzzed: Fuzzed) -> None:
 
 
 def _fuzz_project(fuzzed: Fuzzed) -> None:
-    """Send requests that fit to a project which exists, so that they get past its door."""
+    """Send requests that fit to a project which exists, so that they pass its checks."""
     below = "/api/v1/projects/{project_id}/"
     known = {**REAL, "project_id": fuzzed.project_id}
     tried = 0

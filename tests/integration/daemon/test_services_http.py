@@ -204,7 +204,7 @@ capability_provider = {{ enabled = true, namespace = "off", command = ["{python}
 
 
 @requirement("SC-SEC-03")
-async def test_no_door_of_the_daemon_gives_a_credential_or_invokes(home: Path) -> None:
+async def test_no_route_of_the_daemon_gives_a_credential_or_invokes(home: Path) -> None:
     async with daemon_in_process(home) as inside:
         drawn = (await inside.client.get("/api/v1/openapi.json")).json()
         paths = [path for path in drawn["paths"] if "/services" in path]

@@ -36,7 +36,9 @@ async def _built(home: Path, closing: AsyncExitStack) -> InProcess:
     return inside
 
 
-async def test_early_requests_are_answered_and_others_wait_for_their_room(tmp_path: Path) -> None:
+async def test_early_requests_are_answered_and_others_wait_for_their_subsystem(
+    tmp_path: Path,
+) -> None:
     async with AsyncExitStack() as closing:
         inside = await _built(tmp_path / "h", closing)
         async with asyncio.TaskGroup() as group:
@@ -53,7 +55,7 @@ async def test_early_requests_are_answered_and_others_wait_for_their_room(tmp_pa
         assert "/api/v1/plugins" in drawn["paths"]
 
 
-async def test_before_the_routes_are_loaded_the_door_answers_health_and_refuses_strangers(
+async def test_before_the_routes_are_loaded_health_is_answered_and_strangers_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release, load = threading.Event(), early_app._load
@@ -116,7 +118,7 @@ def test_nothing_of_the_web_framework_is_loaded_before_the_daemon_is_ready() -> 
     assert ended.stdout == b"\n"
 
 
-async def test_a_room_that_does_not_open_says_why_to_whoever_asks(tmp_path: Path) -> None:
+async def test_a_subsystem_that_does_not_start_says_why_to_whoever_asks(tmp_path: Path) -> None:
     async with AsyncExitStack() as closing:
         inside = await _built(tmp_path / "h", closing)
         async with asyncio.TaskGroup() as group:

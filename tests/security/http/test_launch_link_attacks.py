@@ -90,7 +90,7 @@ async def test_after_a_reload_insecure_mode_does_not_open_a_wide_bound_daemon(
         assert "auth.mode was changed and needs a restart" in status["warnings"]
 
 
-async def test_secrets_of_the_door_are_in_no_log_line(tmp_path: Path, capsys: object) -> None:
+async def test_secrets_of_the_listener_are_in_no_log_line(tmp_path: Path, capsys: object) -> None:
     import os
     import re
 

@@ -125,7 +125,7 @@ async def test_a_grant_counts_only_when_asked_for_and_for_that_power_alone(lab: 
     assert (lab.work / "allowed").exists()
 
 
-async def test_a_reseat_forged_while_busy_waits_and_is_held_against_the_veto(lab: LuaLab) -> None:
+async def test_a_switch_forged_while_busy_waits_and_is_held_against_the_veto(lab: LuaLab) -> None:
     lab.grants["hostile"] = ["session_write"]
     session = await lab.begin("hello")
     run = await lab.host_sessions.service.begin_run(session)

@@ -592,7 +592,7 @@ async def test_swapping_views_between_plugins_gives_no_rights() -> None:
 
 
 @requirement("EX-SEC-04")
-async def test_built_in_plugins_get_no_private_door() -> None:
+async def test_built_in_plugins_get_no_private_way() -> None:
     seen: list[Any] = []
 
     class Peek(SecretRedaction):

@@ -28,7 +28,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_a_shelf_holds_the_base_programs_the_host_has_and_no_others(
+def test_a_folder_holds_the_base_programs_the_host_has_and_no_others(
     host: Path, tmp_path: Path
 ) -> None:
     found = build_base_programs(tmp_path / "cache")
@@ -41,7 +41,7 @@ def test_a_shelf_holds_the_base_programs_the_host_has_and_no_others(
     assert not (place / "bin/sh").is_symlink()
 
 
-def test_a_shelf_is_made_once_and_again_when_a_program_changes(host: Path, tmp_path: Path) -> None:
+def test_a_folder_is_made_once_and_again_when_a_program_changes(host: Path, tmp_path: Path) -> None:
     first = build_base_programs(tmp_path / "cache")
     stamp = Path(first.path).stat().st_mtime_ns
     assert build_base_programs(tmp_path / "cache") == first
@@ -52,7 +52,7 @@ def test_a_shelf_is_made_once_and_again_when_a_program_changes(host: Path, tmp_p
     assert (Path(second.path) / "bin/sh").read_text(encoding="utf-8") == "#!an upgraded shell"
 
 
-def test_a_damaged_shelf_is_made_again(host: Path, tmp_path: Path) -> None:
+def test_a_damaged_folder_is_made_again(host: Path, tmp_path: Path) -> None:
     found = build_base_programs(tmp_path / "cache")
     damaged = Path(found.path) / "bin/sh"
     damaged.chmod(0o700)
@@ -62,7 +62,7 @@ def test_a_damaged_shelf_is_made_again(host: Path, tmp_path: Path) -> None:
     assert [one.name for one in (tmp_path / "cache").iterdir()] == [Path(found.path).name]
 
 
-def test_a_shelf_that_cannot_be_written_is_an_error(host: Path, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_error(host: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file", encoding="utf-8")
     with pytest.raises(OSError, match="cache"):
         build_base_programs(tmp_path / "cache")
@@ -81,7 +81,7 @@ def test_the_cache_can_be_read_by_the_users_of_cages_whatever_the_umask_is(
 
 
 @pytest.mark.parametrize("mode", [0o775, 0o757, 0o777])
-def test_a_cache_that_others_may_change_is_refused_even_with_a_shelf_in_it(
+def test_a_cache_that_others_may_change_is_refused_even_with_programs_in_it(
     host: Path, tmp_path: Path, mode: int
 ) -> None:
     build_base_programs(tmp_path / "cache")

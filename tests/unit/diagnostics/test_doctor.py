@@ -103,7 +103,7 @@ async def test_a_database_that_is_none_fails_and_is_left_alone(tmp_path: Path) -
         ('[auth]\nmode = "insecure"\n', WARN),
     ],
 )
-async def test_the_door_is_judged_by_who_can_reach_it(
+async def test_the_listener_is_judged_by_who_can_reach_it(
     tmp_path: Path, config: str, status: CheckStatus
 ) -> None:
     assert (await _rows(tmp_path / "h", config))["access"].status is status

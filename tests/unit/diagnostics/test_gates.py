@@ -18,7 +18,7 @@ def test_a_gate_that_is_passed_says_what_was_found() -> None:
 
 def test_a_gate_can_let_pass_and_tell() -> None:
     gates = Gates()
-    with gates.passing("tcp", "The door.") as gate:
+    with gates.passing("tcp", "The listener.") as gate:
         gate.warn("wide open", "close it")
     (row,) = gates.rows
     assert (row.status, row.cause, row.fix) == (CheckStatus.WARN, "wide open", "close it")

@@ -90,7 +90,7 @@ def test_a_page_has_no_business_on_the_unix_socket(credentials: Credentials) -> 
         require_actor(RULES, credentials, _knock((b"origin", b"http://x"), connection=UNIX))
 
 
-def test_the_bearer_token_opens_the_tcp_door(credentials: Credentials) -> None:
+def test_the_bearer_token_opens_the_tcp_listener(credentials: Credentials) -> None:
     bearer = (b"authorization", b"bearer " + _token(credentials))
     assert require_actor(RULES, credentials, _knock(bearer)) == Actor.operator(
         "ada", VouchedBy.BEARER
@@ -123,7 +123,7 @@ def test_two_authorization_headers_are_refused(credentials: Credentials) -> None
         require_actor(RULES, credentials, _knock(bearer, bearer))
 
 
-def test_the_cookie_of_a_session_opens_the_tcp_door(credentials: Credentials) -> None:
+def test_the_cookie_of_a_session_opens_the_tcp_listener(credentials: Credentials) -> None:
     cookie = (b"cookie", b"a=b; kaged_session=" + credentials.cookies.open().encode())
     assert require_actor(RULES, credentials, _knock(cookie)).vouched_by is VouchedBy.COOKIE
 

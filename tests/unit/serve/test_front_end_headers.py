@@ -22,7 +22,7 @@ RULES = AccessRules(
 )
 
 
-class Door:
+class Listener:
     """Lets requests in that carry the operator's bearer token."""
 
     def __init__(self, folder: Path, clock: ManualClock) -> None:
@@ -43,27 +43,29 @@ class Door:
 
 
 @pytest.fixture
-def early_app(tmp_path: Path, clock: ManualClock) -> Door:
-    return Door(tmp_path, clock)
+def early_app(tmp_path: Path, clock: ManualClock) -> Listener:
+    return Listener(tmp_path, clock)
 
 
-def test_a_trusted_front_end_names_person_and_chat(early_app: Door) -> None:
+def test_a_trusted_front_end_names_person_and_chat(early_app: Listener) -> None:
     caller = early_app.knock(user_id="ann", chat_type="Group", chat_id="-100:7")
     assert caller == Actor("ann", VouchedBy.BEARER, "group", "-100:7", by_front_end=True)
     assert (caller.provider, caller.if_known) == (None, caller)
 
 
-def test_without_a_chat_there_is_none(early_app: Door) -> None:
+def test_without_a_chat_there_is_none(early_app: Listener) -> None:
     assert early_app.knock(user_id="ann") == Actor("ann", VouchedBy.BEARER, by_front_end=True)
 
 
-def test_chat_headers_without_a_person_are_the_operators_own_request(early_app: Door) -> None:
+def test_chat_headers_without_a_person_are_the_operators_own_request(early_app: Listener) -> None:
     caller = early_app.knock(chat_type="group", chat_id="7")
     assert caller == Actor("ada", VouchedBy.BEARER, "private", None, "kaged")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "11.0.0.1", "::1"])
-def test_the_same_headers_from_anywhere_else_change_nothing(early_app: Door, address: str) -> None:
+def test_the_same_headers_from_anywhere_else_change_nothing(
+    early_app: Listener, address: str
+) -> None:
     caller = early_app.knock(address, user_id="ann", chat_type="private", chat_id="7")
     assert caller == Actor.operator("ada", VouchedBy.BEARER)
 
@@ -80,7 +82,7 @@ def test_the_same_headers_from_anywhere_else_change_nothing(early_app: Door, add
         {"user_id": "ann", "chat_id": "ä"},
     ],
 )
-def test_what_is_no_id_is_refused(early_app: Door, said: dict[str, str]) -> None:
+def test_what_is_no_id_is_refused(early_app: Listener, said: dict[str, str]) -> None:
     with raises_code("access_denied"):
         early_app.knock(**said)
 

@@ -120,7 +120,7 @@ class _StreamableHttp:
 
 def _principal(name: str) -> Any:
     """Return the caller for the SDK, which allows a session only to the one who opened it."""
-    from mcp.server.auth.middleware.bearer_auth import (  # noqa: PLC0415 - loaded with the door
+    from mcp.server.auth.middleware.bearer_auth import (  # noqa: PLC0415 - loaded with the first client
         AuthenticatedUser,
     )
     from mcp.server.auth.provider import AccessToken  # noqa: PLC0415 - as above
