@@ -66,8 +66,8 @@ class Leftovers:
         words = (process / "cmdline").read_bytes()
         if name != b"bwrap" and not any(one in words for one in _HELPERS):
             return ""
-        if not self._marked(process):
-            return ""
+        if not self._marked(process) or os.getuid() not in {0, process.stat().st_uid}:
+            return ""  # another run's, or another user's
         return f"{process.name} {words.decode(errors='replace')[:120]}".replace("\0", " ")
 
     def _marked(self, process: Path) -> bool:
