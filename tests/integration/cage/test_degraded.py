@@ -120,7 +120,8 @@ async def test_a_bubblewrap_that_vanishes_is_named_whatever_starts_it(
 ) -> None:
     facts = replace(gather_facts(cage_cache), bwrap=str(place / "gone"))
     spawner = Spawner(CageSettings(cache_dir=cage_cache), on_event=events, facts=facts)
-    assert "no longer installed" in await refusal(spawner, events, None)
+    said = await refusal(spawner, events, None)
+    assert "no longer installed" in said or f"{place}/gone" in said  # root drops its rights first
 
 
 async def test_without_a_filter_nothing_starts(

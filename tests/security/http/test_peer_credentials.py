@@ -99,7 +99,7 @@ async def test_another_uid_that_gets_past_the_file_modes_is_still_turned_away(he
 async def test_root_is_not_the_operator_of_somebody_elses_daemon(
     served: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kaged.diagnostics.daemon_state.os.getuid", lambda: 1000)
+    monkeypatch.setattr("kaged.serve.http.access.os.getuid", lambda: 1000)
     code, said = await _ask_as(0, served.socket)
     assert code == 0
     assert said.startswith(b"HTTP/1.1 403")
